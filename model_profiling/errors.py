@@ -1,0 +1,46 @@
+"""Every failure the kit expects, one exception per kind of cause.
+
+ProfilingError            what is wrong, and what to do about it; the command line exits with 2
+├── InputError            what the user named or wrote cannot be used: a model, a flag, a config
+├── SetupError            this machine lacks something: a compiler, a package, a QEMU, a device
+├── FormatError           a file is damaged or is not what its name says; names the file and the place
+├── ExportError           a model could not be lowered, or what came out of lowering is wrong
+└── RunError              a runner crashed, hung or answered nonsense; carries the end of its log
+
+Library code raises these and prints nothing; only `cli.main` turns them into a line and an exit code.
+"""
+
+from __future__ import annotations
+
+
+class ProfilingError(Exception):
+    """A failure with a cause (`problem`) and a cure (`fix`), each one short clause."""
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(f"{problem}; {fix}" if fix else problem)
+        self.problem = problem
+        self.fix = fix
+
+
+class InputError(ProfilingError):
+    """What the user named or wrote cannot be used."""
+
+
+class SetupError(ProfilingError):
+    """This machine lacks something the work needs."""
+
+
+class FormatError(ProfilingError):
+    """A file is damaged or of another kind."""
+
+
+class ExportError(ProfilingError):
+    """A model could not be lowered, or the lowered program is wrong."""
+
+
+class RunError(ProfilingError):
+    """A runner failed; `log_tail` holds its last lines for whoever wants to look."""
+
+    def __init__(self, problem: str, fix: str = "", log_tail: str = "") -> None:
+        super().__init__(problem, fix)
+        self.log_tail = log_tail

@@ -1,0 +1,93 @@
+"""Files that are written whole or not at all.
+
+Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed
+into place, so a reader, a crash or a full disk never leaves half a file under the final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from model_profiling.errors import InputError
+
+_CURES = {
+    errno.ENOSPC: "free some space or choose another folder",
+    errno.EDQUOT: "free some space or choose another folder",
+    errno.EROFS: "choose a folder on a writable file system",
+    errno.EACCES: "choose a folder you may write to",
+    errno.EPERM: "choose a folder you may write to",
+    errno.ENOTDIR: "a part of the path is a file; choose another folder",
+    errno.EEXIST: "a part of the path is a file; choose another folder",
+    errno.EISDIR: "a folder has that name; choose another name",
+}
+
+
+def _refusal(path: Path, problem: OSError) -> InputError:
+    reason = (problem.strerror or str(problem)).lower()
+    return InputError(
+        f"cannot write {path}: {reason}", _CURES.get(problem.errno or 0, "check the path and the disk")
+    )
+
+
+def make_folder(path: Path) -> Path:
+    """Create `path` and its parents, or say in one line why it cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _refusal(path, problem) from problem
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a hidden sibling of `path` to write to; it becomes `path` only if the block succeeds."""
+    make_folder(path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+    except OSError as problem:
+        raise _refusal(path, problem) from problem
+    part = Path(name)
+    try:
+        yield part
+        part.chmod(0o666 & ~_umask())
+        part.replace(path)
+    except OSError as problem:
+        raise _refusal(path, problem) from problem
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with replacing(path) as part:
+        part.write_bytes(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write `content` as indented JSON; NaN and infinities are refused, they are not JSON."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
