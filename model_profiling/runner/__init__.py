@@ -1,1 +1,1 @@
-"""runner."""
+"""The kit's own runner: its source, its build cache, its result, and the CPU-feature switch."""

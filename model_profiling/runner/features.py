@@ -1,0 +1,158 @@
+"""CPU features by the names people know: which the machine has, which go together, and the ladder that
+peels them off one by one.
+
+A feature is switched off by clearing the flags cpuinfo keeps for it before XNNPACK looks; the runner is
+given those flags by name, and this table is the only place that says which belong to which feature.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import process
+from model_profiling.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One CPU feature and what it is called by Linux, by macOS and by cpuinfo."""
+
+    name: str
+    linux: str
+    macos: str
+    flags: tuple[str, ...]
+    meaning: str
+
+
+_TABLE = (
+    Feature("sme2", "sme2", "FEAT_SME2", ("sme2", "sme2p1"), "Scalable Matrix Extension 2"),
+    Feature(
+        "sme",
+        "sme",
+        "FEAT_SME",
+        ("sme", "sme_i16i32", "sme_bi32i32", "sme_b16b16", "sme_f16f16"),
+        "Scalable Matrix Extension",
+    ),
+    Feature("sve2", "sve2", "FEAT_SVE2", ("sve2",), "Scalable Vector Extension 2"),
+    Feature("sve", "sve", "FEAT_SVE", ("sve",), "Scalable Vector Extension"),
+    Feature("i8mm", "i8mm", "FEAT_I8MM", ("i8mm",), "8-bit integer matrix multiply"),
+    Feature("bf16", "bf16", "FEAT_BF16", ("bf16",), "bfloat16 arithmetic"),
+    Feature("dotprod", "asimddp", "FEAT_DotProd", ("dot",), "8-bit integer dot product"),
+    Feature("fp16", "asimdhp", "FEAT_FP16", ("fp16arith", "fhm"), "half-precision arithmetic"),
+)
+
+FEATURES: tuple[str, ...] = tuple(feature.name for feature in _TABLE)
+"""Every feature, newest first: the order in which the ladder takes them away."""
+
+SME2_ONLY = "sme2-only"
+"""Switches SME2 off and leaves SME, which `sme2` does not: people who say "SME2 off" mean both."""
+
+_BY_NAME = {feature.name: feature for feature in _TABLE}
+
+# Switching off the name on the left takes these along: a newer version cannot stay without the older one.
+_GO_TOGETHER: dict[str, tuple[str, ...]] = {
+    SME2_ONLY: (),
+    "sme2": ("sme",),
+    "sme": ("sme2",),
+    "sve": ("sve2",),
+    "dotprod": ("i8mm",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostFeatures:
+    """The features of a machine and where that was read."""
+
+    names: frozenset[str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the ablation ladder: what is switched off, and which features are left."""
+
+    label: str
+    disable: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def closure(disable: Iterable[str]) -> tuple[str, ...]:
+    """Everything that goes off when `disable` is asked for, in table order; asking twice changes nothing."""
+    off: set[str] = set()
+    for name in disable:
+        if name not in _BY_NAME and name != SME2_ONLY:
+            raise InputError(
+                f"unknown CPU feature {name!r}", f"choose from {', '.join((*FEATURES, SME2_ONLY))}"
+            )
+        off |= {name, *_GO_TOGETHER.get(name, ())}
+    if "sme2" in off:
+        off.discard(SME2_ONLY)
+    return tuple(name for name in (SME2_ONLY, *FEATURES) if name in off)
+
+
+def cpuinfo_flags(disable: Iterable[str]) -> tuple[str, ...]:
+    """The names of cpuinfo's flags to clear so that `disable` is off."""
+    return tuple(
+        flag for name in closure(disable) for flag in _BY_NAME["sme2" if name == SME2_ONLY else name].flags
+    )
+
+
+def features_of_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """The features whose leading cpuinfo flag is among `flags`, in table order."""
+    given = set(flags)
+    return tuple(feature.name for feature in _TABLE if feature.flags[0] in given)
+
+
+def ladder(present: Iterable[str]) -> tuple[Rung, ...]:
+    """The rungs from everything the machine has down to plain NEON, one feature fewer at each."""
+    left = [name for name in FEATURES if name in set(present)]
+    rungs = [Rung("all", (), tuple(left))]
+    off: list[str] = []
+    while left:
+        gone = left.pop(0)
+        if gone == "sme2" and "sme" in left:
+            rungs.append(Rung("no sme2", (SME2_ONLY,), tuple(left)))
+        else:
+            rungs.append(Rung(f"no {gone}", closure((*off, gone)), tuple(left)))
+        off.append(gone)
+    return tuple(rungs)
+
+
+def host_features() -> frozenset[str]:
+    """The features of the machine this Python runs on; empty on a CPU that is not Arm."""
+    return detect_host().names
+
+
+def detect_host() -> HostFeatures:
+    """The features of this machine and the place they were read from."""
+    machine = platform.machine().lower()
+    if machine not in ("aarch64", "arm64"):
+        return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
+    if sys.platform == "darwin":
+        listing = process.run(["sysctl", "hw.optional.arm"], timeout=10)
+        return HostFeatures(from_sysctl(listing.stdout), "sysctl hw.optional.arm")
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        return HostFeatures(frozenset(), f"/proc/cpuinfo is unreadable: {problem.strerror}")
+    return HostFeatures(from_proc_cpuinfo(text), "/proc/cpuinfo")
+
+
+def from_proc_cpuinfo(text: str) -> frozenset[str]:
+    """The features every core in a Linux `/proc/cpuinfo` has."""
+    cores = [set(line.split()) for line in re.findall(r"(?m)^Features\s*:(.*)$", text)]
+    if not cores:
+        return frozenset()
+    shared = set.intersection(*cores)
+    return frozenset(feature.name for feature in _TABLE if feature.linux in shared)
+
+
+def from_sysctl(text: str) -> frozenset[str]:
+    """The features a macOS `sysctl hw.optional.arm` listing reports as 1."""
+    on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1\s*$", text))
+    return frozenset(feature.name for feature in _TABLE if feature.macos in on)
