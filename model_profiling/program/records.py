@@ -1,0 +1,208 @@
+"""What a lowered program is made of: methods, instructions, delegates and their operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+INSERTED_HANDLE = 65535
+"""The debug handle of nodes that lowering put in by itself: nobody's model contains them."""
+
+_BITS = {
+    "fp64": 64, "fp32": 32, "fp16": 16, "bf16": 16,
+    "int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
+    "bool": 8, "qint8": 8, "quint8": 8, "qint32": 32, "qcint8": 8, "qcint32": 32, "qcint4": 4, "qdint8": 8,
+    "qbint4": 4, "qpint8": 8, "pfp32": 32, "bits16": 16, "quint4x2": 8, "quint2x4": 8,
+    "fp8e5m2": 8, "fp8e4m3fn": 8, "fp8e5m2fnuz": 8, "fp8e4m3fnuz": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Shape and type of a tensor; its shape is the upper bound where it is dynamic.
+
+    `dtype` is one of fp64 fp32 fp16 bf16 int64 int32 int16 int8 uint8 bool ..., or XNNPACK's quantized
+    types: qint8 quint8 qint32 (one scale), qcint8 qcint32 qcint4 (a scale per channel), qdint8 (scaled at
+    run time), qbint4 (a scale per block).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+    """Stored in the program (a weight, a bias) rather than computed."""
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The geometry of a convolution or a pooling; each pair is (height, width)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    """Top, right, bottom, left."""
+    groups: int = 1
+    group_input_channels: int = 0
+    group_output_channels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class XnnNode:
+    """One node of an XNNPACK graph, in the order XNNPACK gets them."""
+
+    index: int
+    """Position in the delegate's graph."""
+    kind: str
+    """The schema's name without its XNN prefix: Conv2d, DepthwiseConv2d, FullyConnected, StaticTranspose,
+    StaticReshape, Clamp, Add, Multiply, Convert, Hardswish, GlobalAvgPooling2d ..."""
+    debug_handle: int
+    inputs: tuple[Tensor, ...]
+    """Activations first, then filter and bias."""
+    outputs: tuple[Tensor, ...]
+    input_ids: tuple[int, ...]
+    """Value ids, for following the data from node to node."""
+    output_ids: tuple[int, ...]
+    window: Window | None
+    """For convolutions and poolings."""
+    clamp: tuple[float, float] | None
+    """The (min, max) fused onto the output, where it limits anything."""
+    permutation: tuple[int, ...]
+    """For transposes."""
+    flops: int
+    """Floating or integer operations of one execution; a multiply and an add count as two."""
+    bytes_moved: int
+    """Bytes of every input, weight and output, each counted once."""
+
+    @property
+    def inserted(self) -> bool:
+        """Lowering put it in; it stands for nothing in the model."""
+        return self.debug_handle == INSERTED_HANDLE
+
+    @property
+    def dtype(self) -> str:
+        """The type it computes in: that of its first input."""
+        return self.inputs[0].dtype if self.inputs else self.outputs[0].dtype if self.outputs else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """A part of a method that a backend runs; `nodes` is empty for backends other than XNNPACK."""
+
+    index: int
+    """Position among the method's delegates."""
+    backend: str
+    """`XnnpackBackend`, ..."""
+    nbytes: int
+    """Size of its payload in the program."""
+    nodes: tuple[XnnNode, ...]
+
+
+InstructionKind = Literal["operator", "delegate", "move", "jump", "free"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step of a method; an ETDump's (chain_index, instruction_id) names it."""
+
+    chain_index: int
+    instruction_id: int
+    kind: InstructionKind
+    name: str
+    """For an operator `aten::add.out`; for a delegate its backend's name; else the kind."""
+    delegate: int
+    """Index into `Method.delegates`, -1 for anything else."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    flops: int
+    """For an operator outside delegates; for a delegate the sum over its nodes."""
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One entry point of a program."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    instructions: tuple[Instruction, ...]
+    delegates: tuple[Delegate, ...]
+
+    def instruction(self, chain_index: int, instruction_id: int) -> Instruction | None:
+        for step in self.instructions:
+            if (step.chain_index, step.instruction_id) == (chain_index, instruction_id):
+                return step
+        return None
+
+    @property
+    def operators(self) -> tuple[Instruction, ...]:
+        """What runs outside delegates."""
+        return tuple(step for step in self.instructions if step.kind == "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A .pte file."""
+
+    source: str
+    version: int
+    methods: tuple[Method, ...]
+
+    def method(self, name: str) -> Method | None:
+        for method in self.methods:
+            if method.name == name:
+                return method
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """Where in the model an operator comes from."""
+
+    debug_handle: int
+    node: str
+    """Name of the node in the exported graph: `aten_convolution_default_3`."""
+    target: str
+    """`aten.convolution.default`."""
+    module_path: str
+    """`features.0.0`; empty for the model itself."""
+    module_class: str
+    """`torch.nn.modules.conv.Conv2d`."""
+    file: str
+    line: int
+    """0 where the record names no line."""
+    code: str
+    """The source line itself."""
+    shape: tuple[int, ...]
+    """Of the output."""
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class EtRecord:
+    """What an .etrecord says about each method."""
+
+    source: str
+    sources: Mapping[str, Mapping[int, SourceRef]]
+    """Method name -> debug handle -> where it comes from."""
+    handles: Mapping[str, Mapping[int, tuple[int, ...]]]
+    """Method name -> instruction id -> debug handles of everything that instruction computes."""
+
+    def ref(self, method: str, debug_handle: int) -> SourceRef | None:
+        return self.sources.get(method, {}).get(debug_handle)
+
+    def refs_of_instruction(self, method: str, instruction_id: int) -> tuple[SourceRef, ...]:
+        """The sources of an operator outside delegates (usually one) or of a whole delegate call."""
+        handles = self.handles.get(method, {}).get(instruction_id, ())
+        found = (self.ref(method, handle) for handle in handles)
+        return tuple(ref for ref in found if ref is not None)
