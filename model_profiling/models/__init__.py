@@ -1,1 +1,7 @@
-"""models."""
+"""What can be profiled: the registry of models, the interface they implement, and the zoo."""
+
+from model_profiling.models.base import EagerModelBase
+from model_profiling.models.catalog import NamedModel, list_models, load_model
+from model_profiling.models.registry import ModelEntry, register_model
+
+__all__ = ["EagerModelBase", "ModelEntry", "NamedModel", "list_models", "load_model", "register_model"]

@@ -1,0 +1,177 @@
+"""MobileNetV3-small in plain PyTorch, after table 2 of "Searching for MobileNetV3" (Howard et al., 2019).
+
+Layers are created in the order of the forward pass, so the state dict lists the weights in the same order
+as other implementations of the paper and weights can be copied across by position.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from model_profiling.models.base import EagerModelBase
+
+
+class Block(NamedTuple):
+    """One row of the paper's table: a bottleneck."""
+
+    kernel: int
+    expanded: int
+    out: int
+    squeeze_excite: bool
+    hard_swish: bool
+    stride: int
+
+
+STEM_WIDTH = 16
+HEAD_WIDTH = 576
+CLASSIFIER_WIDTH = 1024
+BLOCKS = (
+    Block(3, 16, 16, True, False, 2),
+    Block(3, 72, 24, False, False, 2),
+    Block(3, 88, 24, False, False, 1),
+    Block(5, 96, 40, True, True, 2),
+    Block(5, 240, 40, True, True, 1),
+    Block(5, 240, 40, True, True, 1),
+    Block(5, 120, 48, True, True, 1),
+    Block(5, 144, 48, True, True, 1),
+    Block(5, 288, 96, True, True, 2),
+    Block(5, 576, 96, True, True, 1),
+    Block(5, 576, 96, True, True, 1),
+)
+
+
+def nearest_multiple_of_eight(value: float) -> int:
+    """Round to a multiple of 8, never more than 10% below the value."""
+    rounded = max(8, int(value + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * value else rounded
+
+
+def convolution(
+    inside: int,
+    out: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    activation: nn.Module | None = None,
+) -> nn.Sequential:
+    """Convolution without bias, batch norm, and an activation where one is wanted."""
+    layers: list[nn.Module] = [
+        nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(out, eps=0.001, momentum=0.01),
+    ]
+    if activation is not None:
+        layers.append(activation)
+    return nn.Sequential(*layers)
+
+
+class SqueezeExcite(nn.Module):
+    """Scales each channel by a gate computed from the pooled image."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        squeezed = nearest_multiple_of_eight(channels / 4)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.squeeze = nn.Conv2d(channels, squeezed, 1)
+        self.excite = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        gate = nn.functional.relu(self.squeeze(self.pool(features)))
+        return nn.functional.hardsigmoid(self.excite(gate)) * features
+
+
+class Bottleneck(nn.Module):
+    """Expand, filter each channel, gate, project; with a shortcut where the shape stays."""
+
+    def __init__(self, inside: int, block: Block) -> None:
+        super().__init__()
+        activation = nn.Hardswish if block.hard_swish else nn.ReLU
+        layers: list[nn.Module] = []
+        if block.expanded != inside:
+            layers.append(convolution(inside, block.expanded, 1, activation=activation()))
+        layers.append(
+            convolution(
+                block.expanded,
+                block.expanded,
+                block.kernel,
+                stride=block.stride,
+                groups=block.expanded,
+                activation=activation(),
+            )
+        )
+        if block.squeeze_excite:
+            layers.append(SqueezeExcite(block.expanded))
+        layers.append(convolution(block.expanded, block.out, 1))
+        self.layers = nn.Sequential(*layers)
+        self.shortcut = block.stride == 1 and inside == block.out
+
+    def forward(self, features: Tensor) -> Tensor:
+        result: Tensor = self.layers(features)
+        return features + result if self.shortcut else result
+
+
+class MobileNetV3SmallNetwork(nn.Module):
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        stages: list[nn.Module] = [convolution(3, STEM_WIDTH, 3, stride=2, activation=nn.Hardswish())]
+        channels = STEM_WIDTH
+        for block in BLOCKS:
+            stages.append(Bottleneck(channels, block))
+            channels = block.out
+        stages.append(convolution(channels, HEAD_WIDTH, 1, activation=nn.Hardswish()))
+        self.features = nn.Sequential(*stages)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Sequential(
+            nn.Linear(HEAD_WIDTH, CLASSIFIER_WIDTH),
+            nn.Hardswish(),
+            nn.Dropout(p=0.2),
+            nn.Linear(CLASSIFIER_WIDTH, classes),
+        )
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, 0, 0.05)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, image: Tensor) -> Tensor:
+        pooled = self.pool(self.features(image))
+        logits: Tensor = self.classifier(torch.flatten(pooled, 1))
+        return logits
+
+
+def settle_batch_norm(network: nn.Module, batches: int = 2) -> None:
+    """Give batch norm the statistics of seeded noise, as training would have.
+
+    With untrained statistics the signal fades to 1e-8 on its way through, which fp16 and int8 round to
+    zero: nothing would be left to compare outputs by.
+    """
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    network.train()
+    with torch.no_grad():
+        for index in range(batches):
+            for norm in norms:
+                norm.momentum = 1.0 / (index + 1)
+            network(torch.randn(2, 3, 224, 224))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    network.eval()
+
+
+class MobileNetV3Small(EagerModelBase):
+    def get_eager_model(self) -> nn.Module:
+        network = MobileNetV3SmallNetwork()
+        settle_batch_norm(network)
+        return network
+
+    def get_example_inputs(self) -> tuple[object, ...]:
+        return (torch.randn(1, 3, 224, 224),)
