@@ -104,9 +104,9 @@ class EventTable:
     start_ns: Int64
     end_ns: Int64
     duration_ns: Int64
-    metadata_at: Int64
-    """Where the event's delegate metadata begins in the dump, 0 where there is none."""
-    metadata_length: Int32
+    metadata: Int32
+    """Index into `metadata_values` of what the delegate attached to the event, -1 where nothing."""
+    metadata_values: tuple[bytes, ...]
     allocations: AllocationTable
     debug: DebugTable
 
@@ -130,5 +130,22 @@ class EventTable:
         return chosen
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per profile event, in file order."""
-        raise NotImplementedError
+        """One row per profile event, in file order; texts are missing and numbers -1 where unset."""
+        import pandas
+
+        return pandas.DataFrame(
+            {
+                "run_index": self.run_index,
+                "block": self.text(self.blocks.name)[self.block],
+                "name": self.text(self.name),
+                "start_ns": self.start_ns,
+                "end_ns": self.end_ns,
+                "duration_ns": self.duration_ns,
+                "instruction_id": self.instruction_id,
+                "delegate_name": self.text(self.delegate_name),
+                "delegate_id": self.delegate_id,
+                "is_delegated": self.is_delegated,
+                "chain_index": self.chain_index,
+                "block_index": self.block,
+            }
+        )

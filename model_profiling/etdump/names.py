@@ -1,0 +1,127 @@
+"""Interning: the strings of many events to indexes into one list of distinct values, no step per event."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.flatbuffer import FlatBuffer, Int64, gather, refuse
+
+Int32 = NDArray[np.int32]
+Words = NDArray[np.uint64]
+
+_WORD = 8
+# Longer values are interned one by one: comparing them in step with short ones would waste memory.
+_LONGEST_ROW = 32 * _WORD
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Interner:
+    """Distinct byte strings of one flatbuffer, numbered in the order they are first met.
+
+    Each string is cut into 8-byte words and hashed; a hash only proposes a value, the words decide.
+    """
+
+    def __init__(self, buffer: FlatBuffer) -> None:
+        self.buffer = buffer
+        self.values: list[bytes] = []
+        self._index: dict[bytes, int] = {}
+        self._words = buffer.column("u64")
+        # What is known by hash: the hash (sorted), the value's index, where its bytes are, how many.
+        self._hash = np.empty(0, np.uint64)
+        self._value = np.empty(0, np.int32)
+        self._start = np.empty(0, np.int64)
+        self._length = np.empty(0, np.int64)
+
+    def intern(self, at: Int64, what: str) -> Int32:
+        """The value index of each string (or byte vector) that begins at `at`.
+
+        -1 where `at` is 0 or the string is empty: ETDump writes both for "nothing".
+        """
+        result = np.full(len(at), -1, np.int32)
+        rows = np.flatnonzero(at > 0)
+        start = at[rows] + 4
+        length = gather(self.buffer, at[rows], "u32", what)
+        refuse(self.buffer, start + length > self.buffer.size, start, f"{what} leaves the file")
+
+        short = (length > 0) & (length <= _LONGEST_ROW)
+        found = np.full(len(rows), -1, np.int32)
+        found[short] = self._by_hash(start[short], length[short])
+        single = np.flatnonzero((length > 0) & (found < 0))
+        if len(single):
+            found[single] = self._one_by_one(start[single], length[single], what)
+        result[rows] = found
+        return result
+
+    def add(self, value: bytes) -> int:
+        """The index of `value`, which is taken in if it is new."""
+        found = self._index.setdefault(value, len(self.values))
+        if found == len(self.values):
+            self.values.append(value)
+        return found
+
+    def _one_by_one(self, start: Int64, length: Int64, what: str) -> Int32:
+        places, first, inverse = np.unique(start, return_index=True, return_inverse=True)
+        if int(length[first].sum()) > self.buffer.size:
+            raise self.buffer.damaged(f"{what} overlaps another", int(places[0]))
+        indexes = [
+            self.add(self.buffer.data[place : place + size].tobytes())
+            for place, size in zip(places.tolist(), length[first].tolist(), strict=True)
+        ]
+        chosen: Int32 = np.array(indexes, np.int32)[inverse]
+        return chosen
+
+    def _by_hash(self, start: Int64, length: Int64) -> Int32:
+        """Value indexes of short strings; -1 for the rare one whose hash belongs to another string."""
+        if len(start) == 0:
+            return np.empty(0, np.int32)
+        rows = self._rows(start, length)
+        hashes = _hash(rows, length)
+        self._learn(hashes, start, length)
+        slot = np.searchsorted(self._hash, hashes)
+        same = self._length[slot] == length
+        same &= (self._rows(self._start[slot], self._length[slot], rows.shape[1]) == rows).all(axis=1)
+        return np.where(same, self._value[slot], np.int32(-1))
+
+    def _rows(self, start: Int64, length: Int64, width: int = 0) -> Words:
+        """The strings as rows of words, zero beyond their end."""
+        width = width or -(-int(length.max()) // _WORD)
+        rows = np.zeros((len(start), width), np.uint64)
+        last = len(self._words) - 1
+        for column in range(width):
+            left = length - column * _WORD
+            live = np.flatnonzero(left > 0)
+            place = start[live] + column * _WORD
+            # Near the end of the file a whole word is read from further left and shifted into place.
+            within = np.minimum(place, last)
+            words = self._words[within].astype(np.uint64) >> ((place - within) * 8).astype(np.uint64)
+            unwanted = (np.maximum(_WORD - left[live], 0) * 8).astype(np.uint64)
+            rows[live, column] = words & (np.uint64(2**64 - 1) >> unwanted)
+        return rows
+
+    def _learn(self, hashes: Words, start: Int64, length: Int64) -> None:
+        """Take in one string for each hash not met before."""
+        if len(self._hash):
+            slot = np.minimum(np.searchsorted(self._hash, hashes), len(self._hash) - 1)
+            new = np.flatnonzero(self._hash[slot] != hashes)
+        else:
+            new = np.arange(len(hashes))
+        if len(new) == 0:
+            return
+        _, first = np.unique(hashes[new], return_index=True)
+        chosen = new[np.sort(first)]
+        values = self._one_by_one(start[chosen], length[chosen], "a name")
+        merged = np.concatenate([self._hash, hashes[chosen]])
+        order = np.argsort(merged)
+        self._hash = merged[order]
+        self._value = np.concatenate([self._value, values])[order]
+        self._start = np.concatenate([self._start, start[chosen]])[order]
+        self._length = np.concatenate([self._length, length[chosen]])[order]
+
+
+def _hash(rows: Words, length: Int64) -> Words:
+    hashes = length.astype(np.uint64) * _MULTIPLIER
+    for column in range(rows.shape[1]):
+        hashes = (hashes ^ rows[:, column]) * _MULTIPLIER
+        hashes ^= hashes >> np.uint64(29)
+    return hashes

@@ -1,0 +1,268 @@
+"""ETDump files to event tables: every table of the flatbuffer is gathered vector-wise, nothing per event."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.etdump.names import Interner
+from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable, Int32
+from model_profiling.flatbuffer import FlatBuffer, Int64, Table, Tables, gather, refuse
+
+TimeScale = Literal["ns", "us", "ms", "s"]
+
+_NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_IDENTIFIER = b"ED00"
+# Few enough events that the columns being gathered stay in a core's cache.
+_CHUNK = 1 << 15
+_UINT32 = 2**32 - 1
+
+
+def read_etdump(
+    source: str | Path | bytes | bytearray | memoryview | mmap.mmap,
+    *,
+    time_scale: TimeScale = "ns",
+    delegate_time_scale: TimeScale | None = None,
+) -> EventTable:
+    """Read an ETDump from a file or from bytes.
+
+    `time_scale` is the unit of the dump's time stamps; ExecuTorch's runtime and its XNNPACK delegate both
+    write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that
+    log their operators in another unit than the runtime.
+    """
+    if isinstance(source, str | Path):
+        name, data = str(source), _map(Path(source))
+    else:
+        name, data = "the dump", np.frombuffer(source, np.uint8)
+    buffer = FlatBuffer(data, name)
+    return _Reading(buffer, _NS_PER[time_scale], _NS_PER[delegate_time_scale or time_scale]).table()
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path} is not a file", "name an ETDump file")
+        if status.st_size == 0:
+            raise FormatError(f"{path} is empty", "run the model again")
+        with path.open("rb") as stream:
+            return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
+
+
+class _Reading:
+    """One dump being read: its buffer, the names met so far and its units of time."""
+
+    def __init__(self, buffer: FlatBuffer, scale: int, delegate_scale: int) -> None:
+        self.buffer = buffer
+        self.names = Interner(buffer)
+        self.metadata = Interner(buffer)
+        self.scale = scale
+        self.delegate_scale = delegate_scale
+
+    def table(self) -> EventTable:
+        root = self._root()
+        runs = self._runs(root)
+        slots, block = self._event_slots(runs)
+        profile, allocation, debug = self._kinds(slots)
+        blocks = self._blocks(runs, block[profile > 0])
+        allocations = self._allocations(runs, allocation, block)
+        debug_events = self._debug_events(debug, block)
+        del slots, allocation, debug
+
+        rows = np.flatnonzero(profile)
+        block, profile = block[rows], profile[rows]
+        count = len(rows)
+        runtime_name, delegate_name, delegate_id, chain_index, instruction_id, metadata = (
+            np.empty(count, np.int32) for _ in range(6)
+        )
+        start, end = np.empty(count, np.int64), np.empty(count, np.int64)
+        for first in range(0, count, _CHUNK):
+            part = slice(first, first + _CHUNK)
+            events = Tables(self.buffer, profile[part], "a profile event")
+            runtime_name[part] = self.names.intern(events.targets(0), "an event's name")
+            chain_index[part] = events.scalars(1, "i32", 0)
+            instruction_id[part] = events.scalars(2, "i32", -1)
+            delegate_id[part] = events.scalars(3, "i32", -1)
+            delegate_name[part] = self.names.intern(events.targets(4), "a delegate's name for an event")
+            metadata[part] = self.metadata.intern(events.targets(5), "an event's metadata")
+            start[part] = events.scalars(6, "u64", 0)
+            end[part] = events.scalars(7, "u64", 0)
+        duration = self._durations(start, end, profile)
+        delegated = (delegate_id != -1) | (delegate_name != -1)
+        for column in (start, end, duration):
+            self._to_ns(column, delegated, profile)
+        name = self._own_names(runtime_name, delegate_name, delegate_id)
+        return EventTable(
+            source=self.buffer.source,
+            version=root.scalar(0, "u32"),
+            names=self._decoded_names(),
+            blocks=blocks,
+            block=block,
+            run_index=blocks.run_index[block],
+            name=name,
+            runtime_name=runtime_name,
+            delegate_name=delegate_name,
+            delegate_id=delegate_id,
+            chain_index=chain_index,
+            instruction_id=instruction_id,
+            start_ns=start,
+            end_ns=end,
+            duration_ns=duration,
+            metadata=metadata,
+            metadata_values=tuple(self.metadata.values),
+            allocations=allocations,
+            debug=debug_events,
+        )
+
+    def _root(self) -> Table:
+        """The root table; ExecuTorch writes the buffer's size in front of it, other writers may not."""
+        for at in (4, 0):
+            if self.buffer.data[at + 4 : at + 8].tobytes() == _IDENTIFIER:
+                return self.buffer.root(at, "the root table")
+        raise FormatError(
+            f"{self.buffer.source} is not an ETDump", "name the .etdump file that a runner wrote"
+        )
+
+    def _runs(self, root: Table) -> Tables:
+        first, count = root.vector(1, 4, "the list of blocks")
+        slots = first + 4 * np.arange(count, dtype=np.int64)
+        return Tables(self.buffer, slots + gather(self.buffer, slots, "u32", "the list of blocks"), "a block")
+
+    def _lists(self, runs: Tables, field: int, what: str) -> tuple[Int64, Int32]:
+        """The slots of every block's list, one after the other, and the block each belongs to."""
+        at = runs.targets(field)
+        counts = np.zeros(len(at), np.int64)
+        counts[at > 0] = gather(self.buffer, at[at > 0], "u32", what)
+        refuse(self.buffer, at + 4 + 4 * counts > self.buffer.size, at, f"{what} leaves the file")
+        total = int(counts.sum())
+        if 4 * total > self.buffer.size:
+            raise self.buffer.damaged(f"{what} overlaps another", int(at.max()))
+        block = np.repeat(np.arange(len(at), dtype=np.int32), counts)
+        begins = np.cumsum(counts) - counts
+        slots = np.arange(total, dtype=np.int64) * 4 + np.repeat(at + 4 - 4 * begins, counts)
+        return slots, block
+
+    def _event_slots(self, runs: Tables) -> tuple[Int64, Int32]:
+        return self._lists(runs, 3, "a list of events")
+
+    def _kinds(self, slots: Int64) -> tuple[Int64, Int64, Int64]:
+        """Where the profile, allocation or debug event of every event is; 0 for the other two."""
+        profile, allocation, debug = (np.zeros(len(slots), np.int64) for _ in range(3))
+        for first in range(0, len(slots), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            at = slots[part] + gather(self.buffer, slots[part], "u32", "a list of events")
+            events = Tables(self.buffer, at, "an event")
+            profile[part] = events.targets(0)
+            allocation[part] = events.targets(1)
+            debug[part] = events.targets(2)
+        kinds = (profile > 0).astype(np.int8) + (allocation > 0) + (debug > 0)
+        refuse(self.buffer, kinds != 1, slots, "an event is not of exactly one kind, listed")
+        return profile, allocation, debug
+
+    def _blocks(self, runs: Tables, profile_block: Int32) -> BlockTable:
+        name = self.names.intern(runs.targets(0), "a block's name")
+        name[name < 0] = self.names.add(b"")
+        per_block = np.bincount(profile_block, minlength=len(name))
+        return BlockTable(
+            name=name,
+            run_index=_ordinals(name),
+            bundled_input=runs.scalars(1, "i32", -1).astype(np.int32),
+            first_event=np.concatenate([np.zeros(1, np.int64), np.cumsum(per_block)]),
+        )
+
+    def _allocations(self, runs: Tables, at: Int64, block: Int32) -> AllocationTable:
+        rows = np.flatnonzero(at)
+        events = Tables(self.buffer, at[rows], "an allocation event")
+        number = events.scalars(0, "i32", 0)
+        slots, owner = self._lists(runs, 2, "a list of allocators")
+        place = slots + gather(self.buffer, slots, "u32", "a list of allocators")
+        names = self.names.intern(
+            Tables(self.buffer, place, "an allocator").targets(0), "an allocator's name"
+        )
+        # The runtime numbers a block's allocators from 1.
+        first = np.searchsorted(owner, block[rows])
+        wanted = first + number - 1
+        known = (number > 0) & (wanted < len(names))
+        known[known] &= owner[wanted[known]] == block[rows][known]
+        allocator = np.full(len(rows), -1, np.int32)
+        allocator[known] = names[wanted[known]]
+        return AllocationTable(block=block[rows], allocator=allocator, size=events.scalars(1, "u64", 0))
+
+    def _debug_events(self, at: Int64, block: Int32) -> DebugTable:
+        rows = np.flatnonzero(at)
+        events = Tables(self.buffer, at[rows], "a debug event")
+        delegate_id = events.scalars(3, "i32", -1).astype(np.int32)
+        delegate_name = self.names.intern(events.targets(4), "a delegate's name for an event")
+        runtime_name = self.names.intern(events.targets(5), "an event's name")
+        entry = events.targets(2)
+        refuse(self.buffer, entry == 0, at[rows], "a debug event has no value")
+        values = Tables(self.buffer, entry, "a logged value")
+        output = values.targets(7)
+        is_output = np.zeros(len(rows), np.bool_)
+        is_output[output > 0] = (
+            Tables(self.buffer, output[output > 0], "a logged value").scalars(0, "u8", 0) > 0
+        )
+        return DebugTable(
+            block=block[rows],
+            name=self._own_names(runtime_name, delegate_name, delegate_id),
+            chain_index=events.scalars(0, "u64", 0),
+            instruction_id=events.scalars(1, "i32", -1).astype(np.int32),
+            delegate_id=delegate_id,
+            is_output=is_output,
+            value_type=values.scalars(0, "i8", 0).astype(np.int8),
+        )
+
+    def _own_names(self, runtime_name: Int32, delegate_name: Int32, delegate_id: Int32) -> Int32:
+        """An operator's own name: the delegate's number or text for it, else what the runtime calls it."""
+        name = np.where(delegate_name != -1, delegate_name, runtime_name)
+        numbered = delegate_id != -1
+        if numbered.any():
+            numbers, inverse = np.unique(delegate_id[numbered], return_inverse=True)
+            texts = [self.names.add(str(number).encode()) for number in numbers.tolist()]
+            name[numbered] = np.array(texts, np.int32)[inverse]
+        nameless = name == -1
+        if nameless.any():
+            name[nameless] = self.names.add(b"")
+        return name
+
+    def _durations(self, start: Int64, end: Int64, at: Int64) -> Int64:
+        """End minus start; clocks of 32 bits may wrap, and are read as Inspector reads them."""
+        duration = end - start
+        wrapped = duration < 0
+        if wrapped.any():
+            impossible = wrapped & ((start > _UINT32) | (end > _UINT32))
+            refuse(self.buffer, impossible, at, "an event ends before it begins,")
+            duration[wrapped] += _UINT32
+        return duration
+
+    def _to_ns(self, ticks: Int64, delegated: NDArray[np.bool_], at: Int64) -> None:
+        for scale, rows in ((self.scale, ~delegated), (self.delegate_scale, delegated)):
+            if scale != 1:
+                too_late = rows & (ticks > (2**63 - 1) // scale)
+                refuse(self.buffer, too_late, at, "a time stamp is out of range")
+                ticks[rows] *= scale
+
+    def _decoded_names(self) -> tuple[str, ...]:
+        try:
+            return tuple(value.decode("utf-8") for value in self.names.values)
+        except UnicodeDecodeError as problem:
+            raise self.buffer.damaged(f"the name {problem.object[:40]!r} is not text") from problem
+
+
+def _ordinals(labels: Int32) -> Int32:
+    """For each entry, how many earlier entries have the same label."""
+    order = np.argsort(labels, kind="stable")
+    ranked = labels[order]
+    begins = np.searchsorted(ranked, ranked)
+    ordinals = np.empty(len(labels), np.int32)
+    ordinals[order] = np.arange(len(labels)) - begins
+    return ordinals

@@ -1,0 +1,251 @@
+"""Checked reading of flatbuffers, one table at a time or one field of many tables at once.
+
+The bytes may be damaged or hostile. Nothing is read before it is known to lie inside the buffer, and one
+buffer can only be asked for a bounded number of tables, so references that share or repeat bytes cannot
+turn a small file into endless work. Every violation is a `FormatError` that names the file and the byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.errors import FormatError
+
+Int64 = NDArray[np.int64]
+
+_MOST_TABLES = 2_000_000
+_SCALARS = {
+    "bool": struct.Struct("<?"),
+    "i8": struct.Struct("<b"),
+    "u8": struct.Struct("<B"),
+    "i16": struct.Struct("<h"),
+    "u16": struct.Struct("<H"),
+    "i32": struct.Struct("<i"),
+    "u32": struct.Struct("<I"),
+    "i64": struct.Struct("<q"),
+    "u64": struct.Struct("<Q"),
+}
+_FLOATS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
+
+
+class FlatBuffer:
+    """The bytes of one flatbuffer; `origin` is where they begin in the file that messages name."""
+
+    def __init__(self, data: NDArray[np.uint8], source: str, origin: int = 0) -> None:
+        self.data = data
+        self.size = len(data)
+        self.source = source
+        self.origin = origin
+        self._bytes = memoryview(data)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
+        # A table cannot be smaller than the offset to its vtable.
+        self._tables_left = min(self.size // 4 + 1, _MOST_TABLES)
+
+    def damaged(self, what: str, at: int | None = None) -> FormatError:
+        place = "" if at is None else f" at byte {self.origin + at}"
+        return FormatError(f"{self.source} is damaged: {what}{place}", "make or copy the file again")
+
+    def read(self, kind: str, at: int, what: str) -> int:
+        scalar = _SCALARS[kind]
+        self.within(at, scalar.size, what)
+        value: int = scalar.unpack_from(self._bytes, at)[0]
+        return value
+
+    def within(self, at: int, length: int, what: str) -> None:
+        """Refuse a stretch of bytes that is not entirely inside the buffer."""
+        if at < 0 or length < 0 or at + length > self.size:
+            raise self.damaged(f"{what} leaves the file", at)
+
+    def slice(self, at: int, length: int, what: str) -> NDArray[np.uint8]:
+        self.within(at, length, what)
+        return self.data[at : at + length]
+
+    def root(self, at: int, what: str) -> Table:
+        """The root table, whose offset is stored at `at`."""
+        return Table(self, at + self.read("u32", at, what), what)
+
+    def column(self, kind: str) -> NDArray[np.generic]:
+        """A view of the buffer in which entry i is the scalar that begins at byte i, aligned or not."""
+        dtype = np.dtype("<" + kind[0] + str(int(kind[1:]) // 8))
+        count = max(self.size - dtype.itemsize + 1, 0)
+        if count == 0:
+            return np.empty(0, dtype)
+        return np.ndarray((count,), dtype, buffer=self._bytes, strides=(1,))
+
+    def spend_table(self, at: int) -> None:
+        self._tables_left -= 1
+        if self._tables_left < 0:
+            raise self.damaged("it refers to more tables than it can hold,", at)
+
+
+class Table:
+    """One table; fields are numbered as in the schema, from 0. A missing field has its default."""
+
+    __slots__ = ("_size", "_vtable", "_vtable_size", "at", "buffer", "what")
+
+    def __init__(self, buffer: FlatBuffer, at: int, what: str) -> None:
+        buffer.spend_table(at)
+        self.buffer = buffer
+        self.at = at
+        self.what = what
+        self._vtable = at - buffer.read("i32", at, what)
+        self._vtable_size = buffer.read("u16", self._vtable, what)
+        self._size = buffer.read("u16", self._vtable + 2, what)
+        if self._vtable_size < 4 or self._size < 4:
+            raise buffer.damaged(f"{what} has an impossible size", at)
+        buffer.within(self._vtable, self._vtable_size, what)
+        buffer.within(at, self._size, what)
+
+    def _field(self, field: int, width: int) -> int:
+        """Where a field is stored, or 0 when it is left out."""
+        slot = 4 + 2 * field
+        if slot + 2 > self._vtable_size:
+            return 0
+        offset = self.buffer.read("u16", self._vtable + slot, self.what)
+        if offset == 0:
+            return 0
+        if offset < 4 or offset + width > self._size:
+            raise self.buffer.damaged(f"{self.what} has a field outside of itself", self.at)
+        return self.at + offset
+
+    def scalar(self, field: int, kind: str, default: int = 0) -> int:
+        at = self._field(field, _SCALARS[kind].size)
+        return self.buffer.read(kind, at, self.what) if at else default
+
+    def real(self, field: int, kind: str, default: float = 0.0) -> float:
+        layout = _FLOATS[kind]
+        at = self._field(field, layout.size)
+        if not at:
+            return default
+        value: float = layout.unpack(self.buffer.slice(at, layout.size, self.what).tobytes())[0]
+        return value
+
+    def _target(self, field: int) -> int:
+        at = self._field(field, 4)
+        return at + self.buffer.read("u32", at, self.what) if at else 0
+
+    def table(self, field: int, what: str) -> Table | None:
+        at = self._target(field)
+        return Table(self.buffer, at, what) if at else None
+
+    def vector(self, field: int, width: int, what: str) -> tuple[int, int]:
+        """Where a vector's first element is and how many there are; (0, 0) when it is left out."""
+        at = self._target(field)
+        if not at:
+            return 0, 0
+        count = self.buffer.read("u32", at, what)
+        self.buffer.within(at + 4, count * width, what)
+        return at + 4, count
+
+    def count(self, field: int, what: str) -> int:
+        """How many tables, strings or vectors a vector of them has."""
+        return self.vector(field, 4, what)[1]
+
+    def tables(self, field: int, what: str) -> Iterator[Table]:
+        """The tables of a vector, each opened when its turn comes."""
+        first, count = self.vector(field, 4, what)
+        for place in range(first, first + 4 * count, 4):
+            yield Table(self.buffer, place + self.buffer.read("u32", place, what), what)
+
+    def array(self, field: int, kind: str, what: str) -> NDArray[np.generic]:
+        """A vector of scalars."""
+        dtype = np.dtype("<" + kind[0] + str(int(kind[1:]) // 8))
+        first, count = self.vector(field, dtype.itemsize, what)
+        return np.frombuffer(self.buffer.slice(first, count * dtype.itemsize, what), dtype)
+
+    def ints(self, field: int, kind: str, what: str, most: int) -> tuple[int, ...]:
+        """A vector of integers that has no reason to be longer than `most`."""
+        values = self.array(field, kind, what)
+        if len(values) > most:
+            raise self.buffer.damaged(f"{what} lists {len(values)} numbers", self.at)
+        return tuple(int(value) for value in values)
+
+    def octets(self, field: int, what: str) -> tuple[int, NDArray[np.uint8]]:
+        """A vector of bytes and where it begins."""
+        first, count = self.vector(field, 1, what)
+        return first, self.buffer.slice(first, count, what)
+
+    def text(self, field: int, what: str, longest: int = 4096) -> str | None:
+        at = self._target(field)
+        if not at:
+            return None
+        first, content = self.octets(field, what)
+        if len(content) > longest:
+            raise self.buffer.damaged(f"{what} is {len(content)} bytes long", first)
+        try:
+            return content.tobytes().decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise self.buffer.damaged(f"{what} is not text", first) from problem
+
+
+class Tables:
+    """Many tables of one type, each field of all of them read in a few numpy operations."""
+
+    __slots__ = ("_size", "_vtable", "_vtable_size", "at", "buffer", "what")
+
+    def __init__(self, buffer: FlatBuffer, at: Int64, what: str) -> None:
+        self.buffer = buffer
+        self.at = at
+        self.what = what
+        self._vtable = at - gather(buffer, at, "i32", what)
+        self._vtable_size = gather(buffer, self._vtable, "u16", what)
+        self._size = gather(buffer, self._vtable + 2, "u16", what)
+        refuse(buffer, (self._vtable_size < 4) | (self._size < 4), at, f"{what} has an impossible size")
+        refuse(buffer, self._vtable + self._vtable_size > buffer.size, at, f"{what} leaves the file")
+        refuse(buffer, at + self._size > buffer.size, at, f"{what} leaves the file")
+
+    def fields(self, field: int, width: int) -> Int64:
+        """Where each table stores a field; 0 where it is left out."""
+        slot = 4 + 2 * field
+        known = self._vtable_size >= slot + 2
+        if known.all():
+            offset = gather(self.buffer, self._vtable + slot, "u16", self.what)
+        else:
+            offset = np.zeros(len(self.at), np.int64)
+            offset[known] = gather(self.buffer, self._vtable[known] + slot, "u16", self.what)
+        present = offset > 0
+        outside = present & ((offset < 4) | (offset + width > self._size))
+        refuse(self.buffer, outside, self.at, f"{self.what} has a field outside of itself")
+        return np.where(present, self.at + offset, 0)
+
+    def scalars(self, field: int, kind: str, default: int) -> Int64:
+        """A field of every table; 64-bit unsigned values that exceed the signed range are refused."""
+        at = self.fields(field, int(kind[1:]) // 8)
+        present = at > 0
+        if present.all():
+            return gather(self.buffer, at, kind, self.what)
+        values = np.full(len(at), default, np.int64)
+        values[present] = gather(self.buffer, at[present], kind, self.what)
+        return values
+
+    def targets(self, field: int) -> Int64:
+        """Where the table, string or vector begins that a field refers to; 0 where it is left out."""
+        at = self.fields(field, 4)
+        present = at > 0
+        if present.all():
+            return at + gather(self.buffer, at, "u32", self.what)
+        targets = np.zeros(len(at), np.int64)
+        targets[present] = at[present] + gather(self.buffer, at[present], "u32", self.what)
+        return targets
+
+
+def gather(buffer: FlatBuffer, at: Int64, kind: str, what: str) -> Int64:
+    """The scalars that begin at the given bytes, as 64-bit integers."""
+    if len(at) == 0:
+        return np.empty(0, np.int64)
+    column = buffer.column(kind)
+    if at.min() < 0 or at.max() >= len(column):
+        refuse(buffer, (at < 0) | (at >= len(column)), at, f"{what} leaves the file")
+    values = column[at]
+    if kind == "u64":
+        refuse(buffer, values.astype(np.int64) < 0, at, f"{what} has a number out of range")
+    return values.astype(np.int64)
+
+
+def refuse(buffer: FlatBuffer, bad: NDArray[np.bool_], at: Int64, what: str) -> None:
+    """Raise for the first entry that is bad."""
+    if bad.any():
+        raise buffer.damaged(what, int(at[int(bad.argmax())]))
