@@ -1,0 +1,237 @@
+"""What a kernel's name says: instruction set, role, data types, tile; for KleidiAI and XNNPACK kernels.
+
+A name is read by grammar, not by substring, and what the grammar does not know is `unknown`, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNKNOWN = "unknown"
+# Strongest first, in the order of the runner's ablation ladder. `portable` is a KleidiAI routine whose name
+# promises no instruction set; the last ones are other architectures' kernels, met in logs of other machines.
+ISAS = ("SME2", "SME", "SVE2", "SVE", "i8mm", "bf16", "dotprod", "fp16", "NEON", "scalar", "portable")
+OTHER_ISAS = ("x86", "WebAssembly", "RISC-V", "Hexagon", "VSX")
+SME_OR_SME2 = "SME or SME2"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel or one operator family, as its name describes it.
+
+    `has_sme` covers SME and SME2; `has_sme2` is None where the name proves one of the two but not which.
+    """
+
+    name: str
+    library: str
+    isa: str
+    role: str
+    dtype: str
+    operation: str
+    variant: str
+    shape: str
+    arch_chain: str
+    has_sme: bool | None
+    has_sme2: bool | None
+
+    @property
+    def known(self) -> bool:
+        return UNKNOWN not in (self.isa, self.role)
+
+
+# The first row whose pattern matches a whole word of the architecture chain wins; strongest first, so that
+# `neondotfp16arith` is dot product and `asm_aarch64_neonfma_cortex_a75` is NEON.
+_XNN_ISA = tuple(
+    (re.compile(pattern), isa)
+    for pattern, isa in (
+        (r"neonsme2", "SME2"),
+        (r"neonsme", "SME"),
+        (r"neoni8mm.*", "i8mm"),
+        (r"neonbf16", "bf16"),
+        (r"neondot.*", "dotprod"),
+        (r"(neon)?fp16arith", "fp16"),
+        (r"neon(fma|v8|fp16|mlal)?", "NEON"),
+        (r"wasm.*", "WebAssembly"),
+        (r"rvv.*", "RISC-V"),
+        (r"hvx", "Hexagon"),
+        (r"vsx", "VSX"),
+        (r"(s?sse\d*|avx|fma3|f16c|amd64).*", "x86"),
+        (r"scalar|armsimd32|vfp", "scalar"),
+    )
+)
+
+# Role by XNNPACK's operation.
+_XNN_ROLES = {
+    "matmul": "gemm igemm spmm ppmm",
+    "packing": "packw packx packb packq pack_lh",
+    "depthwise": "dwconv dwconv2d_chw",
+    "convolution": "conv_hwc conv_hwc2chw",
+    "transpose": "transposec transposev",
+    "copy": "copy fill pad",
+    "convert": "vcvt",
+    "softmax": "raddexpminusmax raddextexp raddstoreexpminusmax vscaleexpminusmax vscaleextexp lut32norm",
+    "reduce": "rsum rsum2 rdsum rdsum2 rmax rmin rminmax rdmax rdmin rdminmax",
+    "pooling": "maxpool avgpool argmaxpool unpool",
+    "resize": "ibilinear ibilinear_chw",
+    "elementwise": "lut",
+}
+_ROLE_OF = {operation: role for role, words in _XNN_ROLES.items() for operation in words.split()}
+
+_XNN_DTYPE = re.compile(r"(p?f\d+|bf16|p?q[a-z]\d+|q[bc]\d+u?w|qb4|[sux]\d+|xx|f32acc|to)")
+_XNN_NAME = re.compile(r"xnn_(?P<head>\w+?)_ukernel(?:_(?P<shape>[^_]+(?:_[^_]+)*?))?__(?P<arch>\w+)")
+_TILE = re.compile(r"\d+x\d+v?|\d+p\d*[cx]?\d*v?|u\d+v?")
+
+_KAI_NAME = re.compile(r"kai_(?:run|kernel)_(?P<body>\w+)")
+_KAI_OPERATION = re.compile(
+    r"(?P<operation>(?:lhs|rhs)_(?:\w+?_)?pack|i?matmul|dwconv)"
+    r"(?P<variant>(?:_(?:clamp|transpose|pack|kxn|nxk))*)_(?P<rest>\w+)"
+)
+_KAI_ISA = (
+    (re.compile(r"sme2(p\d+)?"), "SME2"),
+    (re.compile(r"sme1?"), "SME"),
+    (re.compile(r"sve2(p\d+)?"), "SVE2"),
+    (re.compile(r"sve"), "SVE"),
+    (re.compile(r"i8mm"), "i8mm"),
+    (re.compile(r"dotprod"), "dotprod"),
+    (re.compile(r"bf16"), "bf16"),
+    (re.compile(r"fp16"), "fp16"),
+    (re.compile(r"neon"), "NEON"),
+)
+_KAI_TILE = re.compile(r"\d+(v[ls])?x\d+(v[ls])?(x\d+)?|\d+xc|s\d+")
+_KAI_DTYPE = re.compile(r"(?P<element>bf16|[fxsuqi][a-z]*\d+[a-z\d]*?)(?P<packed>p.*)?")
+
+
+def classify(symbol: str) -> Kernel:
+    """Describe the kernel a symbol names; fields the name does not tell are `unknown` or empty."""
+    name = symbol.strip().removeprefix("_") if symbol.startswith("_") else symbol.strip()
+    if match := _KAI_NAME.fullmatch(name):
+        return _classify_kleidiai(name, match["body"])
+    if match := _XNN_NAME.fullmatch(name):
+        return _classify_xnnpack(name, match["head"], match["shape"] or "", match["arch"])
+    return Kernel(name, UNKNOWN, UNKNOWN, UNKNOWN, "", "", "", "", "", None, None)
+
+
+def is_kernel(symbol: str) -> bool:
+    """Whether a symbol names a kernel, rather than one of the small functions that tell its tile sizes."""
+    name = symbol.removeprefix("_")
+    return name.startswith(("kai_run_", "kai_kernel_")) or (
+        name.startswith("xnn_") and "_ukernel" in name and not re.search(r"_get_[mnk]r$", name)
+    )
+
+
+def _classify_xnnpack(name: str, head: str, shape: str, arch: str) -> Kernel:
+    words = head.split("_")
+    count = next((i for i, word in enumerate(words) if not _XNN_DTYPE.fullmatch(word)), len(words))
+    operation, variant = _operation(words[count:])
+    chain = arch.split("_")
+    isa = next((isa for rule, isa in _XNN_ISA if any(rule.fullmatch(word) for word in chain)), UNKNOWN)
+    role = _ROLE_OF.get(operation, "")
+    if not role:
+        # Everything XNNPACK does value by value is called v<something>.
+        role = "elementwise" if re.fullmatch(r"v[a-z]\w*", operation) else UNKNOWN
+    return Kernel(
+        name=name,
+        library="xnnpack",
+        isa=isa,
+        role=role,
+        dtype="_".join(words[:count]),
+        operation=operation,
+        variant=variant,
+        shape=shape or next((word for word in chain if _TILE.fullmatch(word)), ""),
+        arch_chain=arch,
+        has_sme=isa in ("SME", "SME2"),
+        has_sme2=isa == "SME2",
+    )
+
+
+def _operation(words: list[str]) -> tuple[str, str]:
+    """Split `gemm minmax fp32` into the operation and its variant; some operations are two words."""
+    for length in (2, 1):
+        operation = "_".join(words[:length])
+        if operation in _ROLE_OF or length == 1:
+            return operation, "_".join(words[length:])
+    return "", ""
+
+
+def _classify_kleidiai(name: str, body: str) -> Kernel:
+    match = _KAI_OPERATION.fullmatch(body)
+    if match is None:
+        return Kernel(name, "kleidiai", UNKNOWN, UNKNOWN, "", "", "", "", "", None, None)
+    operation = match["operation"]
+    words = match["rest"].split("_")
+    start = _first_isa(words)
+    types, tiles = [], []
+    for word in words[:start]:
+        if _KAI_TILE.fullmatch(word):
+            tiles.append(word)
+        elif found := _KAI_DTYPE.fullmatch(word):
+            types.append(found["element"])
+    isa = next((isa for rule, isa in _KAI_ISA if any(rule.fullmatch(w) for w in words[start:])), "portable")
+    instruction = [word for word in words[start:] if not any(rule.fullmatch(word) for rule, _ in _KAI_ISA)]
+    return Kernel(
+        name=name,
+        library="kleidiai",
+        isa=isa,
+        role="packing" if "pack" in operation else "depthwise" if operation == "dwconv" else "matmul",
+        dtype="_".join(dict.fromkeys(types)),
+        operation=operation,
+        variant="_".join([*match["variant"].split("_")[1:], *instruction]),
+        shape="_".join(tiles),
+        arch_chain="_".join(words[start:]),
+        has_sme=isa in ("SME", "SME2"),
+        has_sme2=isa == "SME2",
+    )
+
+
+def _first_isa(words: list[str]) -> int:
+    """Where the instruction sets begin; data types come first and may be called bf16 too."""
+    for index, word in enumerate(words):
+        if word.startswith(("neon", "sve", "sme")):
+            return index
+    return len(words)
+
+
+# Events of the XNNPACK delegate that multiply matrices: `Convolution (NHWC, PF16) IGEMM #1`.
+_MATRIX_OPERATOR = re.compile(
+    r"(?P<operator>(?:Dec|C)onvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply)"
+    r" \((?P<layout>\w+), (?P<types>[\w, ]+)\)(?: (?P<kind>.+))?"
+)
+_SME_TYPES = frozenset({"PF16", "PF32", "PQS8"})
+_MATMUL_KINDS = frozenset({"GEMM", "IGEMM"})
+
+
+def operator_family(event_name: str) -> str:
+    """An event's name without its number, which only tells repetitions in one delegate apart."""
+    return re.sub(r" #\d+$", "", event_name.strip())
+
+
+def classify_operator(event_name: str) -> Kernel | None:
+    """Describe a matrix operator of the XNNPACK delegate by its name; None for every other event.
+
+    Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
+    convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The
+    other labels of those paths are XNNPACK's own kernels, which use neither.
+    """
+    family = operator_family(event_name)
+    match = _MATRIX_OPERATOR.fullmatch(family)
+    if match is None:
+        return None
+    types = match["types"].split(", ")
+    kind = match["kind"] or ""
+    multiplies = kind in _MATMUL_KINDS
+    proven = multiplies and not _SME_TYPES.isdisjoint(types)
+    ruled_out = multiplies and not proven and "QP8" not in types
+    return Kernel(
+        name=family,
+        library="operator",
+        isa=SME_OR_SME2 if proven else UNKNOWN,
+        role="depthwise" if kind == "DWConv" else "matmul" if kind in _MATMUL_KINDS else "convolution",
+        dtype="_".join(types),
+        operation=match["operator"],
+        variant=kind,
+        shape="",
+        arch_chain="",
+        has_sme=True if proven else False if ruled_out else None,
+        has_sme2=False if ruled_out else None,
+    )

@@ -1,0 +1,223 @@
+"""XNNPACK's own log, from a runner built with it: kernels it configured and operators it ran, in order.
+
+Text in, records out. Lines may come from a terminal (`Debug (XNNPACK): ...`) or from Android's logcat
+(tag XNNPACK); everything else in the log is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    configured_kernels,
+    operator_family,
+    operator_kernels,
+)
+from model_profiling.errors import FormatError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredKernel:
+    """A kernel XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
+
+    kind: str
+    name: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStep:
+    """One operator of one delegate call; a skipped one ran nothing but has its event in the dump."""
+
+    index: int
+    name: str
+    skipped: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateCall:
+    """One run of one delegate: its operators in order."""
+
+    steps: tuple[OperatorStep, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(step.name for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class XnnTrace:
+    """What one process logged. `iterations` is what executor_runner said of itself, None if it did not."""
+
+    configured: tuple[ConfiguredKernel, ...]
+    calls: tuple[DelegateCall, ...]
+    iterations: int | None
+
+    @property
+    def steps(self) -> tuple[OperatorStep, ...]:
+        return tuple(step for call in self.calls for step in call.steps)
+
+    def inferences(self) -> tuple[tuple[DelegateCall, ...], ...]:
+        """The delegate calls, one group per inference; needs the runner's own count of iterations."""
+        if not self.iterations or len(self.calls) % self.iterations:
+            count = self.iterations or "an unknown number of"
+            raise FormatError(
+                f"{len(self.calls)} delegate calls do not divide into {count} iterations",
+                "use the complete log of a run that ended well",
+            )
+        size = len(self.calls) // self.iterations
+        return tuple(self.calls[start : start + size] for start in range(0, len(self.calls), size or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where log and dump stop agreeing; a side that ended first is None."""
+
+    position: int
+    operator: str | None
+    event: str | None
+    line: int | None
+
+    def __str__(self) -> str:
+        if self.event is None:
+            return f"the dump ends after {self.position} operators; the log goes on with {self.operator}"
+        if self.operator is None:
+            return f"the log ends after {self.position} operators; the dump goes on with {self.event}"
+        logged = f"{self.operator} in the log (line {self.line})"
+        return f"operator {self.position} is {logged}, but {self.event} in the dump"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceMatch:
+    """Steps of a log paired in order with a dump's events, up to where they depart (None: nowhere)."""
+
+    pairs: tuple[tuple[OperatorStep, str], ...]
+    departure: Departure | None
+
+    @property
+    def complete(self) -> bool:
+        return self.departure is None
+
+
+_TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
+# logcat's threadtime, time and brief formats.
+_LOGCAT = re.compile(
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d+) +\d+ [VDIWEF] XNNPACK *: "
+    r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d+)\): )(?P<message>.*)"
+)
+_CONFIGURED = re.compile(r"Using (?P<kind>\w+) microkernel '(?P<name>[^']+)'")
+_PLACE = r"(?: \(\w+, .*:\d+\))?"
+_RUNNING = re.compile(
+    rf"(?P<skip>skip )?running operator (?P<index>\d+):(?P<part>\d+) \((?P<name>.+?)\){_PLACE}"
+)
+_RESHAPING = re.compile(r"reshaping operator \d+ \(")
+_ITERATION = re.compile(r"executed successfully (?P<done>\d+) time|Iteration \d+ of (?P<planned>\d+)")
+
+
+def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
+    """Read a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
+    configured: list[ConfiguredKernel] = []
+    calls: list[list[OperatorStep]] = []
+    last = (-1, -1)
+    closed = True
+    for number, message in _messages(text, pid):
+        if found := _CONFIGURED.match(message):
+            configured.append(ConfiguredKernel(found["kind"], found["name"], number))
+        elif _RESHAPING.match(message):
+            # Each delegate call reshapes its operators first; indices restart in the next one.
+            closed = True
+        elif found := _RUNNING.fullmatch(message):
+            place = (int(found["index"]), int(found["part"]))
+            if closed or place <= last:
+                calls.append([])
+            closed, last = False, place
+            # An operator of several parts is one operator, and one event of the dump.
+            if place[1] == 0:
+                name = found["name"].removesuffix(" Default")
+                calls[-1].append(OperatorStep(place[0], name, bool(found["skip"]), number))
+    return XnnTrace(
+        configured=tuple(configured),
+        calls=tuple(DelegateCall(tuple(steps)) for steps in calls if steps),
+        iterations=_iterations(text),
+    )
+
+
+def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
+    """Read a log file; one without any line of XNNPACK is refused."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"cannot read {path}: {reason}", "give the log of a trace runner") from problem
+    trace = parse_xnntrace(text, pid=pid)
+    if not trace.configured and not trace.calls:
+        raise InputError(
+            f"{path} has no XNNPACK lines", "run a runner of an -xnnlog preset, see docs/source_builds.md"
+        )
+    return trace
+
+
+def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
+    """The log as kernel evidence: announced kernels are configured, matrix operators it ran are executed."""
+    return (
+        *configured_kernels(kernel.name for kernel in trace.configured),
+        *operator_kernels(step.name for step in trace.steps if not step.skipped),
+    )
+
+
+def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> SequenceMatch:
+    """Pair the steps of a log with the names of a dump's delegate events, in order.
+
+    A dump names an operator when it is created, the log when it runs; what is chosen in between
+    (`Mean (ND)` becoming `Mean (ND) Reduce`) is at the end of the log's name only.
+    """
+    ran = tuple(steps)
+    pairs: list[tuple[OperatorStep, str]] = []
+    for position, (step, event) in enumerate(zip(ran, event_names, strict=False)):
+        if not _same(step.name, operator_family(event)):
+            return SequenceMatch(tuple(pairs), Departure(position, step.name, event, step.line))
+        pairs.append((step, event))
+    end = len(pairs)
+    if end < len(ran):
+        return SequenceMatch(tuple(pairs), Departure(end, ran[end].name, None, ran[end].line))
+    if end < len(event_names):
+        return SequenceMatch(tuple(pairs), Departure(end, None, event_names[end], None))
+    return SequenceMatch(tuple(pairs), None)
+
+
+def _same(logged: str, family: str) -> bool:
+    return logged == family or (
+        logged.startswith(f"{family} ") and not set("()") & set(logged[len(family) :])
+    )
+
+
+def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
+    """XNNPACK's messages with their line numbers, their prefixes taken off."""
+    chosen = pid
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _TERMINAL.search(line):
+            yield number, found["message"].strip()
+        elif found := _LOGCAT.match(line.strip()):
+            owner = int(found["pid"] or found["brief_pid"])
+            if pid is None and chosen not in (None, owner):
+                raise InputError(
+                    f"the log holds XNNPACK lines of processes {chosen} and {owner}",
+                    "choose one with --pid or clear logcat before the run",
+                )
+            if chosen is None:
+                chosen = owner
+            if owner == chosen:
+                yield number, found["message"].strip()
+
+
+def _iterations(text: str) -> int | None:
+    found = list(_ITERATION.finditer(text))
+    if not found:
+        return None
+    done = [match["done"] for match in found if match["done"]]
+    return int(done[-1] if done else found[-1]["planned"])

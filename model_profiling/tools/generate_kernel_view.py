@@ -1,0 +1,77 @@
+"""Write the kernel view: which kernels ran or were configured with SME2 on, and which with SME2 off.
+
+examples:
+  python model_profiling/tools/generate_kernel_view.py --run-dir out_toy_cnn/runs/linux
+  python model_profiling/tools/generate_kernel_view.py --sme2-on on_kernels.csv --sme2-off off_kernels.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from model_profiling import files
+from model_profiling.analysis.kernels import KernelUse
+from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+from model_profiling.errors import ProfilingError
+from model_profiling.report.kernel_view import find_kernel_files, kernel_view, read_kernels_csv
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if bool(options.run_dir) == bool(options.sme2_on or options.sme2_off):
+        parser.error("give --run-dir, or --sme2-on and --sme2-off")
+    if not options.run_dir and not (options.sme2_on and options.sme2_off):
+        parser.error("--sme2-on and --sme2-off go together")
+    try:
+        return _write(options)
+    except ProfilingError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+
+
+def _write(options: argparse.Namespace) -> int:
+    names = ("SME2 on", "SME2 off")
+    on, off, out = options.sme2_on, options.sme2_off, options.out
+    if options.run_dir:
+        on, off = find_kernel_files(options.run_dir)
+        names = (f"SME2 on ({on.parent.name})", f"SME2 off ({off.parent.name})")
+        out = out or options.run_dir / "kernel_view.md"
+    text = kernel_view(
+        _evidence(on), _evidence(off), title=options.title, filter_op=options.filter_op, names=names
+    )
+    if out is None:
+        print(text, end="")
+    else:
+        files.write_text(out, text)
+        print(f"wrote {out}")
+    return 0
+
+
+def _evidence(path: Path) -> tuple[KernelUse, ...]:
+    return read_kernels_csv(path) if path.suffix == ".csv" else kernel_uses(read_xnntrace(path))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--run-dir", type=Path, help="a run directory with one on and one off experiment")
+    parser.add_argument("--sme2-on", type=Path, help="kernels.csv or XNNPACK log of a run with SME2 on")
+    parser.add_argument("--sme2-off", type=Path, help="the same of a run with SME2 off")
+    parser.add_argument(
+        "--out", type=Path, help="file to write (default: kernel_view.md in --run-dir, or stdout)"
+    )
+    parser.add_argument(
+        "--filter-op", default="", help="only kernels with this in their name or role, e.g. gemm"
+    )
+    parser.add_argument("--title", default="Kernel view", help="the first heading")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

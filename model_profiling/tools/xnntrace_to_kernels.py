@@ -1,0 +1,93 @@
+"""Turn the log of a trace runner (XNNPACK logging built in) into a kernels.csv.
+
+Kernels the log announces become `configured` rows, without a count: they are candidates. Matrix operators it
+ran become `executed` rows. With --etdump the operators are also matched, in order, to the dump of that run.
+
+example: python model_profiling/tools/xnntrace_to_kernels.py --xnntrace run_xnntrace.log --out run_kernels.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from model_profiling import files
+from model_profiling.analysis.kernels import unknown_kernels
+from model_profiling.analysis.xnntrace import (
+    SequenceMatch,
+    XnnTrace,
+    kernel_uses,
+    match_events,
+    read_xnntrace,
+)
+from model_profiling.errors import ProfilingError
+from model_profiling.report.kernel_view import write_kernels_csv
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        return _convert(options)
+    except ProfilingError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+
+
+def _convert(options: argparse.Namespace) -> int:
+    trace = read_xnntrace(options.xnntrace, pid=options.pid)
+    match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
+    uses = kernel_uses(trace)
+    write_kernels_csv(options.out, options.model_id or options.xnntrace.stem, uses)
+    print(f"wrote {len(uses)} rows to {options.out}")
+    if options.operators:
+        _write_operators(options.operators, trace, match)
+        print(f"wrote {len(trace.steps)} operators to {options.operators}")
+    for name in unknown_kernels(uses):
+        print(f"warning: the kit cannot read the kernel name {name}", file=sys.stderr)
+    if match and match.departure:
+        print(f"log and dump differ: {match.departure}", file=sys.stderr)
+        return 1
+    if match:
+        print(f"all {len(match.pairs)} operators match the dump")
+    return 0
+
+
+def _event_names(path: Path) -> list[str]:
+    from model_profiling.etdump import read_etdump
+
+    table = read_etdump(path)
+    return [str(name) for name in table.text(table.name)[table.is_delegated]]
+
+
+def _write_operators(path: Path, trace: XnnTrace, match: SequenceMatch | None) -> None:
+    events = {step.line: event for step, event in match.pairs} if match else {}
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("delegate_call", "operator_index", "operator", "skipped", "event"))
+    for number, call in enumerate(trace.calls):
+        for step in call.steps:
+            event = events.get(step.line, "")
+            table.writerow((number, step.index, step.name, int(step.skipped), event))
+    files.write_text(path, text.getvalue())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
+    parser.add_argument("--out", type=Path, required=True, help="the kernels.csv to write")
+    parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
+    parser.add_argument("--etdump", type=Path, help="dump of the same run, to match operators with")
+    parser.add_argument("--operators", type=Path, help="also write the operators in order to this csv")
+    parser.add_argument("--pid", type=int, help="process to take from a logcat that holds several")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""kernels.csv and kernel_view.md, written and read back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    configured_kernels,
+    executed_kernels,
+    operator_kernels,
+)
+from model_profiling.errors import FormatError, InputError
+from model_profiling.report.kernel_view import (
+    find_kernel_files,
+    kernel_view,
+    read_kernels_csv,
+    write_kernels_csv,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "tests" / "data" / "xnntrace"
+TOOL = ROOT / "model_profiling" / "tools" / "generate_kernel_view.py"
+MOPA = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+PACK = "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme"
+ON = (*executed_kernels({MOPA: 12, PACK: None}), *operator_kernels(["Convolution (NHWC, PF16) IGEMM #1"]))
+OFF = (
+    *configured_kernels(
+        ["xnn_f16_gemm_minmax_ukernel_1x16__neonfp16arith_ld64", "xnn_new_thing_ukernel__magic"]
+    ),
+    *operator_kernels(["Convolution (NHWC, F16) IGEMM #1", "Convolution (NHWC, F16) IGEMM #2"]),
+)
+
+
+@pytest.mark.parametrize("uses", [ON, OFF, ()], ids=["on", "off", "empty"])
+def test_a_csv_reads_back_as_it_was(tmp_path: Path, uses: tuple[KernelUse, ...]) -> None:
+    path = tmp_path / "deep" / "k.csv"
+    write_kernels_csv(path, "toy, with a comma", uses)
+    assert read_kernels_csv(path) == uses
+
+
+def test_counts_of_kits_without_evidence_are_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text("model_id,kernel_name,category,count\nm,xnn_f32_vadd_ukernel__neon_u8,binary,7\n")
+    (use,) = read_kernels_csv(path)
+    assert (use.evidence, use.calls) == ("configured", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2\n",
+        "",
+        "kernel_name,count,evidence\nx,many,executed\n",
+        "kernel_name,count,evidence\nx,-1,executed\n",
+        "kernel_name,count,evidence\nx,1,guessed\n",
+    ],
+)
+def test_a_csv_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"k\.csv"):
+        read_kernels_csv(path)
+
+
+def test_the_view_separates_what_ran_from_what_was_configured() -> None:
+    text = kernel_view(ON, OFF)
+    assert "- SME2 on: SME2 ran: 1 kernel, 12 calls" in text
+    assert "- SME2 off: no operator of the dump took an SME or SME2 path" in text
+    executed, configured = text.split("## Configured only")
+    assert f"| `{MOPA}` | 12 calls | - | SME2 | matmul | f16 |" in executed
+    assert f"| `{PACK}` | ran | - | SME | packing | x16 |" in executed
+    assert "| `Convolution (NHWC, F16) IGEMM` | - | 2 calls | - | matmul | F16 |" in executed
+    assert "| - | configured | fp16 | matmul | f16 |" in configured
+    assert "## Names the kit cannot read\n\n- `xnn_new_thing_ukernel__magic`" in configured
+
+
+def test_a_filter_chooses_rows_but_not_the_verdict() -> None:
+    text = kernel_view(ON, OFF, filter_op="packing")
+    assert PACK in text and "IGEMM" not in text
+    assert "SME2 ran" in text
+    assert "No kernel matches `nothing`" in kernel_view(ON, OFF, filter_op="nothing")
+
+
+def run_directory(root: Path) -> Path:
+    for experiment, uses in (("linux_sme2_on", ON), ("linux_sme2_off", OFF)):
+        for threads in (4, 1):
+            stem = f"toy_{experiment}_t{threads}"
+            write_kernels_csv(root / experiment / f"{stem}_kernels.csv", "toy", uses)
+    return root
+
+
+def test_a_run_directory_s_pair_is_found(tmp_path: Path) -> None:
+    on, off = find_kernel_files(run_directory(tmp_path))
+    assert (on.name, off.name) == ("toy_linux_sme2_on_t1_kernels.csv", "toy_linux_sme2_off_t1_kernels.csv")
+    on.unlink()
+    on, off = find_kernel_files(tmp_path)
+    assert on.name.endswith("_t4_kernels.csv") and off.name.endswith("_t4_kernels.csv")
+    on.unlink()
+    with pytest.raises(InputError, match="no pair"):
+        find_kernel_files(tmp_path)
+
+
+def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_tool_over_a_run_directory(tmp_path: Path) -> None:
+    done = run_tool("--run-dir", run_directory(tmp_path), "--title", "Toy")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "kernel_view.md").read_text()
+    assert text.startswith("# Toy\n") and "SME2 on (linux_sme2_on)" in text
+
+
+def test_the_tool_over_two_real_logs() -> None:
+    logs = ("--sme2-on", LOGS / "toy_fp16_sme2on.log", "--sme2-off", LOGS / "toy_fp16_sme2off.log")
+    done = run_tool(*logs, "--filter-op", "gemm")
+    assert done.returncode == 0, done.stderr
+    assert "| `Convolution (NHWC, PF16) IGEMM` | 6 calls | - | SME or SME2 | matmul | PF16 |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--run-dir", "nowhere"),
+        ("--sme2-on", "nowhere.csv", "--sme2-off", "nowhere.csv"),
+        (),
+        ("--sme2-on", "x.csv"),
+        ("--run-dir", ".", "--sme2-on", "x.csv"),
+    ],
+)
+def test_the_tool_refuses_bad_input(arguments: tuple[str, ...]) -> None:
+    done = run_tool(*arguments)
+    assert done.returncode == 2
+    assert "error: " in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,199 @@
+"""Kernel names and what they prove, over every name in the installed ExecuTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    classify,
+    classify_operator,
+    compare_kernels,
+    configured_kernels,
+    executed_kernels,
+    is_kernel,
+    operator_kernels,
+    sme_verdict,
+    unknown_kernels,
+)
+
+# What a trace run of the toy model in fp16 listed under emulated SME2, and with SME1 only.
+SME2_RUN = {
+    "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa": 12,
+    "kai_run_matmul_clamp_f16_f16_f16p2vlx2b_1x16vl_sme2_dot": 1,
+    "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme": 12,
+}
+SME1_RUN = {
+    "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_sme_mopa": None,
+    "kai_run_matmul_clamp_f16_f16_f16p2vlx2b_1x8vl_sme_mla": None,
+    "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme": None,
+}
+
+
+def wheel_names() -> list[str]:
+    """Every kernel name in the XNNPACK backend that the installed ExecuTorch ships."""
+    found = importlib.util.find_spec("executorch")
+    assert found is not None and found.submodule_search_locations, "executorch is not installed"
+    folder = Path(next(iter(found.submodule_search_locations))) / "lib"
+    (library,) = folder.glob("libexecutorch_backend_xnnpack.*")
+    names = re.findall(rb"(?:kai_(?:run|kernel)_|xnn_\w+_ukernel)\w+", library.read_bytes())
+    return sorted({name.decode() for name in names if is_kernel(name.decode())})
+
+
+def test_every_kernel_name_of_the_wheel_is_read() -> None:
+    names = wheel_names()
+    assert sum(name.startswith("kai_run_") for name in names) >= 50
+    assert sum(name.startswith("xnn_") for name in names) >= 40
+    assert unknown_kernels(executed_kernels(dict.fromkeys(names))) == ()
+
+
+def test_the_wheel_s_names_agree_with_their_own_words() -> None:
+    for name in wheel_names():
+        kernel = classify(name)
+        words = set(re.split(r"_+", name))
+        assert kernel.has_sme2 == bool(words & {"sme2", "neonsme2"}), name
+        assert kernel.has_sme == bool(words & {"sme", "neonsme", "sme2", "neonsme2"}), name
+        assert (kernel.role == "packing") == ("pack" in name), name
+        assert kernel.dtype, name
+
+
+# instruction set, role, data types, operation, variant, tile; a dash where the name tells none
+NAMES = {
+    "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa": "SME2 matmul f16 matmul clamp_mopa 2vlx2vl",
+    "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa": "SME2 matmul f32 matmul clamp_mopa -",
+    "kai_run_matmul_clamp_f32_qai8dxp4x8_qsi4cxp8x8_8x8x32_neon_i8mm": "i8mm matmul f32_qai8dx_qsi4cx matmul clamp 8x8x32",
+    "kai_run_matmul_clamp_f32_qai8dxp1x4_qsi8cxp4x4_1x4_neon_dotprod": "dotprod matmul f32_qai8dx_qsi8cx matmul clamp 1x4",
+    "kai_run_lhs_imatmul_pack_x8p2vlx4_x8p_sme": "SME packing x8 lhs_imatmul_pack - -",
+    "kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon": "NEON packing qsi8cx rhs_pack nxk -",
+    "kai_run_lhs_quant_pack_qai8dxp_f32": "portable packing qai8dx_f32 lhs_quant_pack - -",
+    "xnn_pqs8_qc8w_gemm_minmax_ukernel_32x32c4__neonsme2": "SME2 matmul pqs8_qc8w gemm minmax 32x32c4",
+    "xnn_pf32_igemm_minmax_ukernel_32x32__neonsme": "SME matmul pf32 igemm minmax 32x32",
+    "xnn_qs8_qc8w_gemm_minmax_fp32_ukernel_4x16c8__neoni8mm": "i8mm matmul qs8_qc8w gemm minmax_fp32 4x16c8",
+    "xnn_f16_gemm_minmax_ukernel_6x16__asm_aarch64_neonfp16arith_cortex_a75": "fp16 matmul f16 gemm minmax 6x16",
+    "xnn_qs8_rsum_ukernel__neondot_u32_acc2": "dotprod reduce qs8 rsum - u32",
+    "xnn_qd8_f16_qc8w_gemm_minmax_ukernel_1x16c4__neondotfp16arith": "dotprod matmul qd8_f16_qc8w gemm minmax 1x16c4",
+    "xnn_x24_transposec_ukernel__4x4_aarch64_neon_tbl128": "NEON transpose x24 transposec - 4x4",
+    "xnn_f32_qs8_vcvt_ukernel__neonv8_u32": "NEON convert f32_qs8 vcvt - u32",
+    "xnn_f32_vadd_ukernel__neon_u8": "NEON elementwise f32 vadd - u8",
+    "xnn_x16_pack_lh_ukernel__neonsme": "SME packing x16 pack_lh - -",
+    "xnn_x32_packw_gemm_goi_ukernel_x8__neon_u2": "NEON packing x32 packw gemm_goi x8",
+    "xnn_xx_copy_ukernel__scalar_memcpy": "scalar copy xx copy - -",
+    "xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast": "x86 matmul f32 gemm minmax 7x16",
+}
+
+
+@pytest.mark.parametrize(("symbol", "said"), NAMES.items(), ids=list(NAMES))
+def test_a_name_is_taken_apart(symbol: str, said: str) -> None:
+    kernel = classify(symbol)
+    parts = (kernel.isa, kernel.role, kernel.dtype, kernel.operation, kernel.variant, kernel.shape)
+    assert " ".join(part or "-" for part in parts) == said
+
+
+def test_macos_spells_symbols_with_an_underscore() -> None:
+    name = "kai_run_lhs_pack_f32p2vlx1_f32_sme"
+    assert classify(f"_{name}") == classify(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xnn_f32_frobnicate_ukernel__neon_u8",
+        "xnn_f32_gemm_minmax_ukernel_4x8__quantumcore",
+        "kai_run_frobnicate_f32_f32_sme2",
+        "memcpy",
+        "",
+    ],
+)
+def test_a_name_outside_the_grammar_is_unknown_and_listed(name: str) -> None:
+    use = KernelUse(classify(name), "configured", None)
+    assert unknown_kernels([use]) == (name,)
+
+
+def test_small_functions_beside_a_kernel_are_no_kernels() -> None:
+    assert not is_kernel("xnn_pf16_gemm_minmax_ukernel_1x32c2__neonsme2_get_mr")
+    assert not is_kernel("kai_get_m_step_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla")
+
+
+@pytest.mark.parametrize(
+    ("event", "proves_sme"),
+    [
+        ("Convolution (NHWC, PF16) IGEMM #1", True),
+        ("Fully Connected (NC, PF32) GEMM #12", True),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2", True),
+        ("Batch Matrix Multiply (NC, PF16) GEMM", True),
+        ("Convolution (NHWC, F16) IGEMM #1", False),
+        ("Fully Connected (NC, QS8, QC8W) GEMM #1", False),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", None),
+        ("Convolution (NHWC, PF16) DWConv #1", None),
+    ],
+)
+def test_only_packed_matrix_labels_prove_sme(event: str, proves_sme: bool | None) -> None:
+    kernel = classify_operator(event)
+    assert kernel is not None
+    assert kernel.has_sme is proves_sme
+    assert kernel.has_sme2 is not True, "a label never tells SME2 from SME"
+
+
+@pytest.mark.parametrize(
+    "event", ["Transpose (ND, X16) #1", "Mean (ND) #1", "DELEGATE_CALL", "Invalid Unary Op #3"]
+)
+def test_other_events_are_no_matrix_operators(event: str) -> None:
+    assert classify_operator(event) is None
+    assert operator_kernels([event]) == ()
+
+
+def test_operators_are_counted_by_family() -> None:
+    events = ["Convolution (NHWC, PF16) IGEMM #1", "Convolution (NHWC, PF16) IGEMM #2", "Mean (ND) #1"]
+    (use,) = operator_kernels(events)
+    assert (use.kernel.name, use.calls, use.evidence) == ("Convolution (NHWC, PF16) IGEMM", 2, "executed")
+
+
+def test_verdicts_rest_on_what_ran() -> None:
+    sme2 = sme_verdict(executed_kernels(SME2_RUN), traced=True)
+    assert (sme2.answer, sme2.text) == ("sme2", "SME2 ran: 2 kernels, 13 calls")
+    sme1 = sme_verdict(executed_kernels(SME1_RUN), traced=True)
+    assert (sme1.answer, sme1.text) == ("sme", "SME ran: 2 kernels")
+    assert sme_verdict((), traced=True).answer == "none"
+    assert sme_verdict((), traced=False).answer == "unknown"
+    assert (
+        sme_verdict(operator_kernels(["Convolution (NHWC, PF16) IGEMM #1"]), traced=False).answer
+        == "sme-or-sme2"
+    )
+    assert sme_verdict(operator_kernels(["Convolution (NHWC, F16) IGEMM #1"]), traced=False).answer == "none"
+    assert sme_verdict(operator_kernels(["Convolution (NHWC, F32) DWConv"]), traced=False).answer == "unknown"
+    qp8 = operator_kernels(["Fully Connected (NC, QP8, F32, QC4W) GEMM #1"])
+    assert sme_verdict(qp8, traced=False).answer == "unknown"
+
+
+def test_configured_kernels_prove_nothing_and_are_never_counted() -> None:
+    name = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
+    uses = configured_kernels([name, name])
+    assert [(use.kernel.name, use.calls) for use in uses] == [(name, None)]
+    verdict = sme_verdict(uses, traced=False)
+    assert verdict.answer == "unknown" and "nothing shows that they ran" in verdict.text
+    with pytest.raises(ValueError, match="configured, not called"):
+        KernelUse(classify(name), "configured", 3)
+
+
+def test_packing_alone_is_not_called_sme() -> None:
+    packing = executed_kernels({"kai_run_lhs_pack_f32p2vlx1_f32_sme": 4})
+    assert sme_verdict(packing, traced=True).answer == "none"
+
+
+def test_a_kernel_with_no_calls_did_not_run() -> None:
+    assert executed_kernels(dict.fromkeys(SME2_RUN, 0)) == ()
+
+
+def test_two_runs_are_laid_side_by_side() -> None:
+    configured = configured_kernels([*SME2_RUN, "xnn_f32_vadd_ukernel__neon_u8"])
+    pairs = compare_kernels([*configured, *executed_kernels(SME2_RUN)], executed_kernels(SME1_RUN))
+    table = {pair.kernel.name: pair for pair in pairs}
+    packing = table["kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme"]
+    assert packing.on and packing.off and (packing.on.calls, packing.off.calls) == (12, None)
+    mopa = table["kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"]
+    assert mopa.on and mopa.on.evidence == "executed" and mopa.off is None
+    assert pairs[-1].kernel.name == "xnn_f32_vadd_ukernel__neon_u8", "what only was configured comes last"

@@ -1,0 +1,232 @@
+"""XNNPACK's log, on real logs of source-built trace runners."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling.analysis.kernels import sme_verdict
+from model_profiling.analysis.xnntrace import (
+    kernel_uses,
+    match_events,
+    parse_xnntrace,
+    read_xnntrace,
+)
+from model_profiling.errors import FormatError, InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "tests" / "data" / "xnntrace"
+TOOL = ROOT / "model_profiling" / "tools" / "xnntrace_to_kernels.py"
+
+# The delegate events of a dump of the same model in int8 with SME2 off, as ExecuTorch 1.5 names them.
+INT8_EVENTS = [
+    "Convert (NC) #1",
+    "Transpose (ND, X8) #1",
+    "Convolution (NHWC, QC8) IGEMM #1",
+    "Convolution (NHWC, QC8) IGEMM #2",
+    "Convolution (NHWC, QC8) IGEMM #3",
+    "Mean (ND) #1",
+    "Transpose (ND, X8) #2",
+    "Static Reshape (NC) #1",
+    "Fully Connected (NC, QS8, QC8W) GEMM #1",
+    "Convert (NC) #2",
+]
+
+
+def logged(name: str) -> str:
+    return (LOGS / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("log", "operators", "announced", "skipped"),
+    [
+        ("toy_fp16_sme2on.log", 8, 19, 6),
+        ("toy_fp16_sme2off.log", 8, 20, 6),
+        ("toy_int8_sme2on.log", 10, 18, 7),
+        ("toy_int8_sme2off.log", 10, 19, 7),
+    ],
+)
+def test_real_logs_give_two_inferences_of_one_delegate(
+    log: str, operators: int, announced: int, skipped: int
+) -> None:
+    trace = read_xnntrace(LOGS / log)
+    assert trace.iterations == 2
+    assert [len(calls) for calls in trace.inferences()] == [1, 1]
+    first, second = trace.calls
+    assert first.names == second.names
+    assert [step.index for step in first.steps] == list(range(operators))
+    assert [step.index for step in first.steps if step.skipped] == [skipped]
+    assert len(trace.configured) == announced
+
+
+def test_labels_differ_between_on_and_off_only_where_sme_is() -> None:
+    on = parse_xnntrace(logged("toy_fp16_sme2on.log")).calls[0].names
+    off = parse_xnntrace(logged("toy_fp16_sme2off.log")).calls[0].names
+    assert [name.replace("PF16", "F16") for name in on] == list(off)
+    assert sum("PF16" in name for name in on) == 4
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+def test_evidence_of_a_log(dtype: str) -> None:
+    on = kernel_uses(parse_xnntrace(logged(f"toy_{dtype}_sme2on.log")))
+    off = kernel_uses(parse_xnntrace(logged(f"toy_{dtype}_sme2off.log")))
+    assert sme_verdict(on, traced=False).answer == "sme-or-sme2"
+    assert sme_verdict(off, traced=False).answer == "none"
+    assert all(use.calls is None for use in (*on, *off) if use.evidence == "configured")
+    assert {
+        use.kernel.isa for use in on if use.kernel.library == "xnnpack" and use.kernel.role == "matmul"
+    } == {"SME2"}
+    assert not any(use.kernel.has_sme for use in off)
+
+
+def test_the_sequence_matches_the_dump_s_events() -> None:
+    steps = parse_xnntrace(logged("toy_int8_sme2off.log")).steps
+    match = match_events(steps, INT8_EVENTS * 2)
+    assert match.complete and len(match.pairs) == 20
+    assert match.pairs[5][0].name == "Mean (ND) Reduce" and match.pairs[5][1] == "Mean (ND) #1"
+
+
+def test_a_departure_says_where() -> None:
+    steps = parse_xnntrace(logged("toy_int8_sme2on.log")).steps
+    match = match_events(steps, INT8_EVENTS * 2)
+    assert match.departure is not None and match.departure.position == 2 == len(match.pairs)
+    line = logged("toy_int8_sme2on.log").splitlines()[(match.departure.line or 0) - 1]
+    assert "running operator 2:0 (Convolution (NHWC, PQS8, QS8, QC8W) IGEMM)" in line
+    assert "Convolution (NHWC, QC8) IGEMM #1 in the dump" in str(match.departure)
+
+
+def test_a_sequence_that_ends_early_says_which_side() -> None:
+    steps = parse_xnntrace(logged("toy_int8_sme2off.log")).steps
+    short = match_events(steps, INT8_EVENTS).departure
+    assert short is not None and str(short).startswith("the dump ends after 10 operators")
+    long = match_events(steps, INT8_EVENTS * 3).departure
+    assert long is not None and str(long).startswith("the log ends after 20 operators")
+
+
+def test_a_prefix_of_another_operator_s_name_does_not_match() -> None:
+    text = "Debug (XNNPACK): running operator 0:0 (Convolution (NHWC, F16) IGEMM) (f, operator-run.c:1)"
+    steps = parse_xnntrace(text).steps
+    assert not match_events(steps, ["Convolution #1"]).complete
+    assert match_events(steps, ["Convolution (NHWC, F16) #1"]).complete
+
+
+def run_lines(*operators: tuple[int, int, str]) -> str:
+    place = "(xnn_run_operator_with_index, /a folder (copy)/operator-run.c:9)"
+    return "\n".join(
+        f"Debug (XNNPACK): running operator {index}:{part} ({name}) {place}"
+        for index, part, name in operators
+    )
+
+
+def test_numbers_that_restart_begin_another_delegate() -> None:
+    text = run_lines((0, 0, "Add (ND) Default"), (2, 0, "Clamp (NC) Default"), (0, 0, "Add (ND) Default"))
+    trace = parse_xnntrace(text)
+    assert [call.names for call in trace.calls] == [("Add (ND)", "Clamp (NC)"), ("Add (ND)",)]
+
+
+def test_an_operator_of_several_parts_is_one_operator() -> None:
+    text = run_lines(
+        (0, 0, "Softmax (NC, F32) Default"), (0, 1, "Softmax (NC, F32) Default"), (1, 0, "Add (ND)")
+    )
+    (call,) = parse_xnntrace(text).calls
+    assert call.names == ("Softmax (NC, F32)", "Add (ND)")
+
+
+def test_reshaping_begins_another_delegate_even_if_numbers_go_on() -> None:
+    between = "Debug (XNNPACK): reshaping operator 5 (Add (ND)) (xnn_reshape_runtime, r.c:1)"
+    text = "\n".join([run_lines((0, 0, "Add (ND)")), between, run_lines((5, 0, "Add (ND)"))])
+    assert len(parse_xnntrace(text).calls) == 2
+
+
+def as_logcat(line: str, form: str, pid: int = 4242) -> str:
+    level, _, message = line.partition(" (XNNPACK): ")
+    letter = {"Note": "I", "Debug": "D"}.get(level)
+    if letter is None:
+        return f"11-15 01:02:03.456 {pid:5d} {pid:5d} I executorch: {line}"
+    return {
+        "threadtime": f"11-15 01:02:03.456 {pid:5d} {pid + 1:5d} {letter} XNNPACK : {message}",
+        "time": f"11-15 01:02:03.456 {letter}/XNNPACK ( {pid}): {message}",
+        "brief": f"{letter}/XNNPACK ( {pid}): {message}",
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["threadtime", "time", "brief"])
+def test_logcat_says_the_same_as_a_terminal(form: str) -> None:
+    text = logged("toy_fp16_sme2on.log")
+    phone = "--------- beginning of main\n" + "\n".join(as_logcat(line, form) for line in text.splitlines())
+    here, there = parse_xnntrace(text), parse_xnntrace(phone)
+    assert [call.names for call in there.calls] == [call.names for call in here.calls]
+    assert [kernel.name for kernel in there.configured] == [kernel.name for kernel in here.configured]
+    assert there.iterations == 2
+
+
+def test_a_logcat_of_two_processes_needs_a_choice() -> None:
+    lines = logged("toy_fp16_sme2on.log").splitlines()
+    other = logged("toy_int8_sme2off.log").splitlines()
+    mixed = "\n".join(
+        line
+        for a, b in zip(lines, other, strict=False)
+        for line in (as_logcat(a, "threadtime", 11), as_logcat(b, "threadtime", 22))
+    )
+    with pytest.raises(InputError, match="processes 11 and 22"):
+        parse_xnntrace(mixed)
+    names = parse_xnntrace(mixed, pid=22).calls[0].names
+    assert names == parse_xnntrace(logged("toy_int8_sme2off.log")).calls[0].names
+
+
+def test_other_tags_and_other_text_are_ignored() -> None:
+    message = "running operator 0:0 (Add (ND)) (f, x.c:1)"
+    assert parse_xnntrace(f"11-15 01:02:03.456  11  11 D OTHER   : {message}\n{message}").calls == ()
+    assert len(parse_xnntrace(f"11-15 01:02:03.456  11  11 D XNNPACK : {message}").calls) == 1
+
+
+def test_a_truncated_log_does_not_divide_into_inferences() -> None:
+    text = logged("toy_fp16_sme2on.log")
+    cut = text[: text.index("Iteration 1 of 2")]
+    with pytest.raises(FormatError, match="unknown number of iterations"):
+        parse_xnntrace(cut).inferences()
+
+
+def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_tool_writes_the_documented_columns(tmp_path: Path) -> None:
+    out, operators = tmp_path / "k.csv", tmp_path / "ops.csv"
+    done = run_tool("--xnntrace", LOGS / "toy_int8_sme2on.log", "--out", out, "--operators", operators,
+                    "--model-id", "toy")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    header, *rows = list(csv.reader(out.read_text().splitlines()))
+    assert ",".join(header) == (
+        "model_id,kernel_name,category,count,dtype,xnn_op,variant,ukernel_shape,arch_chain,has_sme,has_sme2,evidence"
+    )
+    table = {row[1]: dict(zip(header, row, strict=True)) for row in rows}
+    gemm = table["xnn_pqs8_qc8w_gemm_minmax_ukernel_1x32c4__neonsme2"]
+    assert (gemm["count"], gemm["evidence"], gemm["has_sme"], gemm["has_sme2"]) == (
+        "",
+        "configured",
+        "1",
+        "1",
+    )
+    convolution = table["Convolution (NHWC, PQS8, QS8, QC8W) IGEMM"]
+    assert (convolution["count"], convolution["evidence"]) == ("6", "executed")
+    assert {row[0] for row in rows} == {"toy"}
+    assert len(list(csv.DictReader(operators.read_text().splitlines()))) == 20
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "cannot read"), ("nothing of interest\n", "has no XNNPACK lines")]
+)
+def test_the_tool_refuses_bad_input_in_one_line(tmp_path: Path, content: str | None, problem: str) -> None:
+    log = tmp_path / "run.log"
+    if content is not None:
+        log.write_text(content)
+    done = run_tool("--xnntrace", log, "--out", tmp_path / "k.csv")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and problem in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "k.csv").exists()
