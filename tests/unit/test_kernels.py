@@ -61,7 +61,7 @@ def test_the_wheel_s_names_agree_with_their_own_words() -> None:
         assert kernel.dtype, name
 
 
-# A name, and below it: instruction set, role, data types, operation, variant, tile; a dash where it tells none.
+# A name, and below it: instruction set, role, data types, operation, variant, tile; a dash for none.
 _LINES = """\
 kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa
     SME2 matmul f16 matmul clamp_mopa 2vlx2vl
