@@ -16,6 +16,17 @@ _LONGEST_ROW = 32 * _WORD
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
+def _masks() -> Words:
+    """For each word of a row and each length of a string, the bits of the word that belong to the string."""
+    left = np.arange(_LONGEST_ROW + 1) - _WORD * np.arange(_LONGEST_ROW // _WORD)[:, None]
+    kept = np.clip(left, 0, _WORD) * 8
+    masks = np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)[kept]
+    return np.ascontiguousarray(masks)
+
+
+_MASKS = _masks()
+
+
 class Interner:
     """Distinct byte strings of one flatbuffer, numbered in the order they are first met.
 
@@ -26,7 +37,6 @@ class Interner:
         self.buffer = buffer
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
-        self._words = buffer.column("u64")
         # What is known by hash: the hash (sorted), the value's index, where its bytes are, how many.
         self._hash = np.empty(0, np.uint64)
         self._value = np.empty(0, np.int32)
@@ -73,30 +83,29 @@ class Interner:
 
     def _by_hash(self, start: Int64, length: Int64) -> Int32:
         """Value indexes of short strings; -1 for the rare one whose hash belongs to another string."""
+        width = -(-int(length.max(initial=1)) // _WORD) * _WORD
+        result = np.full(len(start), -1, np.int32)
+        # Too near to the end of the file for a whole row.
+        whole = start + width <= self.buffer.size
+        start, length = start[whole], length[whole]
         if len(start) == 0:
-            return np.empty(0, np.int32)
-        rows = self._rows(start, length)
+            return result
+        rows = self._rows(start, length, width)
         hashes = _hash(rows, length)
         self._learn(hashes, start, length)
         slot = np.searchsorted(self._hash, hashes)
-        same = self._length[slot] == length
-        same &= (self._rows(self._start[slot], self._length[slot], rows.shape[1]) == rows).all(axis=1)
-        return np.where(same, self._value[slot], np.int32(-1))
+        used = np.flatnonzero(np.bincount(slot, minlength=len(self._hash)))
+        renumbered = np.zeros(len(self._hash), np.intp)
+        renumbered[used] = np.arange(len(used))
+        known = self._rows(self._start[used], self._length[used], width)[renumbered[slot]]
+        same = (known == rows).all(axis=1) & (self._length[slot] == length)
+        result[whole] = np.where(same, self._value[slot], np.int32(-1))
+        return result
 
-    def _rows(self, start: Int64, length: Int64, width: int = 0) -> Words:
-        """The strings as rows of words, zero beyond their end."""
-        width = width or -(-int(length.max()) // _WORD)
-        rows = np.zeros((len(start), width), np.uint64)
-        last = len(self._words) - 1
-        for column in range(width):
-            left = length - column * _WORD
-            live = np.flatnonzero(left > 0)
-            place = start[live] + column * _WORD
-            # Near the end of the file a whole word is read from further left and shifted into place.
-            within = np.minimum(place, last)
-            words = self._words[within].astype(np.uint64) >> ((place - within) * 8).astype(np.uint64)
-            unwanted = (np.maximum(_WORD - left[live], 0) * 8).astype(np.uint64)
-            rows[live, column] = words & (np.uint64(2**64 - 1) >> unwanted)
+    def _rows(self, start: Int64, length: Int64, width: int) -> Words:
+        """The strings as rows of words, zero beyond their end (or cut there)."""
+        rows = self.buffer.rows(width)[start].view("<u8").reshape(len(start), width // _WORD)
+        rows &= _MASKS[: width // _WORD, length].T
         return rows
 
     def _learn(self, hashes: Words, start: Int64, length: Int64) -> None:
