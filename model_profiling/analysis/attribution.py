@@ -1,0 +1,338 @@
+"""Where every nanosecond of a run went: the tree of its events, and the self time of each.
+
+`Method::execute` holds calls (`OPERATOR_CALL`, `DELEGATE_CALL`, ...), a call holds the operators that ran in
+it. Self time is an event's duration less that of its direct children, so self times of a run add up to its
+end-to-end time exactly, whatever the events say. The runs of a dump share one structure, or a few; each is
+worked out once and applied to all its runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.errors import FormatError
+from model_profiling.etdump import EventTable
+
+Int64 = NDArray[np.int64]
+
+EXECUTE = "Method::execute"
+_CALLS = {
+    "OPERATOR_CALL": "operator",
+    "DELEGATE_CALL": "delegate",
+    "MOVE_CALL": "move",
+    "JF_CALL": "jump",
+    "FREE_CALL": "free",
+}
+
+
+class Share(str, Enum):
+    """What an event's self time is counted as."""
+
+    OPERATOR = "operator"
+    """An operator's own time: it goes into a category."""
+    FRAMEWORK = "framework"
+    """The runtime's own work: between calls, preparing a call, moving and freeing values."""
+    DELEGATE = "delegate"
+    """Inside a delegate's call but in none of the operators the delegate reported."""
+    OPAQUE = "opaque"
+    """A call of a delegate that reported no operators, or an event that belongs to nothing known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One event of a structure; `column` is its place in the matrices of `RunGroup`."""
+
+    column: int
+    name: str
+    level: str
+    """method, call, operator or other."""
+    share: Share
+    parent: int
+    """Column of the event around it; -1 for `Method::execute`."""
+    call: int
+    """Which call of the run it is or belongs to, counted from 0; -1 outside calls."""
+    position: int
+    """Which operator of its call it is, counted from 0; -1 for anything but operators."""
+    call_kind: str
+    """operator, delegate, move, jump or free; empty outside calls."""
+    occurrence: int
+    """How many calls of the same instruction came before in the run (loops repeat instructions)."""
+    chain_index: int
+    instruction_id: int
+    delegated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs with the same events in the same order; matrices have a row per run and a column per event."""
+
+    nodes: tuple[Node, ...]
+    runs: Int64
+    """Number of each run among all runs of the dump, in file order."""
+    blocks: Int64
+    """Block of the dump each run stands in."""
+    start_ns: Int64
+    duration_ns: Int64
+    self_ns: Int64
+
+    @property
+    def e2e_ns(self) -> Int64:
+        """End-to-end time of each run: its `Method::execute`, the last event."""
+        return self.duration_ns[:, -1]
+
+    def columns(self, *shares: Share) -> list[int]:
+        return [node.column for node in self.nodes if node.share in shares]
+
+    def total_ns(self, *shares: Share) -> Int64:
+        """Self time counted as any of `shares`, for each run."""
+        total: Int64 = self.self_ns[:, self.columns(*shares)].sum(axis=1)
+        return total
+
+    @property
+    def operators(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.share is Share.OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideEvents:
+    """Events that belong to no run: loading, and what a run left that never finished."""
+
+    name: tuple[str, ...]
+    block: Int64
+    node: Int64
+    """Position in its block."""
+    start_ns: Int64
+    duration_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """All runs of a dump, grouped by structure; the largest group first."""
+
+    source: str
+    groups: tuple[RunGroup, ...]
+    outside: OutsideEvents
+    block_names: tuple[str, ...]
+    """Name of each block of the dump."""
+    warnings: tuple[str, ...]
+
+    @property
+    def run_count(self) -> int:
+        return sum(len(group.runs) for group in self.groups)
+
+    @property
+    def event_count(self) -> int:
+        return sum(group.duration_ns.size for group in self.groups) + len(self.outside.block)
+
+    def e2e_ns(self) -> Int64:
+        """End-to-end time of every run, in file order."""
+        times = np.zeros(self.run_count, np.int64)
+        for group in self.groups:
+            times[group.runs] = group.e2e_ns
+        return times
+
+    def total_ns(self, *shares: Share) -> Int64:
+        """Self time counted as any of `shares`, for every run, in file order."""
+        times = np.zeros(self.run_count, np.int64)
+        for group in self.groups:
+            times[group.runs] = group.total_ns(*shares)
+        return times
+
+
+def attribute(table: EventTable) -> Attribution:
+    """Attribute every nanosecond of every run in `table`."""
+    last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
+    if not len(last):
+        raise FormatError(
+            f"{table.source} holds no {EXECUTE} event",
+            "make the dump with the event tracer on and run the model at least once",
+        )
+    blocks = table.block[last].astype(np.int64)
+    after_previous = np.concatenate(([0], last[:-1] + 1))
+    first = np.maximum(table.blocks.first_event[blocks], after_previous)
+    groups = sorted(_groups(table, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0]))
+    outside = _outside(table, first, last)
+    return Attribution(
+        source=table.source,
+        groups=tuple(groups),
+        outside=outside,
+        block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
+        warnings=tuple(_warnings(groups, outside)),
+    )
+
+
+def _groups(table: EventTable, first: Int64, last: Int64, blocks: Int64) -> list[RunGroup]:
+    groups = []
+    lengths = last - first + 1
+    for length in np.unique(lengths):
+        runs = np.flatnonzero(lengths == length)
+        events = first[runs, None] + np.arange(length)
+        for members in _same_structure(table, events):
+            groups.append(_group(table, events[members], runs[members], blocks[runs[members]]))
+    return groups
+
+
+def _same_structure(table: EventTable, events: Int64) -> list[Int64]:
+    """Split runs of one length (rows of event indexes) into sets whose events agree in all but time."""
+    columns = (table.name, table.chain_index, table.instruction_id, table.delegate_id)
+    if all(bool((column[events] == column[events[0]]).all()) for column in columns):
+        return [np.arange(len(events))]
+    # Rare: tell structures apart by a 64-bit fingerprint of each run.
+    weights = (
+        np.random.default_rng(0).integers(1, 2**63, (len(columns), events.shape[1]), dtype=np.uint64) | 1
+    )
+    prints = np.zeros(len(events), np.uint64)
+    for column, weight in zip(columns, weights, strict=True):
+        prints += (column[events].astype(np.int64).view(np.uint64) * weight).sum(axis=1, dtype=np.uint64)
+    return [np.flatnonzero(prints == one) for one in np.unique(prints)]
+
+
+def _group(table: EventTable, events: Int64, runs: Int64, blocks: Int64) -> RunGroup:
+    nodes = _tree(table, events[0])
+    duration = table.duration_ns[events]
+    own = duration.copy()
+    children: dict[int, list[int]] = {}
+    for node in nodes:
+        if node.parent >= 0:
+            children.setdefault(node.parent, []).append(node.column)
+    for parent, inside in children.items():
+        own[:, parent] -= duration[:, inside].sum(axis=1)
+    return RunGroup(tuple(nodes), runs, blocks, table.start_ns[events], duration, own)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A node while its tree is being built."""
+
+    column: int
+    parent: int = -1
+    call: int = -1
+    position: int = -1
+    call_kind: str = ""
+    occurrence: int = 0
+
+
+def _tree(table: EventTable, events: Int64) -> list[Node]:
+    """The structure of one run. The runtime writes an event when it ends, so children come before parents."""
+    names = [table.names[index] if index >= 0 else "" for index in table.name[events]]
+    places = list(zip(table.chain_index[events].tolist(), table.instruction_id[events].tolist(), strict=True))
+    delegated = table.is_delegated[events].tolist()
+    drafts = [_Open(column) for column in range(len(names))]
+    execute = len(names) - 1
+    seen: dict[tuple[int, int], int] = {}
+    pending: list[int] = []
+    calls = 0
+    for column in range(execute):
+        if delegated[column] or names[column] not in _CALLS:
+            pending.append(column)
+            continue
+        kind = _CALLS[names[column]]
+        inside = [child for child in pending if places[child] == places[column]]
+        pending = [child for child in pending if places[child] != places[column]]
+        occurrence = seen.get(places[column], 0)
+        seen[places[column]] = occurrence + 1
+        drafts[column] = _Open(column, execute, calls, -1, kind, occurrence)
+        for position, child in enumerate(inside):
+            around = -1 if delegated[child] else _enclosing(table, events, child, inside, delegated)
+            parent = around if around >= 0 else column
+            drafts[child] = _Open(child, parent, calls, position, kind, occurrence)
+        if not inside and kind == "operator":
+            drafts[column].position = 0
+        calls += 1
+    for column in pending:
+        drafts[column].parent = execute
+    has_children = {draft.parent for draft in drafts}
+    return [_finished(draft, names, places, delegated, draft.column in has_children) for draft in drafts]
+
+
+def _enclosing(
+    table: EventTable, events: Int64, child: int, inside: Sequence[int], delegated: Sequence[bool]
+) -> int:
+    """The nearest later event of the same call that lasted around `child` (kernels that call kernels)."""
+    start, end = table.start_ns[events[child]], table.end_ns[events[child]]
+    for other in inside:
+        if other > child and not delegated[other]:
+            at = events[other]
+            if table.start_ns[at] <= start and end <= table.end_ns[at]:
+                return other
+    return -1
+
+
+def _finished(
+    draft: _Open, names: list[str], places: list[tuple[int, int]], delegated: list[bool], has_children: bool
+) -> Node:
+    column, execute = draft.column, len(names) - 1
+    if column == execute:
+        level, share = "method", Share.FRAMEWORK
+    elif draft.call < 0:
+        level, share = "other", Share.OPAQUE
+    elif draft.parent != execute:
+        level, share = "operator", Share.OPERATOR
+    elif draft.call_kind == "delegate":
+        level, share = "call", Share.DELEGATE if has_children else Share.OPAQUE
+    elif draft.call_kind == "operator" and not has_children:
+        # A kernel without its own event: the call is all there is to see of it.
+        level, share = "call", Share.OPERATOR
+    else:
+        level, share = "call", Share.FRAMEWORK
+    return Node(
+        column=column,
+        name=names[column],
+        level=level,
+        share=share,
+        parent=draft.parent,
+        call=draft.call,
+        position=draft.position,
+        call_kind=draft.call_kind,
+        occurrence=draft.occurrence,
+        chain_index=places[column][0],
+        instruction_id=places[column][1],
+        delegated=delegated[column],
+    )
+
+
+def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:
+    edges = np.zeros(len(table) + 1, np.int64)
+    np.add.at(edges, first, 1)
+    np.add.at(edges, last + 1, -1)
+    left = np.flatnonzero(np.cumsum(edges)[:-1] == 0)
+    block = table.block[left].astype(np.int64)
+    return OutsideEvents(
+        name=tuple(table.names[index] if index >= 0 else "" for index in table.name[left]),
+        block=block,
+        node=left - table.blocks.first_event[block],
+        start_ns=table.start_ns[left],
+        duration_ns=table.duration_ns[left],
+    )
+
+
+def _warnings(groups: Sequence[RunGroup], outside: OutsideEvents) -> list[str]:
+    said = []
+    if len(groups) > 1:
+        sizes = ", ".join(str(len(group.runs)) for group in groups)
+        said.append(f"runs differ in structure: {len(groups)} groups of {sizes} runs")
+    lost = sum(name in _CALLS for name in outside.name)
+    if lost:
+        said.append(f"{lost} calls belong to a run that never finished; they are left out")
+    strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})
+    if strange:
+        said.append(f"events outside every call are counted as unattributed: {', '.join(strange)}")
+    over = sorted(
+        {
+            node.call
+            for group in groups
+            for node in group.nodes
+            if node.share is Share.DELEGATE and bool((group.self_ns[:, node.column] < 0).any())
+        }
+    )
+    if over:
+        said.append(
+            f"operators of delegate calls {', '.join(map(str, over))} add up to more than the call itself "
+            "(they overlap, or the delegate counts another clock); their overhead shows as negative"
+        )
+    return said
