@@ -1,0 +1,281 @@
+"""What a set of latencies looks like: its centre and spread, and whether it drifted, jumped or fell in two.
+
+Nothing is thrown away. Outliers are marked by position, so that a person can look at them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+_MAD_TO_SIGMA = 1.4826  # of a normal distribution
+_OUTLIER_SIGMAS = 3.5
+_TRIMMED_SHARE = 0.10
+_LONGEST_SERIES = 600  # pairwise slopes grow with the square of the length
+_BIMODAL_FEWEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Whether latencies rise or fall in the order they were measured (Mann-Kendall, Theil-Sen)."""
+
+    relative_change: float
+    """From the first to the last measurement, relative to the median: 0.05 means 5% slower at the end."""
+    p_value: float
+    found: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bimodality:
+    """Whether latencies fall into two separate groups, such as two clock speeds or two kinds of core."""
+
+    found: bool
+    low_mode: float
+    high_mode: float
+    high_share: float
+    """How many of the latencies belong to the slower group, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySummary:
+    """The statistics of one set of latencies, in the unit they came in (the kit uses milliseconds)."""
+
+    count: int
+    median: float
+    mean: float
+    trimmed_mean: float
+    minimum: float
+    maximum: float
+    p5: float
+    p10: float
+    p90: float
+    p95: float
+    p99: float
+    mad: float
+    """Median absolute deviation from the median, not scaled."""
+    std: float
+    cv: float
+    """Standard deviation over mean."""
+    robust_cv: float
+    """The same from the MAD: what the spread would be without the outliers."""
+    outliers: tuple[int, ...]
+    """Positions of the latencies more than 3.5 robust standard deviations from the median."""
+    autocorrelation: float
+    """Between neighbours: near 1, each measurement mostly repeats the one before."""
+    effective_count: float
+    """How many independent measurements these are worth."""
+    drift: Drift | None
+    bimodality: Bimodality | None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
+    """Describe `latencies`, given in the order they were measured."""
+    values = _checked(latencies)
+    median = float(np.median(values))
+    mad = float(np.median(np.abs(values - median)))
+    mean = float(values.mean())
+    std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    p5, p10, p90, p95, p99 = (float(edge) for edge in np.percentile(values, [5, 10, 90, 95, 99]))
+    autocorrelation, effective = _dependence(values)
+    return LatencySummary(
+        count=len(values),
+        median=median,
+        mean=mean,
+        trimmed_mean=_trimmed_mean(values),
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        p5=p5,
+        p10=p10,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        mad=mad,
+        std=std,
+        cv=std / mean if mean else 0.0,
+        robust_cv=_MAD_TO_SIGMA * mad / median if median else 0.0,
+        outliers=find_outliers(values),
+        autocorrelation=autocorrelation,
+        effective_count=effective,
+        drift=find_drift(values),
+        bimodality=find_bimodality(values),
+    )
+
+
+def _checked(latencies: Sequence[float] | Floats) -> Floats:
+    values = np.asarray(latencies, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise InputError("there are no latencies to describe", "give at least one")
+    if not np.isfinite(values).all() or (values < 0).any():
+        place = int(np.flatnonzero(~np.isfinite(values) | (values < 0))[0])
+        raise InputError(f"latency {place} is {values[place]}", "latencies are finite and not negative")
+    return values
+
+
+def _trimmed_mean(values: Floats) -> float:
+    cut = int(len(values) * _TRIMMED_SHARE)
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def find_outliers(values: Floats) -> tuple[int, ...]:
+    """Positions far from the median, by the MAD; by the mean deviation where half of all values are equal."""
+    away = np.abs(values - np.median(values))
+    scale = _MAD_TO_SIGMA * float(np.median(away)) or 1.2533 * float(away.mean())
+    if scale == 0:
+        return ()
+    return tuple(int(place) for place in np.flatnonzero(away > _OUTLIER_SIGMAS * scale))
+
+
+def _dependence(values: Floats) -> tuple[float, float]:
+    """Autocorrelation of neighbours and the effective count, by Geyer's initial positive sequence.
+
+    Ranks stand in for the values, so that one huge latency does not hide what the rest do.
+    """
+    count = len(values)
+    if count < 4 or np.ptp(values) == 0:
+        return 0.0, float(count)
+    _, which, repeats = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(repeats) - (repeats - 1) / 2)[which]
+    ranks -= ranks.mean()
+    spectrum = np.fft.rfft(ranks, 2 * count)
+    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[:count]
+    correlation /= correlation[0]
+    pairs = correlation[1 : 1 + 2 * ((count - 1) // 2)].reshape(-1, 2).sum(axis=1)
+    fading = np.flatnonzero(pairs <= 0)
+    kept = pairs[: fading[0]] if len(fading) else pairs
+    time = 1 + 2 * float(kept.sum())
+    return float(correlation[1]), min(float(count), max(1.0, count / time))
+
+
+def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -> Drift | None:
+    """A trend that chance would rarely give (`level`) and that is large enough to matter (`smallest`)."""
+    if len(values) < 8 or np.median(values) == 0:
+        return None
+    series = _blocks(values, _LONGEST_SERIES)
+    count = len(series)
+    first, second = np.triu_indices(count, 1)
+    rises = series[second] - series[first]
+    score = float(np.sign(rises).sum())
+    slope = float(np.median(rises / (second - first)))
+    # Neighbours that resemble each other without a trend would look like one: the variance of the score is
+    # stretched by how dependent the series is once the trend is taken out.
+    _, effective = _dependence(series - slope * np.arange(count))
+    _, repeats = np.unique(series, return_counts=True)
+    ties = float((repeats * (repeats - 1) * (2 * repeats + 5)).sum())
+    variance = (count * (count - 1) * (2 * count + 5) - ties) / 18 * count / effective
+    z = max(0.0, abs(score) - 1) / math.sqrt(variance) if variance > 0 else 0.0
+    p_value = math.erfc(z / math.sqrt(2))
+    change = slope * (count - 1) / float(np.median(values))
+    return Drift(change, p_value, p_value < level and abs(change) >= smallest)
+
+
+def _blocks(values: Floats, longest: int) -> Floats:
+    """The series shortened to at most `longest` medians of neighbouring values."""
+    size = math.ceil(len(values) / longest)
+    whole = len(values) // size * size
+    shortened: Floats = np.median(values[:whole].reshape(-1, size), axis=1)
+    return shortened
+
+
+def find_bimodality(values: Floats) -> Bimodality | None:
+    """Two groups with a valley between them, or None when there are too few latencies to say.
+
+    Two normal distributions are fitted to the logs. They count as two groups only if they explain the data
+    clearly better than one (BIC), each holds a tenth of it, and fewer values lie between them than beside
+    either: a long tail or a flat top also asks for a second component, but has no valley.
+    """
+    if len(values) < _BIMODAL_FEWEST or (values == 0).any():
+        return None
+    logs = np.sort(np.log(values))
+    logs = logs[np.linspace(0, len(logs) - 1, min(len(logs), 2000)).round().astype(int)]
+    inside = np.abs(logs - np.median(logs)) <= _far(logs)
+    logs = logs[inside]
+    single = Bimodality(False, float(np.median(values)), float(np.median(values)), 0.0)
+    if np.ptp(logs) == 0:
+        return single
+    means, shares, likelihood = _two_normals(logs)
+    alone = -len(logs) / 2 * (math.log(2 * math.pi * float(logs.var())) + 1)
+    gain = 2 * (likelihood - alone) - 3 * math.log(len(logs))
+    if not (gain > 10 and shares.min() >= 0.1 and _valley_between(means, logs)):
+        return single
+    high = int(np.argmax(means))
+    return Bimodality(True, math.exp(means[1 - high]), math.exp(means[high]), float(shares[high]))
+
+
+def _far(logs: Floats) -> float:
+    """Beyond this distance from the median a value is a spike, not part of a group."""
+    low, high = np.percentile(logs, [10, 90])
+    return max(3 * float(high - low), 1e-12)
+
+
+def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
+    """Means, shares and log-likelihood of the best two-part fit, by EM.
+
+    It starts from the split that leaves the least variance. A part may not shrink below a twentieth of the
+    whole spread, or it would fit itself to a handful of equal values.
+    """
+    split = _best_split(logs)
+    parts = (logs[:split], logs[split:])
+    floor = float(logs.std()) / 20
+    means = np.array([part.mean() for part in parts])
+    sigmas = np.array([max(float(part.std()), floor) for part in parts])
+    shares = np.array([len(part) / len(logs) for part in parts])
+    likelihood = -math.inf
+    for _ in range(200):
+        distances = (logs[:, None] - means) / sigmas
+        density = shares / (sigmas * math.sqrt(2 * math.pi)) * np.exp(-0.5 * distances**2)
+        total = np.maximum(density.sum(axis=1), 1e-300)
+        reached = float(np.log(total).sum())
+        if reached - likelihood < 1e-6 * len(logs):
+            break
+        likelihood = reached
+        weights = density / total[:, None]
+        mass = np.maximum(weights.sum(axis=0), 1e-9)
+        means = (weights * logs[:, None]).sum(axis=0) / mass
+        sigmas = np.sqrt((weights * (logs[:, None] - means) ** 2).sum(axis=0) / mass)
+        sigmas = np.maximum(sigmas, floor)
+        shares = mass / len(logs)
+    return means, shares, likelihood
+
+
+def _best_split(logs: Floats) -> int:
+    count = np.arange(1, len(logs))
+    below = np.cumsum(logs)[:-1]
+    above = logs.sum() - below
+    between = below**2 / count + above**2 / (len(logs) - count)
+    return int(np.argmax(between)) + 1
+
+
+def _valley_between(means: Floats, logs: Floats) -> bool:
+    """Whether the emptiest stretch between the two means holds under half of what surrounds either mean.
+
+    Groups closer than 1% do not matter; groups a few clock steps apart are the clock's, not the machine's.
+    """
+    low, high = float(means.min()), float(means.max())
+    steps = np.diff(logs)
+    step = float(steps[steps > 0].min()) if len(steps[steps > 0]) else 0.0
+    if high - low < max(0.01, 4 * step if _is_coarse(logs) else 0.0):
+        return False
+    reach = (high - low) / 6
+    places = np.linspace(low + 2 * reach, high - 2 * reach, 9)
+    valley = min(_near(logs, place, reach) for place in places)
+    return valley < 0.5 * min(_near(logs, low, reach), _near(logs, high, reach))
+
+
+def _is_coarse(logs: Floats) -> bool:
+    """Whether values repeat so often that the clock's step shows."""
+    return len(np.unique(logs)) < len(logs) / 2
+
+
+def _near(logs: Floats, place: float, reach: float) -> int:
+    return int(np.searchsorted(logs, place + reach, "right") - np.searchsorted(logs, place - reach, "left"))

@@ -1,0 +1,364 @@
+"""Speedups that hold: a ratio of latencies measured in interleaved rounds, its interval, and a verdict.
+
+A round runs one process of each experiment, in random order. Iterations inside a process share whatever
+that process was dealt (memory layout, core, moment), so they are not independent measurements; rounds are.
+Every round therefore counts as one: the log of the ratio of its two medians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Literal
+
+import numpy as np
+
+from model_profiling.analysis.intervals import (
+    Floats,
+    benjamini_hochberg,
+    bootstrap_interval,
+    centre,
+    holm,
+    reaches,
+    signed_rank_interval,
+    signed_rank_p,
+    student_interval,
+    student_p,
+    welch,
+)
+from model_profiling.errors import InputError
+
+Rounds = Sequence[Sequence[float]]
+"""One sequence of iteration latencies per round; an empty one marks a round that failed."""
+
+CONFIDENCE = 0.95
+PRACTICAL_THRESHOLD = 0.01
+EXACT_ROUNDS = 6
+"""From six rounds on, an exact rank test can reach 5%; with fewer, no arrangement of signs is rare enough."""
+
+FEWEST_ROUNDS = 3
+"""Below this there is a ratio but no verdict: nothing shows how much processes differ by themselves."""
+
+# With three to five rounds, chance alone may give one experiment the first place in every round; warming up
+# or throttling then looks like a difference. The interval is stretched by this much on both sides.
+_FEW_ROUNDS_ALLOWANCE = 0.10
+# Runs made at different times differ by what the machine was doing then, which no round can show.
+_SEPARATE_RUNS_ALLOWANCE = 0.03
+
+
+class Verdict(str, Enum):
+    """What a comparison says about the candidate."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_CHANGE = "no significant change"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times faster the candidate is than the baseline (below 1: slower), and how sure that is."""
+
+    verdict: Verdict
+    reason: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+    confidence: float
+    rounds: int
+    baseline_median: float | None
+    candidate_median: float | None
+    naive_ratio: float | None
+    method: str
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval relative to the ratio: 0.01 means plus or minus 1%."""
+        if self.low is None or self.high is None:
+            return None
+        return math.sqrt(self.high / self.low) - 1
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "verdict": self.verdict.value, "half_width": self.half_width}
+
+
+def compare_rounds(
+    baseline: Rounds,
+    candidate: Rounds,
+    *,
+    confidence: float = CONFIDENCE,
+    practical_threshold: float = PRACTICAL_THRESHOLD,
+    resolution: float = 0.0,
+    not_comparable: str | None = None,
+) -> Speedup:
+    """Compare experiments measured in the same rounds: `baseline[i]` and `candidate[i]` ran side by side.
+
+    The interval is the wider of a bootstrap over rounds and the exact signed-rank interval, so the verdict
+    follows from it alone. `resolution` is the clock's step in the latencies' unit (operators inside a
+    delegate are timed in whole microseconds) and widens it. `not_comparable` says why the latencies must
+    not be compared at all (emulated times, different models); the ratio is then left out.
+    """
+    if not_comparable:
+        return _no_answer(not_comparable, confidence)
+    medians = paired_medians(baseline, candidate)
+    if len(medians) == 0:
+        return _no_answer("no round finished in both experiments", confidence)
+    if (medians == 0).any():
+        return _no_answer("shorter than the clock can tell", confidence, len(medians))
+    logs = np.log(medians[:, 0] / medians[:, 1])
+    found = _Found(
+        ratio=math.exp(centre(logs)),
+        baseline_median=float(np.median(medians[:, 0])),
+        candidate_median=float(np.median(medians[:, 1])),
+        naive_ratio=_naive_ratio(baseline, candidate),
+    )
+    if len(logs) < FEWEST_ROUNDS:
+        return _no_answer(_too_few(len(logs)), confidence, len(logs), found)
+    interval = _interval(logs, confidence)
+    blur = resolution / 2 / found.baseline_median + resolution / 2 / found.candidate_median
+    return _answer(
+        found,
+        replace(interval, low=interval.low - blur, high=interval.high + blur),
+        p_value=signed_rank_p(logs) if reaches(len(logs), confidence) else student_p(logs),
+        rounds=len(logs),
+        confidence=confidence,
+        threshold=practical_threshold,
+    )
+
+
+def compare_separate(
+    baseline: Rounds,
+    candidate: Rounds,
+    *,
+    confidence: float = CONFIDENCE,
+    practical_threshold: float = PRACTICAL_THRESHOLD,
+    not_comparable: str | None = None,
+) -> Speedup:
+    """Compare experiments that were not interleaved, such as yesterday's run and today's.
+
+    Rounds cannot be paired, so each side is resampled by itself and the interval is stretched by 3%.
+    """
+    if not_comparable:
+        return _no_answer(not_comparable, confidence)
+    ours, theirs = round_medians(baseline), round_medians(candidate)
+    if not len(ours) or not len(theirs):
+        return _no_answer("no round finished in one of the two runs", confidence)
+    if (ours == 0).any() or (theirs == 0).any():
+        return _no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
+    before, after = np.log(ours), np.log(theirs)
+    shift = float(np.median(before[:, None] - after[None, :]))
+    found = _Found(
+        math.exp(shift), float(np.median(ours)), float(np.median(theirs)), _naive_ratio(baseline, candidate)
+    )
+    rounds = min(len(before), len(after))
+    if rounds < FEWEST_ROUNDS:
+        return _no_answer(_too_few(rounds), confidence, rounds, found)
+    low, high, p_value = welch(before, after, confidence)
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE)
+    interval = _Interval(low - stretch, high + stretch, "separate runs, Welch and bootstrap, plus 3%")
+    return _answer(
+        found,
+        interval,
+        p_value=p_value,
+        rounds=rounds,
+        confidence=confidence,
+        threshold=practical_threshold,
+    )
+
+
+def precise_enough(
+    baseline: Rounds,
+    candidate: Rounds,
+    target_relative_half_width: float,
+    minimum_rounds: int = EXACT_ROUNDS,
+    *,
+    confidence: float = CONFIDENCE,
+) -> bool:
+    """Whether measuring may stop: the interval is narrow, whatever it says.
+
+    Only the width is looked at, never the verdict: stopping as soon as the answer pleases is what makes
+    repeated looks find differences that are not there.
+    """
+    medians = paired_medians(baseline, candidate)
+    if len(medians) < minimum_rounds or not reaches(len(medians), confidence) or (medians == 0).any():
+        return False
+    logs = np.log(medians[:, 0] / medians[:, 1])
+    widest = 2 * math.log1p(target_relative_half_width)
+    low, high = signed_rank_interval(logs, confidence)
+    if high - low > widest:
+        return False  # the bootstrap only widens it, and costs more
+    interval = _interval(logs, confidence)
+    return interval.high - interval.low <= widest
+
+
+def compare_many(
+    pairs: Mapping[str, tuple[Rounds, Rounds]],
+    *,
+    correction: Literal["holm", "benjamini-hochberg"] = "benjamini-hochberg",
+    confidence: float = CONFIDENCE,
+    practical_threshold: float = PRACTICAL_THRESHOLD,
+    resolution: float = 0.0,
+    not_comparable: str | None = None,
+) -> dict[str, Speedup]:
+    """Compare every operator or category at once, with the verdicts corrected for how many were asked.
+
+    Holm keeps the chance of any false verdict below 5% (few questions: categories); Benjamini-Hochberg
+    keeps the share of false verdicts below 5% (many questions: operators). The rank test is too coarse to
+    be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test.
+    """
+    alone = {
+        name: compare_rounds(
+            *rounds,
+            confidence=confidence,
+            practical_threshold=practical_threshold,
+            resolution=resolution,
+            not_comparable=not_comparable,
+        )
+        for name, rounds in pairs.items()
+    }
+    judged = [name for name, found in alone.items() if found.p_value is not None]
+    if not judged:
+        return alone
+    raw = np.array([student_p(log_ratios(*pairs[name])) for name in judged])
+    adjusted = holm(raw) if correction == "holm" else benjamini_hochberg(raw)
+    return {
+        **alone,
+        **{name: _corrected(alone[name], float(p)) for name, p in zip(judged, adjusted, strict=True)},
+    }
+
+
+def round_medians(rounds: Rounds) -> Floats:
+    """The median of every round that finished."""
+    return _checked(np.array([np.median(one) for one in rounds if len(one)], dtype=np.float64))
+
+
+def paired_medians(baseline: Rounds, candidate: Rounds) -> Floats:
+    """The two medians of every round that finished in both experiments, one row per round."""
+    rows = [
+        (np.median(ours), np.median(theirs))
+        for ours, theirs in zip(baseline, candidate, strict=False)
+        if len(ours) and len(theirs)
+    ]
+    return _checked(np.array(rows, dtype=np.float64).reshape(-1, 2))
+
+
+def log_ratios(baseline: Rounds, candidate: Rounds) -> Floats:
+    """What each round says: the log of baseline over candidate, above zero where the candidate is faster."""
+    medians = paired_medians(baseline, candidate)
+    logs: Floats = np.log(medians[:, 0] / medians[:, 1])
+    return logs
+
+
+def _checked(latencies: Floats) -> Floats:
+    if not (np.isfinite(latencies).all() and (latencies >= 0).all()):
+        raise InputError("a latency is negative or not a number", "leave out rounds that failed")
+    return latencies
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    ratio: float
+    baseline_median: float
+    candidate_median: float
+    naive_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """On the log scale."""
+
+    low: float
+    high: float
+    method: str
+
+
+def _answer(
+    found: _Found,
+    interval: _Interval,
+    *,
+    p_value: float,
+    rounds: int,
+    confidence: float,
+    threshold: float,
+) -> Speedup:
+    low, high = math.exp(interval.low), math.exp(interval.high)
+    verdict, reason = _judge(found.ratio, low, high, threshold)
+    return Speedup(
+        verdict=verdict,
+        reason=reason,
+        ratio=found.ratio,
+        low=low,
+        high=high,
+        p_value=p_value,
+        confidence=confidence,
+        rounds=rounds,
+        baseline_median=found.baseline_median,
+        candidate_median=found.candidate_median,
+        naive_ratio=found.naive_ratio,
+        method=interval.method,
+    )
+
+
+def _no_answer(why: str, confidence: float, rounds: int = 0, found: _Found | None = None) -> Speedup:
+    return Speedup(
+        verdict=Verdict.NOT_COMPARABLE,
+        reason=why,
+        ratio=found.ratio if found else None,
+        low=None,
+        high=None,
+        p_value=None,
+        confidence=confidence,
+        rounds=rounds,
+        baseline_median=found.baseline_median if found else None,
+        candidate_median=found.candidate_median if found else None,
+        naive_ratio=found.naive_ratio if found else None,
+        method="none",
+    )
+
+
+def _too_few(rounds: int) -> str:
+    return (
+        f"{rounds} round{'s' if rounds != 1 else ''} cannot show how much processes differ by themselves; "
+        f"measure at least {EXACT_ROUNDS}"
+    )
+
+
+def _judge(ratio: float, low: float, high: float, threshold: float) -> tuple[Verdict, str]:
+    change = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]"
+    if low <= 1 <= high:
+        unseen = max(high - 1, 1 / low - 1)
+        if unseen <= threshold:
+            return Verdict.NO_CHANGE, f"{change}: the same within {threshold:.1%}"
+        return Verdict.NO_CHANGE, f"{change}: a difference up to {unseen:.1%} could hide in the noise"
+    if max(ratio, 1 / ratio) - 1 < threshold:
+        return Verdict.NO_CHANGE, f"{change}: measurable, but below the {threshold:.1%} that matters"
+    return (Verdict.FASTER if ratio > 1 else Verdict.SLOWER), change
+
+
+def _corrected(found: Speedup, adjusted: float) -> Speedup:
+    p_value = max(adjusted, found.p_value or 0.0)
+    if found.verdict not in (Verdict.FASTER, Verdict.SLOWER) or p_value <= 1 - found.confidence:
+        return replace(found, p_value=p_value)
+    why = f"{found.reason}: not beyond chance among as many comparisons (p {p_value:.2g})"
+    return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
+
+
+def _naive_ratio(baseline: Rounds, candidate: Rounds) -> float:
+    """All of A over all of B, as if every iteration were independent; shown for contrast, never judged."""
+    return float(np.median(np.concatenate(baseline)) / np.median(np.concatenate(candidate)))
+
+
+def _interval(logs: Floats, confidence: float) -> _Interval:
+    """The interval of the centre of the rounds' log ratios, made to hold for few rounds and wild noise."""
+    count = len(logs)
+    if not reaches(count, confidence):
+        low, high = student_interval(logs, max(confidence, 0.99))
+        stretch = math.log1p(_FEW_ROUNDS_ALLOWANCE)
+        return _Interval(low - stretch, high + stretch, f"Student plus 10%, only {count} rounds")
+    rank_low, rank_high = signed_rank_interval(logs, confidence)
+    boot_low, boot_high = bootstrap_interval(logs, confidence)
+    method = "signed-rank and bootstrap over rounds, the wider"
+    return _Interval(min(rank_low, boot_low), max(rank_high, boot_high), method)
