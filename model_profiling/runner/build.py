@@ -1,0 +1,183 @@
+"""Compiles the runner against an ExecuTorch wheel, once for each content of everything that goes into it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import files, process
+from model_profiling.errors import SetupError
+from model_profiling.runner.cache import cache_root
+from model_profiling.runner.sdk import Sdk, installed_sdk
+
+_SOURCES = Path(__file__).parent
+_BINARY = "sme2prof-runner"
+_LIBRARIES = ("executorch", "executorch_kernels_optimized", "executorch_kernels_quantized")
+_SUPPORT = ("executorch_threadpool", "executorch_etdump")
+_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler: how it is called and what it says it is."""
+
+    command: tuple[str, ...]
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerBuild:
+    """A built runner and what it was built from."""
+
+    path: Path
+    build_id: str
+    library_path: Path
+    executorch_version: str
+    executorch_sha: str | None
+    compiler: str
+    seconds: float
+    cached: bool
+
+
+def find_compiler() -> Compiler:
+    """`$CXX`, or the first C++ compiler on the PATH."""
+    chosen = os.environ.get("CXX")
+    names = [chosen] if chosen else ["g++", "clang++", "c++"]
+    for name in names:
+        command = shlex.split(name)
+        if command and shutil.which(command[0]):
+            return identify(command)
+    cure = "run: xcode-select --install" if sys.platform == "darwin" else "install g++ or clang++, or set CXX"
+    raise SetupError(f"no C++ compiler was found (looked for {', '.join(names)})", cure)
+
+
+def identify(command: Sequence[str]) -> Compiler:
+    """The compiler that `command` runs, with its own name for itself."""
+    said = process.run([*command, "--version"], timeout=30)
+    first = said.stdout.strip().splitlines()
+    if not said.ok or not first:
+        raise SetupError(
+            f"{command[0]} does not work as a C++ compiler", "install g++ or clang++, or set CXX"
+        )
+    return Compiler(tuple(command), first[0])
+
+
+def build_runner(sdk: Sdk | None = None, compiler: Compiler | None = None) -> RunnerBuild:
+    """The runner for `sdk` (the installed one), from the cache when nothing it depends on has changed.
+
+    Two builds at once are safe: each works in a folder of its own and the first to finish is kept.
+    """
+    began = time.monotonic()
+    sdk = sdk or installed_sdk()
+    compiler = compiler or find_compiler()
+    sources = sorted(_SOURCES.glob("*.cpp"))
+    compile_flags, link_flags = _flags(sdk)
+    build_id = _identity(sdk, compiler, sources, [*compile_flags, *link_flags])
+    home = cache_root() / "runners" / build_id
+    cached = (home / _BINARY).is_file()
+    if not cached:
+        files.make_folder(home.parent)
+        with tempfile.TemporaryDirectory(prefix=f".{build_id}.", dir=home.parent) as work:
+            folder = Path(work) / "build"
+            folder.mkdir()
+            compile_flags.append(f'-DSME2PROF_BUILD_ID="{build_id}"')
+            _compile(compiler, sources, compile_flags, link_flags, folder)
+            facts = {"schema_version": 1, "executorch": sdk.version, "compiler": compiler.identity}
+            files.write_json(folder / "build.json", facts)
+            # Another build of the same content may have won; its runner is as good as ours.
+            with contextlib.suppress(OSError):
+                folder.rename(home)
+    return RunnerBuild(
+        path=home / _BINARY,
+        build_id=build_id,
+        library_path=sdk.libraries,
+        executorch_version=sdk.version,
+        executorch_sha=sdk.sha,
+        compiler=compiler.identity,
+        seconds=time.monotonic() - began,
+        cached=cached,
+    )
+
+
+def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
+    includes = (sdk.include, sdk.include / "executorch/runtime/core/portable_type/c10")
+    compiling = [
+        "-std=c++17",
+        "-O2",
+        "-fPIE",
+        "-DC10_USING_CUSTOM_GENERATED_MACROS",
+        "-DET_EVENT_TRACER_ENABLED",
+        "-DET_USE_THREADPOOL",
+        f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
+        *(f"-isystem{folder}" for folder in includes),
+    ]
+    # Kernels register themselves when loaded, so the linker must keep libraries nothing seems to use.
+    keep = [] if sys.platform == "darwin" else ["-Wl,--no-as-needed", "-pie"]
+    linking = [
+        f"-L{sdk.libraries}",
+        f"-Wl,-rpath,{sdk.libraries}",
+        *keep,
+        *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),
+        *([] if sys.platform == "darwin" else ["-ldl"]),
+    ]
+    return compiling, linking
+
+
+def _identity(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for source in (*sources, *sorted(_SOURCES.glob("*.h"))):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    facts = [
+        sdk.version,
+        sdk.sha,
+        sdk.machine,
+        sys.platform,
+        compiler.command,
+        compiler.identity,
+        list(flags),
+    ]
+    digest.update(json.dumps(facts).encode())
+    return digest.hexdigest()[:16]
+
+
+def _compile(
+    compiler: Compiler,
+    sources: Sequence[Path],
+    compile_flags: Sequence[str],
+    link_flags: Sequence[str],
+    folder: Path,
+) -> None:
+    def compile_one(source: Path) -> Path:
+        target = folder / f"{source.stem}.o"
+        _call([*compiler.command, *compile_flags, "-c", str(source), "-o", str(target)], source.name)
+        return target
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        objects = list(pool.map(compile_one, sources))
+    command = [*compiler.command, *map(str, objects), "-o", str(folder / _BINARY), *link_flags]
+    _call(command, "the runner")
+    for made in objects:
+        made.unlink()
+
+
+def _call(command: Sequence[str], what: str) -> None:
+    done = process.run(command, timeout=_TIMEOUT_S)
+    if done.ok:
+        return
+    complaints = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    reason = "no answer in time" if done.timed_out else (complaints or [f"exit code {done.returncode}"])[0]
+    raise SetupError(
+        f"{command[0]} cannot build {what}: {reason.strip()}",
+        "name a compiler with C++17 (g++ 9, clang 10 or newer) in CXX",
+    )

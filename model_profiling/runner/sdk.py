@@ -1,0 +1,55 @@
+"""The installed ExecuTorch wheel seen as an SDK: headers, libraries, and which release it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import SetupError
+
+_INSTALL = "run: pip install 'sme2-profiling-kit[executorch]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """A wheel of ExecuTorch, installed or unpacked, for one kind of machine."""
+
+    root: Path
+    version: str
+    sha: str | None
+    machine: str
+
+    @property
+    def include(self) -> Path:
+        return self.root / "include"
+
+    @property
+    def libraries(self) -> Path:
+        return self.root / "lib"
+
+
+def installed_sdk() -> Sdk:
+    """The wheel in this Python's environment, found without importing it."""
+    spec = importlib.util.find_spec("executorch")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    if not places:
+        raise SetupError("ExecuTorch is not installed in this Python", _INSTALL)
+    return sdk_at(Path(places[0]), platform.machine().lower())
+
+
+def sdk_at(root: Path, machine: str) -> Sdk:
+    """The SDK under `root`, checked for the parts the runner is built from."""
+    for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
+        if not (root / part).exists():
+            raise SetupError(
+                f"the ExecuTorch in {root} has no {part}", f"it is not the official wheel; {_INSTALL}"
+            )
+    text = (root / "version.py").read_text(encoding="utf-8")
+    version = re.search(r"__version__[^=\n]*=\s*['\"]([^'\"]+)['\"]", text)
+    sha = re.search(r"git_version[^=\n]*=\s*['\"]([0-9a-f]{7,40})['\"]", text)
+    if version is None:
+        raise SetupError(f"the ExecuTorch in {root} does not say its version", _INSTALL)
+    return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)

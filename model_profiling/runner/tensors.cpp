@@ -1,0 +1,274 @@
+#include "tensors.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include <executorch/runtime/core/exec_aten/util/dim_order_util.h>
+#include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
+
+#include "failure.h"
+
+namespace sme2prof {
+
+using executorch::aten::BFloat16;
+using executorch::aten::Half;
+using executorch::aten::ScalarType;
+using executorch::aten::Tensor;
+using executorch::aten::TensorImpl;
+using executorch::runtime::Error;
+using executorch::runtime::EValue;
+using executorch::runtime::Method;
+using executorch::runtime::MethodMeta;
+using executorch::runtime::Tag;
+
+namespace {
+
+// SplitMix64: the same numbers on every machine, so host and emulated runs see the same input.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  // In [-1, 1).
+  double symmetric() {
+    return static_cast<double>(next() >> 11) * 0x1p-52 - 1.0;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+template <typename T, typename Make>
+void fill_with(std::vector<uint8_t>& bytes, Make make) {
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    const T value = make();
+    std::memcpy(&bytes[at], &value, sizeof(T));
+  }
+}
+
+template <typename T>
+void fill_real(std::vector<uint8_t>& bytes, bool ones, Random& random) {
+  fill_with<T>(bytes, [&] { return static_cast<T>(ones ? 1.0f : static_cast<float>(random.symmetric())); });
+}
+
+// Wide integers are mostly indices, so they stay small enough for any table; bytes are data and use all values.
+template <typename T>
+void fill_integer(std::vector<uint8_t>& bytes, bool ones, Random& random) {
+  fill_with<T>(bytes, [&]() -> T {
+    return static_cast<T>(ones ? 1 : sizeof(T) == 1 ? random.next() : random.next() % 10);
+  });
+}
+
+void fill(InputBuffer& input, bool ones, uint64_t seed) {
+  Random random(seed);
+  switch (input.type) {
+    case ScalarType::Float:
+      return fill_real<float>(input.bytes, ones, random);
+    case ScalarType::Double:
+      return fill_real<double>(input.bytes, ones, random);
+    case ScalarType::Half:
+      return fill_real<Half>(input.bytes, ones, random);
+    case ScalarType::BFloat16:
+      return fill_real<BFloat16>(input.bytes, ones, random);
+    case ScalarType::Byte:
+      return fill_integer<uint8_t>(input.bytes, ones, random);
+    case ScalarType::Char:
+      return fill_integer<int8_t>(input.bytes, ones, random);
+    case ScalarType::Short:
+      return fill_integer<int16_t>(input.bytes, ones, random);
+    case ScalarType::Int:
+      return fill_integer<int32_t>(input.bytes, ones, random);
+    case ScalarType::Long:
+      return fill_integer<int64_t>(input.bytes, ones, random);
+    case ScalarType::Bool:
+      return fill_with<uint8_t>(
+          input.bytes, [&] { return static_cast<uint8_t>(ones ? 1 : random.next() & 1); });
+    default:
+      throw Stop(
+          Failure::kInput,
+          "input " + std::to_string(input.index) + " is " + type_name(input.type) +
+              ", which cannot be made up; give a file");
+  }
+}
+
+void read_file(InputBuffer& input, const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    throw Stop(Failure::kInput, "cannot read input file " + path);
+  }
+  std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (bytes.size() != input.bytes.size()) {
+    throw Stop(
+        Failure::kInput,
+        "input file " + path + " has " + std::to_string(bytes.size()) + " bytes; input " +
+            std::to_string(input.index) + " (" + type_name(input.type) + ") needs " +
+            std::to_string(input.bytes.size()));
+  }
+  input.bytes = std::move(bytes);
+}
+
+std::string checksum(const uint8_t* bytes, size_t size) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (size_t i = 0; i < size; ++i) {
+    hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+  }
+  char text[24];
+  std::snprintf(text, sizeof(text), "fnv1a:%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+template <typename T>
+void count_odd(const void* data, size_t count, OutputFacts& facts) {
+  const T* values = static_cast<const T*>(data);
+  for (size_t i = 0; i < count; ++i) {
+    const double value = static_cast<double>(values[i]);
+    facts.nan_count += std::isnan(value);
+    facts.inf_count += std::isinf(value);
+  }
+}
+
+void write_whole(const std::string& path, const void* data, size_t size) {
+  const std::string part = path + ".part";
+  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
+  stream.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+  stream.close();
+  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
+    std::remove(part.c_str());
+    throw Stop(Failure::kOutput, "cannot write " + path);
+  }
+}
+
+} // namespace
+
+std::string type_name(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Byte:
+      return "uint8";
+    case ScalarType::Char:
+      return "int8";
+    case ScalarType::Short:
+      return "int16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Bool:
+      return "bool";
+    default:
+      return executorch::runtime::toString(type);
+  }
+}
+
+std::vector<InputBuffer> make_inputs(const MethodMeta& meta, const Options& options) {
+  std::vector<InputBuffer> inputs;
+  for (size_t i = 0; i < meta.num_inputs(); ++i) {
+    const auto tag = meta.input_tag(i);
+    if (!tag.ok() || *tag != Tag::Tensor) {
+      continue;
+    }
+    const auto info = meta.input_tensor_meta(i);
+    if (!info.ok()) {
+      throw Stop(Failure::kProgram, "the description of input " + std::to_string(i) + " is damaged");
+    }
+    InputBuffer input{i, info->scalar_type(), {}, {}, {}, {}};
+    input.sizes.assign(info->sizes().begin(), info->sizes().end());
+    input.dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+    input.strides.resize(input.sizes.size());
+    if (executorch::runtime::dim_order_to_stride(
+            input.sizes.data(), input.dim_order.data(), input.sizes.size(), input.strides.data()) !=
+        Error::Ok) {
+      throw Stop(Failure::kProgram, "the layout of input " + std::to_string(i) + " is damaged");
+    }
+    input.bytes.resize(info->nbytes());
+    if (options.inputs.empty()) {
+      fill(input, options.fill == "ones", options.seed + i);
+    } else if (inputs.size() < options.inputs.size()) {
+      read_file(input, options.inputs[inputs.size()]);
+    }
+    inputs.push_back(std::move(input));
+  }
+  if (!options.inputs.empty() && options.inputs.size() != inputs.size()) {
+    throw Stop(
+        Failure::kInput,
+        "the method has " + std::to_string(inputs.size()) + " tensor inputs, but " +
+            std::to_string(options.inputs.size()) + " input files were given");
+  }
+  return inputs;
+}
+
+void set_inputs(Method& method, std::vector<InputBuffer>& inputs) {
+  for (InputBuffer& input : inputs) {
+    TensorImpl impl(
+        input.type,
+        static_cast<ssize_t>(input.sizes.size()),
+        input.sizes.data(),
+        input.bytes.data(),
+        input.dim_order.data(),
+        input.strides.data());
+    const Error error = method.set_input(EValue(Tensor(&impl)), input.index);
+    if (error != Error::Ok) {
+      throw Stop(
+          Failure::kInput,
+          "input " + std::to_string(input.index) + " was refused: " + executorch::runtime::to_string(error));
+    }
+  }
+}
+
+std::vector<OutputFacts> collect_outputs(Method& method, const std::string& prefix) {
+  std::vector<OutputFacts> outputs;
+  for (size_t i = 0; i < method.outputs_size(); ++i) {
+    const EValue& value = method.get_output(i);
+    if (!value.isTensor()) {
+      continue;
+    }
+    const Tensor tensor = value.toTensor();
+    OutputFacts facts{};
+    facts.index = i;
+    facts.type = type_name(tensor.scalar_type());
+    facts.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+    facts.dim_order.assign(tensor.dim_order().begin(), tensor.dim_order().end());
+    facts.bytes = tensor.nbytes();
+    const void* data = tensor.const_data_ptr();
+    facts.checksum = checksum(static_cast<const uint8_t*>(data), facts.bytes);
+    const auto count = static_cast<size_t>(tensor.numel());
+    switch (tensor.scalar_type()) {
+      case ScalarType::Float:
+        count_odd<float>(data, count, facts);
+        break;
+      case ScalarType::Double:
+        count_odd<double>(data, count, facts);
+        break;
+      case ScalarType::Half:
+        count_odd<Half>(data, count, facts);
+        break;
+      case ScalarType::BFloat16:
+        count_odd<BFloat16>(data, count, facts);
+        break;
+      default:
+        break; // whole numbers are never NaN
+    }
+    if (!prefix.empty()) {
+      facts.file = prefix + std::to_string(i) + ".bin";
+      write_whole(facts.file, data, facts.bytes);
+    }
+    outputs.push_back(std::move(facts));
+  }
+  return outputs;
+}
+
+} // namespace sme2prof

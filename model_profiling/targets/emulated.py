@@ -1,0 +1,68 @@
+"""An SME2 machine without SME2 hardware: the same runner under QEMU's user mode.
+
+The kernels chosen, the numbers computed and the events recorded are real. The times are the emulator's and
+mean nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.foreign import build_foreign_runner
+from model_profiling.targets.machine import host_facts
+from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
+from model_profiling.targets.qemu import Qemu, find_qemu
+
+
+class EmulatedTarget:
+    """Runs aarch64 runners under `qemu-aarch64 -cpu max`."""
+
+    name = "emulated"
+    platform: Platform = "emulated"
+    timings_are_latency = False
+
+    def __init__(self, *, fetch: bool = True) -> None:
+        self._fetch = fetch
+        self.build: RunnerBuild | None = None
+        self.qemu: Qemu | None = None
+
+    def prepare(self) -> None:
+        if self.qemu is not None:
+            return
+        sysroot: Path | None = None
+        if platform.machine().lower() in ("aarch64", "arm64"):
+            self.build = build_runner()
+        else:
+            foreign = build_foreign_runner()
+            self.build, sysroot = foreign.build, foreign.sysroot
+        self.qemu = find_qemu(self.build.path, sysroot, fetch=self._fetch)
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        launch = Launch(
+            runner=self.build.path if self.build else None,
+            prefix=self.qemu.prefix if self.qemu else (),
+            timings_are_latency=False,
+        )
+        return execute(job, launch, into, stem)
+
+    def facts(self) -> MachineFacts:
+        host = host_facts({})
+        if self.build is None or self.qemu is None:
+            return replace(host, cpu="QEMU, not prepared yet", features=(), features_source="not asked yet")
+        return replace(
+            host,
+            cpu=f"QEMU {self.qemu.version} -cpu max, on {host.cpu}",
+            machine="aarch64",
+            features=self.qemu.features,
+            features_source="the runner under QEMU",
+            versions={
+                **host.versions,
+                "executorch": self.build.executorch_version,
+                "compiler": self.build.compiler,
+                "qemu": self.qemu.version,
+            },
+        )

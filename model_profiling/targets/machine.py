@@ -1,0 +1,102 @@
+"""Facts of the machine this Python runs on, read from the system's own files without waiting for anything."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from model_profiling import process
+from model_profiling.runner.features import detect_host
+from model_profiling.targets.protocol import MachineFacts
+
+# Arm's part numbers for cores people meet; others are shown as numbers.
+_ARM_PARTS = {
+    0xD03: "Cortex-A53",
+    0xD05: "Cortex-A55",
+    0xD07: "Cortex-A57",
+    0xD08: "Cortex-A72",
+    0xD0B: "Cortex-A76",
+    0xD0C: "Neoverse-N1",
+    0xD40: "Neoverse-V1",
+    0xD49: "Neoverse-N2",
+    0xD4F: "Neoverse-V2",
+    0xD80: "Cortex-A520",
+    0xD81: "Cortex-A720",
+    0xD82: "Cortex-X4",
+    0xD83: "Neoverse-V3AE",
+    0xD84: "Neoverse-V3",
+    0xD85: "Cortex-X925",
+    0xD87: "Cortex-A725",
+    0xD8E: "Neoverse-N3",
+}
+
+
+def host_facts(versions: dict[str, str]) -> MachineFacts:
+    """This machine, now; `versions` are the caller's own to add."""
+    features = detect_host()
+    return MachineFacts(
+        cpu=_cpu_name(),
+        machine=platform.machine(),
+        features=tuple(sorted(features.names)),
+        features_source=features.source,
+        cores=os.cpu_count() or 1,
+        os=_system_name(),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        memory_bytes=_memory(),
+        temperature_c=_temperature(),
+        versions={"python": platform.python_version(), **versions},
+    )
+
+
+def cpu_name_from_proc(text: str) -> str | None:
+    """The CPU's name in a Linux `/proc/cpuinfo`, big cores and little cores together."""
+    if named := re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text):
+        return named.group(1).strip()
+    makers = re.findall(r"(?m)^CPU implementer\s*:\s*(0x[0-9a-fA-F]+)", text)
+    parts = re.findall(r"(?m)^CPU part\s*:\s*(0x[0-9a-fA-F]+)", text)
+    names = []
+    for maker, part in zip(makers, parts, strict=False):
+        arm = _ARM_PARTS.get(int(part, 16)) if int(maker, 16) == 0x41 else None
+        name = arm or f"implementer {maker} part {part}"
+        if name not in names:
+            names.append(name)
+    return " + ".join(names) or None
+
+
+def _cpu_name() -> str:
+    if sys.platform == "darwin":
+        return process.run(["sysctl", "-n", "machdep.cpu.brand_string"], timeout=10).stdout.strip() or "Apple"
+    return cpu_name_from_proc(_read("/proc/cpuinfo") or "") or platform.processor() or platform.machine()
+
+
+def _system_name() -> str:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    release = _read("/etc/os-release") or ""
+    pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', release)
+    return f"{pretty.group(1) if pretty else platform.system()}, kernel {platform.release()}"
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _temperature() -> float | None:
+    """The hottest thermal zone, in degrees Celsius."""
+    readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
+    degrees = [int(text) / 1000 for text in readings if text and text.lstrip("-").isdigit()]
+    return max(degrees, default=None)
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None

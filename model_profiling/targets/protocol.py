@@ -1,0 +1,102 @@
+"""What the kit asks of a place where programs run, and what it gets back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from model_profiling.runner.result import RunnerResult
+
+Platform = Literal["mac", "linux", "android", "emulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process to start: which program, how often, with what switched off, and what to keep.
+
+    `runner_path` names an executor_runner of the user's own; None is the kit's runner. `disable` holds
+    feature names as `runner.features` knows them. `kernels` counts kernel calls, which slows the calls
+    counted: a job that asks for it measures no latency.
+    """
+
+    model: Path
+    method: str = "forward"
+    threads: int = 1
+    warmup: int = 1
+    runs: int = 1
+    disable: tuple[str, ...] = ()
+    inputs: tuple[Path, ...] = ()
+    seed: int = 0
+    fill: Literal["random", "ones"] = "random"
+    etdump: bool = False
+    kernels: bool = False
+    save_outputs: bool = False
+    timeout_s: float = 600.0
+    cpu_affinity: tuple[int, ...] = ()
+    extra_args: tuple[str, ...] = ()
+    runner_path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job left behind. `kernels` maps each executed KleidiAI kernel to its calls in the measured
+    executions; when it is empty because nothing could be counted, `kernels_note` says why. The first
+    `etdump_warmup_runs` runs in the dump are warm-up (none with the kit's own runner)."""
+
+    result: RunnerResult
+    log: Path
+    etdump: Path | None = None
+    etdump_warmup_runs: int = 0
+    outputs: tuple[Path, ...] = ()
+    kernels: Mapping[str, int | None] = field(default_factory=dict)
+    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
+    kernels_note: str | None = None
+    timings_are_latency: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """The machine as it was when asked; None where it does not say."""
+
+    cpu: str
+    machine: str
+    features: tuple[str, ...]
+    features_source: str
+    cores: int
+    os: str
+    governor: str | None = None
+    load_average: float | None = None
+    memory_bytes: int | None = None
+    temperature_c: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_sme2(self) -> bool:
+        return "sme2" in self.features
+
+
+class Target(Protocol):
+    """A place where programs run."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+
+    @property
+    def platform(self) -> Platform:
+        """The folder its runs go to."""
+
+    @property
+    def timings_are_latency(self) -> bool:
+        """False where time passes differently than on the hardware described."""
+
+    def prepare(self) -> None:
+        """Make ready everything a job needs, or say what is missing. Safe to repeat."""
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        """Run `job`; every file it leaves is `into`/`stem` with an ending."""
+
+    def facts(self) -> MachineFacts:
+        """The machine, now."""
