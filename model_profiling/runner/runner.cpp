@@ -1,6 +1,7 @@
 // Runs one method of an ExecuTorch program: masks CPU features, opens the XNNPACK backend, warms up, measures,
 // and writes what it saw as one JSON document.
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -103,8 +104,10 @@ size_t set_threads(uint32_t count) {
   return pool->get_thread_count();
 }
 
+// A delegate reports a failed allocation as an internal error; errno still knows, if it was clear before.
 [[noreturn]] void stop_for(Failure kind, const std::string& what, Error error) {
-  const bool memory = error == Error::MemoryAllocationFailed || error == Error::DelegateMemoryAllocationFailed;
+  const bool memory = errno == ENOMEM || error == Error::MemoryAllocationFailed ||
+      error == Error::DelegateMemoryAllocationFailed;
   throw Stop(memory ? Failure::kMemory : kind, what + ": " + executorch::runtime::to_string(error));
 }
 
@@ -112,6 +115,7 @@ size_t set_threads(uint32_t count) {
 class LoadedMethod {
  public:
   LoadedMethod(const Options& options, ETDumpGen* tracer) {
+    errno = 0;
     Result<MmapDataLoader> loader = MmapDataLoader::from(
         options.model.c_str(), MmapDataLoader::MlockConfig::NoMlock);
     if (!loader.ok()) {
@@ -172,6 +176,7 @@ class LoadedMethod {
 
 int64_t execute_once(Method& method, std::vector<InputBuffer>& inputs) {
   set_inputs(method, inputs);
+  errno = 0;
   const int64_t began = now_ns();
   const Error error = method.execute();
   const int64_t ended = now_ns();

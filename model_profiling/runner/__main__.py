@@ -1,0 +1,21 @@
+"""Builds the runner ahead of its first use: `python -m model_profiling.runner`."""
+
+import sys
+
+from model_profiling.errors import ProfilingError
+from model_profiling.runner.build import build_runner
+
+
+def main() -> int:
+    try:
+        build = build_runner()
+    except ProfilingError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
+    print(f"runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
