@@ -1,1 +1,6 @@
-"""export."""
+"""Lowering PyTorch models to ExecuTorch programs; the only room that loads torch, and only when called."""
+
+from model_profiling.export.exporter import export_model
+from model_profiling.export.records import Accuracy, Coverage, Deviation, ExportResult, Undelegated
+
+__all__ = ["Accuracy", "Coverage", "Deviation", "ExportResult", "Undelegated", "export_model"]

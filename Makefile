@@ -1,0 +1,13 @@
+# Two commands: `make quickstart` for a first report, `make test` for the whole test suite.
+PYTEST_ARGS ?=
+QUICKSTART_MODEL ?= toy_cnn
+QUICKSTART_DTYPE ?= fp16
+
+.PHONY: quickstart test
+quickstart:
+	@bash model_profiling/scripts/setup_repo.sh
+	@.venv/bin/sme2prof export $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE)
+
+test:
+	@bash model_profiling/scripts/setup_repo.sh --with-tests
+	@.venv/bin/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)

@@ -1,0 +1,92 @@
+"""`sme2prof export`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.export import ExportResult, export_model
+from model_profiling.export.lowering import BACKENDS
+from model_profiling.models.registry import DTYPES
+
+
+@frame.command(
+    "export",
+    example="""sme2prof export mobilenet_v3_small --dtype fp16
+    sme2prof export my_model.py:make --dtype int8 --calibration my_data.py:batches""",
+    facts=True,
+)
+@click.argument("model")
+@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True, help="Number format.")
+@click.option(
+    "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="Where it runs."
+)
+@click.option(
+    "--outdir", type=click.Path(path_type=Path), help="Folder to write to [default: out_MODEL/artifacts]."
+)
+@click.option("--name", help="Name for the files, instead of the model's own.")
+@click.option(
+    "--calibration", metavar="REF", help="file.py:function that yields inputs to calibrate int8 on."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
+@click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
+def command(  # noqa: PLR0917  click passes every option by name
+    model: str,
+    dtype: str,
+    backend: str,
+    outdir: Path | None,
+    name: str | None,
+    calibration: str | None,
+    seed: int,
+    save_graph: bool,
+    as_json: bool,
+) -> int:
+    """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
+
+    MODEL is a name from `sme2prof models`, or file.py:factory or package.module:factory for any nn.Module.
+    Exits with 1 when the program's outputs differ from PyTorch's in the same dtype by more than rounding.
+    """
+    with shown_progress() as progress:
+        result = export_model(
+            model,
+            dtype=dtype,
+            backend=backend,
+            outdir=outdir,
+            save_graph=save_graph,
+            name=name,
+            calibration=calibration,
+            seed=seed,
+            progress=progress,
+            verbose=frame.debugging(),
+        )
+    if as_json:
+        frame.facts(result.as_dict() | {"folder": str(result.pte.parent)})
+    else:
+        print_result(result)
+    for warning in result.warnings:
+        frame.warn(warning)
+    return 0 if result.accuracy.lowering.ok else 1
+
+
+def print_result(result: ExportResult) -> None:
+    coverage, accuracy = result.coverage, result.accuracy
+    frame.say(f"{result.pte}  ({result.size_bytes / 1e6:.1f} MB, {result.seconds:.0f} s)")
+    frame.say(f"  inputs     {'; '.join(result.inputs)}")
+    plural = "" if coverage.partitions == 1 else "s"
+    frame.say(
+        f"  delegated  {coverage.delegated} of {coverage.operators} operators"
+        f" in {coverage.partitions} partition{plural};"
+        f" {coverage.inserted_transposes} layout transposes inserted"
+    )
+    for (operator, reason), count in Counter(
+        (u.operator, u.reason) for u in coverage.undelegated
+    ).most_common():
+        frame.say(f"  outside    {count} x {operator}: {reason}")
+    frame.say(
+        f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"
+        f" (accepted {accuracy.lowering.tolerance:g}); {accuracy.precision.max_rel:.2g} against float32"
+    )

@@ -1,0 +1,87 @@
+"""What every command shares: its options, how facts are printed, how a failure becomes one line.
+
+A command file defines one click command called `command`, made with `@frame.command`. Its function calls
+the library, prints with `frame.say`, `frame.facts` or rich, and returns the exit code: nothing or 0 when
+done, 1 when the answer is no. Library errors pass through to `main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ParamSpec
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Options = ParamSpec("Options")
+
+
+def command(
+    name: str, *, example: str, facts: bool = False
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a click command out of a function; its docstring is the help and `example` is shown below it.
+
+    `facts` adds `--json`, passed on as `as_json`. `--debug` is taken everywhere and read by `main`.
+    """
+
+    def make(function: Callable[..., int | None]) -> click.Command:
+        made = click.command(
+            name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
+        )(function)
+        if facts:
+            made.params.append(
+                click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
+            )
+        made.params.append(debug_option())
+        return made
+
+    return make
+
+
+def debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        help="Show the traceback and the libraries' own output.",
+    )
+
+
+def _indented(example: str) -> str:
+    return "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
+
+
+def debugging() -> bool:
+    """Whether the user asked for --debug."""
+    return "--debug" in sys.argv[1:]
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+
+
+def warn(text: str) -> None:
+    click.echo(f"warning: {' '.join(text.split())}", err=True)
+
+
+def facts(content: Mapping[str, object]) -> None:
+    """Print facts for machines."""
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+
+
+def console() -> Console:
+    """A rich console on stdout that keeps lines whole when it is not a terminal."""
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns without decoration, easy to read and to cut."""
+    widths = [max(len(str(cell)) for cell in column) for column in zip(headers, *rows, strict=True)]
+    for row in (headers, *rows):
+        say("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

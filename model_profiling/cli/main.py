@@ -1,0 +1,114 @@
+"""The entry point of `sme2prof`: finds the command, loads only that one, and turns failures into one line."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from model_profiling import __version__
+from model_profiling.cli.frame import debug_option, debugging
+from model_profiling.errors import ProfilingError, RunError
+
+COMMANDS = {
+    "doctor": "Check that this machine can profile, and say how to fix what is missing.",
+    "models": "List the models that can be named.",
+    "export": "Export a PyTorch model to a checked .pte program.",
+}
+"""Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
+
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Imports a command's file only when it is used, so that --help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"there is no command '{cmd_name}'{hint}")
+        loaded = importlib.import_module(f"model_profiling.cli.{cmd_name}").command
+        assert isinstance(loaded, click.Command)
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def program() -> click.Group:
+    group = LazyGroup(
+        "sme2prof",
+        help="Where the time goes in ExecuTorch models on Arm CPUs, what SME2 changes, what to do next.",
+        epilog="\b\nExample:\n  sme2prof export toy_cnn --dtype fp16",
+        context_settings={"max_content_width": 100},
+        params=[debug_option()],
+    )
+    return click.version_option(__version__, prog_name="sme2prof")(group)
+
+
+def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911  one return for each way it can end
+    """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        outcome = program().main(
+            args=list(argv) if argv is not None else None, prog_name="sme2prof", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        return _failure("interrupted; nothing was left half written", INTERRUPTED)
+    except click.ClickException as problem:
+        return _usage_failure(problem)
+    except RunError as problem:
+        if problem.log_tail and debugging():
+            click.echo(problem.log_tail, err=True)
+        return _reported(problem)
+    except ProfilingError as problem:
+        return _reported(problem)
+    except BrokenPipeError:
+        # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
+        return _reported(
+            problem, f"unexpected {type(problem).__name__}: {problem}; run it with --debug and report it"
+        )
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _reported(problem: Exception, text: str | None = None) -> int:
+    if debugging():
+        import traceback
+
+        traceback.print_exception(problem)
+    return _failure(text or str(problem), 2)
+
+
+def _usage_failure(problem: click.ClickException) -> int:
+    context = getattr(problem, "ctx", None)
+    where = context.command_path if context is not None else "sme2prof"
+    return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`", 2)
+
+
+def _failure(text: str, code: int) -> int:
+    click.echo(f"error: {' '.join(text.split())}", err=True)
+    return code
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """End like Ctrl-C does, so that half-made files are cleaned up."""
+    del number, frame
+    raise KeyboardInterrupt

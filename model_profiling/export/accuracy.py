@@ -1,0 +1,123 @@
+"""Runs a fresh program once on the ExecuTorch runtime and holds its outputs against PyTorch's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.errors import ExportError
+from model_profiling.export.quietly import quietly
+from model_profiling.export.records import Accuracy, Deviation
+from model_profiling.export.tracing import Eager, Traced
+
+if TYPE_CHECKING:
+    import torch
+
+LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "int8": 5e-2}
+"""Against PyTorch in the same dtype: rounding order may differ, the computation may not."""
+PRECISION_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "int8": 0.25}
+"""Against float32: beyond this the dtype is likely to hurt the model's answers."""
+_MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
+
+
+def check_outputs(name: str, pte: Path, traced: Traced, eager: Eager, dtype: str) -> Accuracy:
+    """Compare the program with eager PyTorch; wrong shapes, NaN and refusals to run are failures."""
+    same_dtype, float32 = traced.eager.run(), eager.run()
+    produced = _run_program(name, pte, traced.eager)
+    _check_shapes(name, produced, same_dtype)
+    _check_finite(name, produced, same_dtype, float32, dtype)
+    return Accuracy(
+        lowering=_deviation(produced, same_dtype, LOWERING_TOLERANCE[dtype]),
+        precision=_deviation(produced, float32, PRECISION_TOLERANCE[dtype]),
+    )
+
+
+def _run_program(name: str, pte: Path, eager: Eager) -> list[torch.Tensor]:
+    import torch
+    from executorch.runtime import Runtime
+
+    failure: Exception | None = None
+    outputs: list[object] = []
+    with quietly() as said:
+        try:
+            method = Runtime.get().load_program(pte).load_method("forward")
+            outputs = list(method.execute(eager.inputs()))
+        except Exception as problem:  # noqa: BLE001  reported below, when the output is back
+            failure = problem
+    if failure is not None:
+        missing = _MISSING_OPERATOR.search(said.text)
+        if missing:
+            raise ExportError(
+                f"the ExecuTorch runtime has no kernel for {missing['operator']}, which '{name}' needs",
+                "replace that operator in the model, or register a kernel for it",
+            ) from failure
+        last = [line for line in said.text.splitlines() if line.strip()][-1:]
+        raise ExportError(
+            f"the exported program of '{name}' does not run: {failure} {' '.join(last)}".strip(),
+            "--debug shows where it stopped",
+        ) from failure
+    return [output for output in outputs if isinstance(output, torch.Tensor)]
+
+
+def _check_shapes(name: str, produced: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    got, want = [tuple(t.shape) for t in produced], [tuple(t.shape) for t in wanted]
+    if got != want:
+        raise ExportError(
+            f"the exported program of '{name}' returns shapes {got} where PyTorch returns {want}",
+            "return plain tensors from forward(), in a fixed order",
+        )
+
+
+def _check_finite(
+    name: str,
+    produced: list[torch.Tensor],
+    same_dtype: list[torch.Tensor],
+    float32: list[torch.Tensor],
+    dtype: str,
+) -> None:
+    def broken(tensors: list[torch.Tensor]) -> int:
+        return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
+
+    count = broken(produced)
+    if broken(float32):
+        raise ExportError(
+            f"'{name}' itself returns NaN or infinity on its example inputs",
+            "give example inputs the model is meant for",
+        )
+    if count and broken(same_dtype):
+        raise ExportError(
+            f"'{name}' overflows in {dtype}: {count} output values are NaN or infinite",
+            "export fp32, or scale the activations down",
+        )
+    if count:
+        raise ExportError(
+            f"the exported program of '{name}' returns {count} NaN or infinite values where PyTorch does not",
+            "export with --backend portable to see whether the backend is at fault",
+        )
+
+
+def _deviation(produced: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> Deviation:
+    import torch
+
+    if not produced:
+        return Deviation(0.0, 0.0, 1.0, tolerance)
+    got = torch.cat([t.detach().double().flatten() for t in produced])
+    want = torch.cat([t.detach().double().flatten() for t in wanted])
+    worst = max(
+        (_relative(a.double(), b.double()) for a, b in zip(produced, wanted, strict=True) if a.numel()),
+        default=0.0,
+    )
+    norms = float(got.norm() * want.norm())
+    return Deviation(
+        max_abs=float((got - want).abs().max()) if got.numel() else 0.0,
+        max_rel=worst,
+        cosine=float(got @ want) / norms if norms else 1.0,
+        tolerance=tolerance,
+    )
+
+
+def _relative(got: torch.Tensor, want: torch.Tensor) -> float:
+    scale = float(want.abs().max())
+    error = float((got - want).abs().max())
+    return error / scale if scale else error

@@ -1,0 +1,213 @@
+"""The whole export: model to a checked `.pte` with its companions, written together or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import platform
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import Accuracy, Coverage, ExportResult
+from model_profiling.files import make_folder, replacing, sha256
+from model_profiling.models.catalog import load_attribute, load_model
+from model_profiling.models.registry import DTYPES
+from model_profiling.program import read_program
+from model_profiling.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from model_profiling.models.base import ExampleInputs
+
+VERSIONED = ("executorch", "torch", "torchao")
+_SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
+
+
+def export_model(
+    model: str,
+    *,
+    dtype: str = "fp32",
+    backend: str = "xnnpack",
+    outdir: Path | None = None,
+    save_graph: bool = False,
+    name: str | None = None,
+    calibration: str | Iterable[ExampleInputs] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    verbose: bool = False,
+) -> ExportResult:
+    """Export `model` (a registered name or `file.py:factory`) and check the program against PyTorch.
+
+    Writes `<name>_<backend>_<dtype>.pte`, its `.etrecord` and `.json` summary into `outdir` (by default
+    `out_<name>/artifacts`). The same model and seed give the same `.pte`, byte for byte.
+    """
+    began = time.monotonic()
+    progress = progress or Silent()
+    _check_choice(dtype, backend)
+    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
+    _check_installed()
+    if outdir is not None:
+        _check_writable(outdir)
+
+    import torch
+
+    from model_profiling.export.accuracy import check_outputs
+    from model_profiling.export.lowering import lower
+    from model_profiling.export.quietly import quietly
+    from model_profiling.export.tracing import eager_model, trace
+
+    torch.manual_seed(seed)
+    progress.stage(f"loading {model}")
+    with quietly(not verbose):
+        named = load_model(model, name)
+        eager = eager_model(named.name, named.model)
+    outdir = outdir or Path(f"out_{named.name}") / "artifacts"
+    _check_writable(outdir)
+    batches = _calibration(calibration) if calibration is not None else named.model.get_calibration_inputs()
+    progress.stage(f"tracing {named.name} as {dtype}")
+    with quietly(not verbose):
+        traced = trace(named.name, eager, dtype, batches)
+    progress.stage(f"lowering to {backend}")
+    with quietly(not verbose):
+        lowered = lower(named.name, traced.program, backend)
+
+    pte = outdir / f"{named.name}_{backend}_{dtype}.pte"
+    etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
+    graph = outdir / f"{pte.stem}.graph.json" if save_graph else None
+    with contextlib.ExitStack() as files:
+        # Entered first, renamed last: a .pte is there only when its companions are.
+        pte_part = files.enter_context(replacing(pte))
+        pte_part.write_bytes(lowered.program.buffer)
+        progress.stage("checking the program against PyTorch")
+        accuracy = check_outputs(named.name, pte_part, traced, eager, dtype)
+        etrecord_part = files.enter_context(replacing(etrecord))
+        with quietly(not verbose):
+            lowered.etrecord.save(str(etrecord_part))
+        result = ExportResult(
+            model=named.name,
+            source=named.source if named.source != "reference" else model,
+            dtype=dtype,
+            backend=backend,
+            seed=seed,
+            pte=pte,
+            etrecord=etrecord,
+            graph=graph,
+            summary=summary,
+            sha256=sha256(pte_part),
+            size_bytes=pte_part.stat().st_size,
+            inputs=tuple(
+                describe_tensor(leaf) for leaf in (*traced.eager.args, *traced.eager.kwargs.values())
+            ),
+            outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
+            coverage=Coverage(
+                delegated=lowered.delegated,
+                partitions=lowered.partitions,
+                undelegated=lowered.undelegated,
+                inserted_transposes=_inserted_transposes(pte_part),
+            ),
+            accuracy=accuracy,
+            seconds=round(time.monotonic() - began, 3),
+            versions=versions(),
+            warnings=tuple(_warnings(dtype, accuracy, calibrated=batches is not None)),
+        )
+        if graph is not None:
+            from model_profiling.export.graph_json import graph_json
+
+            edge = lowered.etrecord.edge_dialect_program
+            program = edge["forward"] if isinstance(edge, dict) else edge
+            _write_part(files, graph, graph_json(named.name, program))
+        _write_part(files, summary, result.as_dict())
+    return result
+
+
+def describe_tensor(leaf: object) -> str:
+    """`1x3x224x224 float32`; a plain number keeps its own form."""
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        return repr(leaf)
+    return f"{'x'.join(str(size) for size in shape) or 'scalar'} {str(dtype).removeprefix('torch.')}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what an export depends on."""
+    found = {package: importlib.metadata.version(package) for package in VERSIONED}
+    return found | {"python": platform.python_version()}
+
+
+def _check_choice(dtype: str, backend: str) -> None:
+    if dtype not in DTYPES:
+        raise InputError(f"there is no dtype '{dtype}'", f"choose from {', '.join(DTYPES)}")
+    if backend not in BACKENDS:
+        raise InputError(f"there is no backend '{backend}'", f"choose from {', '.join(BACKENDS)}")
+    if dtype not in _SUPPORTED[backend]:
+        raise InputError(
+            f"the {backend} backend does not run {dtype}",
+            f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
+        )
+
+
+def _check_installed() -> None:
+    for package in VERSIONED:
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError as problem:
+            raise SetupError(
+                f"exporting needs the Python package '{package}', which is not installed",
+                "run `make quickstart`, or pip install 'sme2-profiling-kit[executorch]'",
+            ) from problem
+
+
+def _check_writable(outdir: Path) -> None:
+    """Before the long part, see that a file can be made there at all."""
+    probe = make_folder(outdir) / ".writable"
+    with replacing(probe) as part:
+        part.write_bytes(b"\0" * 4096)
+    probe.unlink(missing_ok=True)
+
+
+def _calibration(source: str | Iterable[ExampleInputs]) -> Iterable[ExampleInputs]:
+    if not isinstance(source, str):
+        return source
+    _, _, made = load_attribute(source)
+    batches = cast("Callable[[], object]", made)() if callable(made) else made
+    if not isinstance(batches, Iterable):
+        raise InputError(
+            f"{source} is a {type(batches).__name__}, not an iterator of inputs",
+            "name a function that yields tuples of input tensors",
+        )
+    return cast("Iterable[ExampleInputs]", batches)
+
+
+def _warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
+    if not accuracy.lowering.ok:
+        yield (
+            f"outputs differ from PyTorch in {dtype} by {accuracy.lowering.max_rel:.2g} of their range,"
+            f" more than the {accuracy.lowering.tolerance:g} that rounding explains: compare with"
+            " --backend portable"
+        )
+    if not accuracy.precision.ok:
+        yield (
+            f"{dtype} moves the outputs by {accuracy.precision.max_rel:.2g} of their range from float32:"
+            " check the model's accuracy on real data"
+            + ("" if calibrated or dtype != "int8" else ", and calibrate on real inputs (--calibration)")
+        )
+
+
+def _inserted_transposes(pte: Path) -> int:
+    return sum(
+        node.kind == "StaticTranspose" and node.inserted
+        for method in read_program(pte).methods
+        for delegate in method.delegates
+        for node in delegate.nodes
+    )
+
+
+def _write_part(files: contextlib.ExitStack, path: Path, content: dict[str, object]) -> None:
+    part = files.enter_context(replacing(path))
+    part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Says, before anything is installed, whether this machine has what the kit's installation needs.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. model_profiling/scripts/find_python.sh
+
+usage() {
+  cat <<'HELP'
+Usage: check_prereqs.sh [--python PYTHON]
+
+Checks Python, venv, a C++ compiler, git and disk space; prints the fix for what is missing.
+Exit 0: the kit can be installed. Exit 1: something it needs is missing.
+
+Example:
+  bash model_profiling/scripts/check_prereqs.sh
+HELP
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
+  esac
+done
+
+python=$(find_python) || exit 2
+exec "$python" model_profiling/scripts/validate_setup.py --prerequisites

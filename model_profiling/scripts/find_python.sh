@@ -1,0 +1,14 @@
+# Sourced by the setup scripts: prints the first Python between 3.10 and 3.13 that can make environments.
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.13 python3.10}; do
+    if "$candidate" -c 'import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      command -v "$candidate"
+      return 0
+    fi
+  done
+  echo "error: no Python 3.10 to 3.13 with venv found (tried ${PYTHON:-python3, python3.10 to python3.13});" \
+    "install one, or name it with PYTHON=/path/to/python" >&2
+  return 1
+}

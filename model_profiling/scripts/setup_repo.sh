@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the kit ready to use in this clone: .venv, packages, the runner, a check of it all. Safe to repeat.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. model_profiling/scripts/find_python.sh
+
+usage() {
+  cat <<'HELP'
+Usage: setup_repo.sh [options]
+
+Makes .venv, installs the kit with ExecuTorch into it, builds the runner and checks the result.
+What is already in place is left alone, so a second call takes a few seconds.
+
+  --with-tests        also install what the test suite needs
+  --from-source       also fetch ExecuTorch's source, for runners built with build_runners.sh
+  --executorch-url U  where to fetch it from   [default: the project's own repository]
+  --executorch-ref R  branch, tag or commit    [default: the release that is installed]
+  --executorch-dir D  where to put it          [default: executorch]
+  --python P          the Python to make .venv with
+  --help              this text
+
+Example:
+  bash model_profiling/scripts/setup_repo.sh && . .venv/bin/activate && sme2prof doctor
+HELP
+}
+
+extras=executorch
+from_source=no
+source_args=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --with-tests) extras=executorch,test; shift ;;
+    --from-source) from_source=yes; shift ;;
+    --executorch-url) source_args+=(--url "${2:?error: --executorch-url needs a value}"); shift 2 ;;
+    --executorch-ref) source_args+=(--ref "${2:?error: --executorch-ref needs a value}"); shift 2 ;;
+    --executorch-dir) source_args+=(--dest "${2:?error: --executorch-dir needs a value}"); shift 2 ;;
+    --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
+  esac
+done
+
+step() { printf '== %s\n' "$*"; }
+
+# pyproject.toml and the Python version decide what is installed: while both stay, so does the environment.
+wanted=$(cat pyproject.toml | cksum | tr ' ' '-')
+stamp=.venv/.installed
+have=$(cat "$stamp" 2>/dev/null || true)
+if [ "$have" != "$wanted executorch,test" ] && [ "$have" != "$wanted $extras" ]; then
+  python=$(find_python) || exit 2
+  "$python" model_profiling/scripts/validate_setup.py --prerequisites || exit 2
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    step "making .venv with $("$python" --version)"
+    "$python" -m venv .venv
+  fi
+  step "installing the kit with $extras (a few minutes the first time)"
+  rm -f "$stamp"
+  .venv/bin/python -m pip install --quiet --editable ".[$extras]"
+  echo "$wanted $extras" >"$stamp"
+fi
+
+step "building the runner"
+.venv/bin/python -m model_profiling.runner
+
+if [ "$from_source" = yes ]; then
+  step "fetching ExecuTorch's source"
+  .venv/bin/python -m model_profiling.runner.source_build fetch ${source_args[@]+"${source_args[@]}"}
+fi
+
+step "checking the result"
+.venv/bin/python model_profiling/scripts/validate_setup.py

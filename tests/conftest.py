@@ -1,0 +1,117 @@
+"""What tests share: exported programs made once per content, and the command line as a user runs it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+
+ROOT = Path(__file__).resolve().parents[1]
+IN_CI = os.environ.get("CI") == "true"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An exported program and what was written beside it."""
+
+    pte: Path
+    etrecord: Path
+    summary: Path
+
+
+def missing(what: str) -> None:
+    """Skip a test that lacks `what`; in CI nothing may be lacking."""
+    if IN_CI:
+        pytest.fail(f"CI lacks {what}")
+    pytest.skip(f"this machine lacks {what}")
+
+
+def _export_fingerprint() -> str:
+    """Changes whenever an export could come out differently."""
+    digest = hashlib.sha256()
+    for package in ("executorch", "torch", "torchao"):
+        digest.update(f"{package}={importlib.metadata.version(package)};".encode())
+    rooms = (ROOT / "model_profiling").glob("*/**/*.py")
+    for path in sorted(p for p in rooms if p.relative_to(ROOT).parts[1] in ("export", "models")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@pytest.fixture(scope="session")
+def exported() -> Callable[..., Artifact]:
+    """`exported("toy_cnn", "fp16")`: a real export, made by whichever test asks first and kept on disk."""
+    cache = ROOT / ".pytest_cache" / "exported" / _export_fingerprint()
+    cache.mkdir(parents=True, exist_ok=True)
+
+    def export(model: str, dtype: str = "fp32", backend: str = "xnnpack") -> Artifact:
+        file, _, factory = model.rpartition(":")
+        stem = f"{Path(file).stem}_{factory}" if file else model
+        folder = cache / stem
+        pte = folder / f"{stem}_{backend}_{dtype}.pte"
+        with (cache / "lock").open("w") as lock:
+            # Two test workers share two cores: one export at a time, and never the same one twice.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not pte.exists():
+                done = process.run(
+                    [
+                        *(sys.executable, "-m", "model_profiling", "export", model, "--dtype", dtype),
+                        *("--backend", backend, "--outdir", folder, "--name", stem),
+                    ],
+                    timeout=400,
+                    cwd=ROOT,
+                )
+                assert pte.exists(), done.tail(30)
+        return Artifact(pte, Path(f"{pte}.etrecord"), Path(f"{pte}.json"))
+
+    return export
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Callable[..., process.Completed]:
+    """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
+
+    def call(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> process.Completed:
+        return process.run(
+            [sys.executable, "-m", "model_profiling", *(str(word) for word in words)],
+            timeout=timeout,
+            cwd=cwd or tmp_path,
+            env={"PYTHONPATH": str(ROOT), **env},
+        )
+
+    return call
+
+
+@pytest.fixture
+def script() -> Callable[..., process.Completed]:
+    """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented."""
+
+    def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
+        return process.run(
+            [sys.executable, f"model_profiling/{path}", *(str(word) for word in words)],
+            timeout=timeout,
+            cwd=ROOT,
+            env=env,
+        )
+
+    return call
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system with 256 KiB of room."""
+    place = tmp_path / "tiny"
+    place.mkdir()
+    mounted = process.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], timeout=20)
+    if not mounted.ok:
+        missing("the right to mount a small file system (root)")
+    yield place
+    process.run(["umount", "-l", place], timeout=20)

@@ -1,0 +1,182 @@
+"""Exports that must come out right, for the zoo and for models the kit has never seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+
+ROOT = Path(__file__).resolve().parents[2]
+UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
+Run = Callable[..., process.Completed]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("model", ["toy_cnn", "mobilenet_v3_small"])
+def test_the_zoo_exports_within_tolerance(model: str, dtype: str, exported: Callable[..., object]) -> None:
+    artifact = exported(model, dtype)
+    facts = json.loads(artifact.summary.read_text())
+    lowering, precision = facts["accuracy"]["lowering"], facts["accuracy"]["precision"]
+    assert lowering["max_rel"] <= lowering["tolerance"] == {"fp32": 1e-4, "fp16": 2e-2, "int8": 5e-2}[dtype]
+    assert precision["ok"]
+    assert precision["cosine"] > 0.99
+    assert facts["sha256"] == hashlib.sha256(artifact.pte.read_bytes()).hexdigest()
+    assert facts["coverage"]["share"] == 1.0
+    assert facts["coverage"]["partitions"] == 1
+    assert facts["coverage"]["inserted_transposes"] >= 2, "NCHW comes in, NHWC is computed"
+    assert artifact.etrecord.stat().st_size > 0
+    assert facts["versions"]["executorch"]
+
+
+@pytest.mark.parametrize("factory", ["encoder", "unet", "lstm", "keyword"])
+def test_a_model_the_kit_has_never_seen(factory: str, exported: Callable[..., object]) -> None:
+    facts = json.loads(exported(f"{UNSEEN}:{factory}").summary.read_text())
+    assert facts["model"] == f"unseen_{factory}"
+    assert facts["accuracy"]["lowering"]["ok"]
+    if factory == "lstm":
+        assert len(facts["outputs"]) == 2
+
+
+def test_what_is_not_delegated_is_listed_with_a_reason(exported: Callable[..., object]) -> None:
+    facts = json.loads(exported(f"{UNSEEN}:encoder").summary.read_text())
+    outside = {entry["operator"]: entry["reason"] for entry in facts["coverage"]["undelegated"]}
+    assert outside["aten.embedding.default"] == "the backend has no rule for this operator"
+    assert all(outside.values())
+    assert facts["coverage"]["operators"] == facts["coverage"]["delegated"] + len(
+        facts["coverage"]["undelegated"]
+    )
+
+
+def test_the_portable_backend_delegates_nothing(exported: Callable[..., object]) -> None:
+    facts = json.loads(exported("toy_cnn", "fp32", "portable").summary.read_text())
+    assert facts["coverage"]["delegated"] == facts["coverage"]["partitions"] == 0
+    assert len(facts["coverage"]["undelegated"]) > 5
+    assert facts["accuracy"]["lowering"]["ok"]
+
+
+def test_the_same_seed_gives_the_same_bytes(
+    cli: Run, exported: Callable[..., object], tmp_path: Path
+) -> None:
+    first = exported("toy_cnn", "fp16")
+    done = cli("export", "toy_cnn", "--dtype", "fp16", "--outdir", tmp_path, "--save-graph")
+    assert done.returncode == 0, done.stderr
+    again = tmp_path / "toy_cnn_xnnpack_fp16.pte"
+    assert again.read_bytes() == first.pte.read_bytes()
+    nodes = json.loads((tmp_path / "toy_cnn_xnnpack_fp16.graph.json").read_text())["nodes"]
+    convolutions = [node for node in nodes if node["operator"] == "aten.convolution.default"]
+    assert [node["module_path"] for node in convolutions] == ["features.0", "features.2", "features.4"]
+    assert convolutions[0]["outputs"] == [{"shape": [1, 32, 112, 112], "dtype": "float16"}]
+    assert convolutions[0]["source"].startswith("model.py:")
+    assert len({node["debug_handle"] for node in convolutions}) == 3
+
+
+def test_int8_is_calibrated_on_what_the_user_gives(cli: Run, tmp_path: Path) -> None:
+    for name, calibration in (("own", []), ("wide", ["--calibration", f"{UNSEEN}:wide_batches"])):
+        done = cli(
+            "export",
+            f"{UNSEEN}:linear",
+            "--dtype",
+            "int8",
+            "--outdir",
+            tmp_path,
+            "--name",
+            name,
+            *calibration,
+        )
+        assert done.returncode == 0, done.stderr
+    errors = [
+        json.loads((tmp_path / f"{name}_xnnpack_int8.pte.json").read_text())["accuracy"]["precision"][
+            "max_abs"
+        ]
+        for name in ("own", "wide")
+    ]
+    assert errors[1] > 2 * errors[0], "a range ten times too wide must cost precision"
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        (
+            ["branching"],
+            r"torch\.export cannot trace 'unseen_branching'.* at unseen\.py:\d+ in forward: if doubled",
+        ),
+        (["logarithm"], r"itself returns NaN or infinity on its example inputs; give example inputs"),
+        (
+            ["large", "--dtype", "fp16"],
+            r"overflows in fp16: 4 output values are NaN or infinite; export fp32",
+        ),
+        (["mixed_dtype", "--dtype", "fp16"], r"does not run in fp16: .* at unseen\.py:\d+ in forward"),
+        (["wrong_inputs"], r"fails on its own example inputs: RuntimeError"),
+        (["raises"], r"raised ValueError: the weights are not here at unseen\.py:\d+"),
+        (["linear", "--dtype", "int8", "--backend", "portable"], r"portable backend does not run int8; use"),
+        (["linear", "--name", "a/b"], r"'a/b' cannot name a model"),
+        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),
+        (
+            ["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_batches"],
+            r"calibration .* yields nothing",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_file(
+    words: list[str], error: str, cli: Run, tmp_path: Path
+) -> None:
+    import re
+
+    out = tmp_path / "out"
+    done = cli("export", f"{UNSEEN}:{words[0]}", *words[1:], "--outdir", out)
+    assert done.returncode == 2, done.stdout
+    assert re.search(error, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not out.exists() or list(out.iterdir()) == []
+
+
+def test_a_full_disk_is_said_and_nothing_half_written_stays(cli: Run, tiny_disk: Path) -> None:
+    done = cli("export", "toy_cnn", "--outdir", tiny_disk / "artifacts")
+    assert done.returncode == 2
+    assert "no space left on device" in done.stderr
+    assert list((tiny_disk / "artifacts").iterdir()) == []
+
+
+def test_an_unwritable_folder_is_said(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = cli("export", "toy_cnn", "--outdir", tmp_path / "file" / "artifacts")
+    assert done.returncode == 2
+    assert "a part of the path is a file" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path: Path) -> None:
+    """The program is stopped the moment its first part file appears, between making and renaming it."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(tmp_path)],
+        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 200
+    while not any(path.name.startswith(".toy_cnn") for path in tmp_path.iterdir()):
+        assert child.poll() is None, "it ended before a part file was seen"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(child.pid, number)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert said.decode().startswith("error: interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_documented_script_does_the_same(
+    script: Run, exported: Callable[..., object], tmp_path: Path
+) -> None:
+    done = script("export/export_model.py", "--model", "toy_cnn", "--quantize", "--outdir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = tmp_path / "toy_cnn_xnnpack_int8.pte"
+    assert made.read_bytes() == exported("toy_cnn", "int8").pte.read_bytes()

@@ -1,0 +1,67 @@
+"""Lint, types, layering, and what no file of the repository may contain."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _passes(*words: str) -> None:
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_ruff_lint() -> None:
+    _passes(sys.executable, "-m", "ruff", "check", ".")
+
+
+def test_ruff_format() -> None:
+    _passes(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+def test_mypy_strict() -> None:
+    _passes(sys.executable, "-m", "mypy")
+
+
+def test_rooms_import_only_from_rooms_before_them() -> None:
+    _passes(str(Path(sys.executable).parent / "lint-imports"))
+
+
+def test_shell_scripts_parse_and_explain_themselves() -> None:
+    for path in (ROOT / "model_profiling" / "scripts").glob("*.sh"):
+        _passes("bash", "-n", str(path))
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_registry_host_or_a_private_path() -> None:
+    forbidden = re.compile(rb"https?://[^ /]*(?:pypi|debian|npmjs)|/(?:w[o]rk|r[o]ot)/[a-z.]")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in _tracked()
+        for number, line in enumerate(path.read_bytes().splitlines(), 1)
+        if forbidden.search(line)
+    ]
+    assert found == []
+
+
+def test_no_tracked_file_is_large() -> None:
+    assert [path for path in _tracked() if path.stat().st_size > 1 << 20] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "model_profiling").rglob("*.py")), ids=lambda p: p.stem)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.match(r'\A(#!.*\n)?"""[^"\s]', text), f"{path} opens without a docstring"

@@ -1,0 +1,193 @@
+"""The registry, the zoo, and models named by reference."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.errors import InputError
+from model_profiling.models import EagerModelBase, list_models, load_model, register_model
+from model_profiling.models.registry import discover
+
+UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
+
+
+class Small(EagerModelBase):
+    def get_eager_model(self) -> object:
+        raise NotImplementedError
+
+    def get_example_inputs(self) -> tuple[object, ...]:
+        return ()
+
+
+def test_a_duplicate_name_is_refused_and_says_who_has_it() -> None:
+    discover()
+    with pytest.raises(InputError, match=r"toy_cnn' is registered already by .*toy_cnn\.model:ToyCNN"):
+        register_model("toy_cnn", Small)
+
+
+@pytest.mark.parametrize("name", ["", "3d", "my-model", "a/b"])
+def test_a_name_that_cannot_be_part_of_a_file_name_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="cannot name a model"):
+        register_model(name, Small)
+
+
+def test_an_unknown_dtype_is_refused_at_registration() -> None:
+    with pytest.raises(InputError, match="fp8"):
+        register_model("with_fp8", Small, dtypes=["fp8"])
+
+
+def test_adding_a_model_touches_only_its_own_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "zoo" / "my_model"
+    folder.mkdir(parents=True)
+    (tmp_path / "zoo" / "__init__.py").touch()
+    (folder / "__init__.py").write_text(
+        "from model_profiling.models import register_model\n"
+        "register_model('my_model', f'{__name__}.model:MyModel', inputs=['1x4 float32'])\n"
+    )
+    code = (
+        "import sys; from model_profiling.models.registry import discover\n"
+        "entries = discover('zoo'); print(entries['my_model'].inputs, 'torch' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "('1x4 float32',) False"
+
+
+def test_listing_shows_ours_and_executorchs_and_what_each_lacks() -> None:
+    entries = {entry.name: entry for entry in list_models()}
+    assert entries["toy_cnn"].source == "kit"
+    assert entries["mobilenet_v3_small"].inputs == ("1x3x224x224 float32",)
+    assert entries["mv2"].source == "executorch"
+    assert entries["conv1d"].inputs == ("1x3x10 float32",)
+    assert entries["conv1d"].missing == ()
+    assert "transformers" in entries["mobilebert"].missing
+
+
+def test_listing_loads_no_torch(cli: Callable[..., process.Completed]) -> None:
+    listed = cli("models", "--json")
+    assert {model["name"] for model in json.loads(listed.stdout)["models"]} >= {"toy_cnn", "mv3", "lstm"}
+    code = (
+        "import sys; from model_profiling.models import list_models; list_models()\n"
+        "print('torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["toy_cnn", "mobilenet_v3_small"])
+def test_declared_inputs_are_the_real_ones(name: str) -> None:
+    from model_profiling.export.exporter import describe_tensor
+
+    model = load_model(name).model
+    assert discover()[name].inputs == tuple(describe_tensor(t) for t in model.get_example_inputs())
+
+
+def test_toy_cnn_is_the_agreed_network() -> None:
+    from torch import nn
+
+    module = load_model("toy_cnn").model.get_eager_model()
+    convolutions = [m for m in module.modules() if isinstance(m, nn.Conv2d)]
+    assert [(c.out_channels, c.kernel_size, c.stride) for c in convolutions] == [
+        (32, (3, 3), (2, 2)),
+        (64, (3, 3), (2, 2)),
+        (128, (3, 3), (2, 2)),
+    ]
+    assert [m.out_features for m in module.modules() if isinstance(m, nn.Linear)] == [1000]
+
+
+def test_mobilenet_v3_small_has_the_published_size_and_a_signal_to_compare() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    model = load_model("mobilenet_v3_small").model
+    module = model.get_eager_model().eval()
+    assert sum(p.numel() for p in module.parameters()) == 2_542_856
+    assert module(*model.get_example_inputs()).std() > 0.05
+
+
+def test_mobilenet_v3_small_equals_torchvisions_under_the_same_weights() -> None:
+    try:
+        from torchvision.models import mobilenet_v3_small
+    except (ImportError, RuntimeError) as problem:
+        pytest.skip(f"torchvision does not import here, and no build of it fits this torch: {problem}")
+    import torch
+
+    ours = load_model("mobilenet_v3_small").model.get_eager_model().eval()
+    theirs = mobilenet_v3_small().eval()
+    values = zip(theirs.state_dict(), ours.state_dict().values(), strict=True)
+    theirs.load_state_dict(dict(values))
+    image = torch.randn(1, 3, 224, 224)
+    torch.testing.assert_close(ours(image), theirs(image))
+
+
+def test_executorchs_own_scripts_see_our_models() -> None:
+    import torch
+    from executorch.examples.models import MODEL_NAME_TO_MODEL
+    from executorch.examples.models.model_factory import EagerModelFactory
+
+    from model_profiling.models.upstream import add_to_executorch
+
+    assert "toy_cnn" in add_to_executorch()
+    module, inputs, _, _ = EagerModelFactory.create_model(*MODEL_NAME_TO_MODEL["toy_cnn"])
+    assert isinstance(module, torch.nn.Module)
+    assert inputs[0].shape == (1, 3, 224, 224)
+    assert add_to_executorch() == ()
+    assert load_model("toy_cnn").source == "kit"
+
+
+def test_an_executorch_example_loads_behind_our_interface() -> None:
+    model = load_model("linear").model
+    assert model.get_eager_model()(*model.get_example_inputs()).shape == (3, 3)
+
+
+def test_an_executorch_example_that_lacks_a_package_names_it() -> None:
+    with pytest.raises(InputError, match=r"mobilebert' needs the Python package 'transformers'.*pip install"):
+        load_model("mobilebert")
+
+
+@pytest.mark.parametrize(
+    "typed, meant", [("toy_cn", "toy_cnn"), ("mobilenet_v3", "mobilenet_v3_small"), ("LSTM", "lstm")]
+)
+def test_an_unknown_model_suggests_the_nearest(typed: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+        load_model(typed)
+
+
+def test_a_factory_is_named_by_file_or_by_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_file = load_model(f"{UNSEEN}:linear")
+    assert by_file.name == "unseen_linear"
+    monkeypatch.chdir(UNSEEN.parent)
+    assert load_model("unseen:unet").model.get_example_inputs()[0].shape == (1, 3, 32, 32)
+    assert load_model(f"{UNSEEN}:keyword").model.get_example_kwarg_inputs() is not None
+
+
+@pytest.mark.parametrize(
+    "reference, error",
+    [
+        ("nowhere.py:make", r"there is no file nowhere\.py; write path/file\.py:factory"),
+        (f"{UNSEEN}:absent", r"has no 'absent'; it defines .*encoder"),
+        (f"{UNSEEN}", "does not name a factory"),
+        (f"{UNSEEN}:", "does not name a factory"),
+        ("no_such_package.models:make", r"no_such_package\.models cannot be imported: ModuleNotFoundError"),
+        (f"{UNSEEN}:raises", r"raised ValueError: the weights are not here at unseen\.py:\d+ in raises"),
+        (f"{UNSEEN}:returns_a_number", r"returned int; return \(module, example_inputs\)"),
+    ],
+)
+def test_a_bad_reference_is_one_clear_line(reference: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        load_model(reference)
+
+
+def test_a_file_that_does_not_parse_is_blamed_on_its_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("x = 1\ndef make(:\n")
+    with pytest.raises(InputError, match=r"SyntaxError.* at broken\.py:2"):
+        load_model(f"{broken}:make")
