@@ -1,25 +1,34 @@
 """Checked reading of flatbuffers, one table at a time or one field of many tables at once.
 
-The bytes may be damaged or hostile. Nothing is read before it is known to lie inside the buffer, and one
-buffer can only be asked for a bounded number of tables, so references that share or repeat bytes cannot
-turn a small file into endless work. Every violation is a `FormatError` that names the file and the byte.
+The bytes may be damaged or hostile. Nothing is read before it is known to lie inside the buffer, and what
+is read one by one may not add up to more than the buffer holds, so references that share or repeat bytes
+cannot turn a small file into endless work. Every violation is a `FormatError` that names file and byte.
 """
 
 from __future__ import annotations
 
+import mmap
+import stat
 import struct
 from collections.abc import Iterator
-from typing import TypeVar
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError
+from model_profiling.errors import FormatError, InputError
 
 Int64 = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_MOST_TABLES = 2_000_000
+Source: TypeAlias = str | Path | bytes | bytearray | memoryview | mmap.mmap
+"""A file by its path, or its content."""
+
+# What one table takes at the very least: its slot in a list and the offset to its vtable.
+_TABLE_BYTES = 8
+# No real program comes near to it; reading this much one by one takes a few seconds.
+_MOST_BYTES = 24_000_000
 _SCALARS = {
     "bool": struct.Struct("<?"),
     "i8": struct.Struct("<b"),
@@ -34,6 +43,24 @@ _SCALARS = {
 _FLOATS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
+def load(source: Source, kind: str) -> tuple[str, NDArray[np.uint8]]:
+    """The name to use in messages and the bytes; a file is mapped, not copied into memory."""
+    if not isinstance(source, str | Path):
+        return f"the {kind}", np.frombuffer(source, np.uint8)
+    path = Path(source)
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path} is not a file", f"name an {kind} file")
+        if status.st_size == 0:
+            raise FormatError(f"{path} is empty", "make or copy the file again")
+        with path.open("rb") as stream:
+            return str(path), np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
+
+
 class FlatBuffer:
     """The bytes of one flatbuffer; `origin` is where they begin in the file that messages name."""
 
@@ -45,8 +72,7 @@ class FlatBuffer:
         self._bytes = memoryview(data)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._aligned_columns: dict[str, NDArray[np.generic]] = {}
-        # A table cannot be smaller than the offset to its vtable.
-        self._tables_left = min(self.size // 4 + 1, _MOST_TABLES)
+        self._bytes_left = min(self.size, _MOST_BYTES)
 
     def damaged(self, what: str, at: int | None = None) -> FormatError:
         place = "" if at is None else f" at byte {self.origin + at}"
@@ -92,10 +118,11 @@ class FlatBuffer:
         count = max((self.size - dtype.itemsize) // step + 1, 0)
         return np.ndarray((count,), dtype, buffer=self._bytes if count else b"", strides=(step,))
 
-    def spend_table(self, at: int) -> None:
-        self._tables_left -= 1
-        if self._tables_left < 0:
-            raise self.damaged("it refers to more tables than it can hold,", at)
+    def spend(self, count: int, at: int) -> None:
+        """Account for bytes that are read one by one; a sound buffer has none that are read twice."""
+        self._bytes_left -= count
+        if self._bytes_left < 0:
+            raise self.damaged("it refers to more than it can hold,", at)
 
 
 class Table:
@@ -104,7 +131,7 @@ class Table:
     __slots__ = ("_size", "_vtable", "_vtable_size", "at", "buffer", "what")
 
     def __init__(self, buffer: FlatBuffer, at: int, what: str) -> None:
-        buffer.spend_table(at)
+        buffer.spend(_TABLE_BYTES, at)
         self.buffer = buffer
         self.at = at
         self.what = what
@@ -157,10 +184,6 @@ class Table:
         self.buffer.within(at + 4, count * width, what)
         return at + 4, count
 
-    def count(self, field: int, what: str) -> int:
-        """How many tables, strings or vectors a vector of them has."""
-        return self.vector(field, 4, what)[1]
-
     def tables(self, field: int, what: str) -> Iterator[Table]:
         """The tables of a vector, each opened when its turn comes."""
         first, count = self.vector(field, 4, what)
@@ -173,12 +196,11 @@ class Table:
         first, count = self.vector(field, dtype.itemsize, what)
         return np.frombuffer(self.buffer.slice(first, count * dtype.itemsize, what), dtype)
 
-    def ints(self, field: int, kind: str, what: str, most: int) -> tuple[int, ...]:
-        """A vector of integers that has no reason to be longer than `most`."""
+    def ints(self, field: int, kind: str, what: str) -> tuple[int, ...]:
+        """A vector of integers."""
         values = self.array(field, kind, what)
-        if len(values) > most:
-            raise self.buffer.damaged(f"{what} lists {len(values)} numbers", self.at)
-        return tuple(int(value) for value in values)
+        self.buffer.spend(values.nbytes, self.at)
+        return tuple(values.tolist())
 
     def octets(self, field: int, what: str) -> tuple[int, NDArray[np.uint8]]:
         """A vector of bytes and where it begins."""
@@ -192,6 +214,7 @@ class Table:
         first, content = self.octets(field, what)
         if len(content) > longest:
             raise self.buffer.damaged(f"{what} is {len(content)} bytes long", first)
+        self.buffer.spend(len(content), first)
         try:
             return content.tobytes().decode("utf-8")
         except UnicodeDecodeError as problem:

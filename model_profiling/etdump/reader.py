@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import mmap
-import stat
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError
 from model_profiling.etdump.names import Interner
 from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable, Int32
-from model_profiling.flatbuffer import FlatBuffer, Int64, Table, Tables, gather, refuse
+from model_profiling.flatbuffer import FlatBuffer, Int64, Source, Table, Tables, gather, load, refuse
 
 TimeScale = Literal["ns", "us", "ms", "s"]
 
@@ -25,7 +22,7 @@ _UINT32 = 2**32 - 1
 
 
 def read_etdump(
-    source: str | Path | bytes | bytearray | memoryview | mmap.mmap,
+    source: Source,
     *,
     time_scale: TimeScale = "ns",
     delegate_time_scale: TimeScale | None = None,
@@ -36,26 +33,9 @@ def read_etdump(
     write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that
     log their operators in another unit than the runtime.
     """
-    if isinstance(source, str | Path):
-        name, data = str(source), _map(Path(source))
-    else:
-        name, data = "the dump", np.frombuffer(source, np.uint8)
+    name, data = load(source, "ETDump")
     buffer = FlatBuffer(data, name)
     return _Reading(buffer, _NS_PER[time_scale], _NS_PER[delegate_time_scale or time_scale]).table()
-
-
-def _map(path: Path) -> NDArray[np.uint8]:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path} is not a file", "name an ETDump file")
-        if status.st_size == 0:
-            raise FormatError(f"{path} is empty", "run the model again")
-        with path.open("rb") as stream:
-            return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
 
 
 class _Reading:

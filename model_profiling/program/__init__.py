@@ -1,5 +1,7 @@
-"""Lowered programs (.pte) and their records (.etrecord) to operators with shapes, cost and source, without torch."""
+"""Programs (.pte) and their records (.etrecord) to operators with shapes, cost and source, without torch."""
 
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.pte import read_program
 from model_profiling.program.records import (
     INSERTED_HANDLE,
     Delegate,
@@ -24,4 +26,6 @@ __all__ = [
     "Tensor",
     "Window",
     "XnnNode",
+    "read_etrecord",
+    "read_program",
 ]

@@ -105,6 +105,8 @@ class Delegate:
     nbytes: int
     """Size of its payload in the program."""
     nodes: tuple[XnnNode, ...]
+    output_count: int
+    """How many tensors it hands back; 0 where its payload is not understood."""
 
 
 InstructionKind = Literal["operator", "delegate", "move", "jump", "free"]

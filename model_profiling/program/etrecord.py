@@ -1,0 +1,181 @@
+"""ETRecords (.etrecord): which line of the model each debug handle stands for.
+
+An ETRecord is a zip. Only its plain JSON members are read; nothing in it is unpickled, and members that
+would unpack to more than a real record holds are refused before they are unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.program.records import EtRecord, SourceRef
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+_IDENTIFIER = "ETRECORD_V0"
+_GRAPH = "edge_dialect_exported_program"
+_GRAPH_PARTS = ("_state_dict", "_constants", "_example_inputs")
+_HANDLE_MAP = "debug_handle_map"
+_MOST_BYTES = 256 * 2**20
+# What Python needs for the densest JSON of a given size, so that it can be refused before it is parsed.
+_MOST_MEMORY = 600 * 2**20
+_BYTES_PER_CONTAINER = 80
+_LONGEST_NUMBER = 20
+
+_FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
+_TORCH_FILE = re.compile(r"[/\\](?:torch|executorch|torchao)[/\\]")
+
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "fp16", 7: "fp32", 8: "fp64", 12: "bool",
+    13: "bf16", 28: "uint16", 29: "fp8e4m3fn", 30: "fp8e5m2", 31: "fp8e4m3fnuz", 32: "fp8e5m2fnuz",
+}  # fmt: skip
+
+
+def read_etrecord(source: str | Path) -> EtRecord:
+    """Read the debug handles of every method in an ETRecord."""
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"{path} is not a file", "name the .etrecord that was exported with the program")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+            if _IDENTIFIER not in members:
+                raise FormatError(
+                    f"{path} is not an ETRecord", "name the .etrecord exported with the program"
+                )
+            graphs = {
+                method: _parse(path, archive, members[member]) for member, method in _graph_members(members)
+            }
+            handles = _parse(path, archive, members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
+        raise FormatError(f"{path} is a damaged ETRecord: {problem}", "export the model again") from problem
+    return EtRecord(
+        source=str(path),
+        sources={method: dict(_sources(graph)) for method, graph in graphs.items()},
+        handles=_handles(handles, next(iter(graphs), "forward")),
+    )
+
+
+def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:
+    """Names of the graphs in the archive, each with the method it is of."""
+    for member in members:
+        if any(member.endswith(part) and member.removesuffix(part) in members for part in _GRAPH_PARTS):
+            continue
+        if member == _GRAPH:
+            yield member, "forward"
+        elif member.startswith(_GRAPH + "/"):
+            yield member, member.removeprefix(_GRAPH + "/")
+
+
+def _parse(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
+    fix = "export the model again"
+    if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise FormatError(f"{path} has a member that no exporter writes: {info.filename}", fix)
+    with archive.open(info) as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    containers = content.count(b"{") + content.count(b"[") + content.count(b",") // 4
+    if len(content) > _MOST_BYTES or 2 * len(content) + containers * _BYTES_PER_CONTAINER > _MOST_MEMORY:
+        raise FormatError(f"{path} is refused: its member {info.filename} unpacks to too much", fix)
+    try:
+        parsed: Json = json.loads(content, parse_int=_number)
+    except RecursionError as problem:
+        raise FormatError(f"{path} is refused: {info.filename} nests too deeply", fix) from problem
+    return parsed
+
+
+def _number(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError("a number is too long")
+    return int(digits)
+
+
+def _sources(graph: Json) -> Iterator[tuple[int, SourceRef]]:
+    """Each node that has a debug handle; where nodes share one, the last makes the result."""
+    body = _table(_table(_table(graph).get("graph_module")).get("graph"))
+    tensors = _table(body.get("tensor_values"))
+    for entry in _list(body.get("nodes")):
+        node = _table(entry)
+        metadata = _table(node.get("metadata"))
+        handle = _text(metadata.get("debug_handle"))
+        if not handle.isdecimal() or len(handle) > _LONGEST_NUMBER:
+            continue
+        name = _text(node.get("name"))
+        module_path, module_class = _module(_text(metadata.get("nn_module_stack")))
+        file, line, code = _source_line(_text(metadata.get("stack_trace")))
+        shape, dtype = _output(node, tensors)
+        yield (
+            int(handle),
+            SourceRef(
+                debug_handle=int(handle),
+                node=name,
+                target=_text(node.get("target")).removeprefix("executorch.exir.dialects.edge.ops."),
+                module_path=module_path,
+                module_class=module_class,
+                file=file,
+                line=line,
+                code=code,
+                shape=shape,
+                dtype=dtype,
+            ),
+        )
+
+
+def _module(stack: str) -> tuple[str, str]:
+    """Path and class of the innermost module; the stack is `key,path,class` joined by semicolons."""
+    key, _, rest = stack.rpartition(";")[2].partition(",")
+    path, _, kind = rest.rpartition(",")
+    return path or key.removeprefix("L__self__"), kind
+
+
+def _source_line(trace: str) -> tuple[str, int, str]:
+    """The innermost frame of the model's own code, or of torch's when there is no other."""
+    frames = [(match[1], int(match[2]), (match[3] or "").strip()) for match in _FRAME.finditer(trace)]
+    own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]
+    return (own or frames or [("", 0, "")])[-1]
+
+
+def _output(node: dict[str, Json], tensors: dict[str, Json]) -> tuple[tuple[int, ...], str]:
+    for output in _list(node.get("outputs")):
+        name = _text(_table(_table(output).get("as_tensor")).get("name"))
+        meta = _table(tensors.get(name))
+        sizes = [_table(size).get("as_int") for size in _list(meta.get("sizes"))]
+        number = meta.get("dtype")
+        dtype = _DTYPES.get(number, "") if isinstance(number, int) else ""
+        if all(isinstance(size, int) for size in sizes):
+            return tuple(size for size in sizes if isinstance(size, int)), dtype
+        return (), dtype
+    return (), ""
+
+
+def _handles(content: Json, only_method: str) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Debug handles per instruction; records of one method may leave the method's name out."""
+    table = _table(content)
+    if any(not isinstance(per_method, dict) for per_method in table.values()):
+        table = {only_method: content}
+    return {
+        method: {
+            int(instruction): tuple(handle for handle in _list(found) or [found] if isinstance(handle, int))
+            for instruction, found in _table(per_method).items()
+            if instruction.isdecimal() and len(instruction) <= _LONGEST_NUMBER
+        }
+        for method, per_method in table.items()
+    }
+
+
+def _table(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,220 @@
+"""Programs (.pte): the container, the flatbuffer in it, and each method's instructions and delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.errors import FormatError
+from model_profiling.flatbuffer import FlatBuffer, Source, Table, load
+from model_profiling.program.cost import operator_cost
+from model_profiling.program.records import Delegate, Instruction, InstructionKind, Method, Program, Tensor
+from model_profiling.program.tensors import tensor
+from model_profiling.program.xnnpack import XnnGraph, read_graph
+
+Item = TypeVar("Item")
+
+_IDENTIFIER = b"ET12"
+_HEADER_MAGIC = b"eh00"
+_HEADER_AT = 8
+
+_DTYPES = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "fp16", 6: "fp32", 7: "fp64", 11: "bool",
+    12: "qint8", 13: "quint8", 14: "qint32", 15: "bf16", 16: "quint4x2", 17: "quint2x4", 22: "bits16",
+    23: "fp8e5m2", 24: "fp8e4m3fn", 25: "fp8e5m2fnuz", 26: "fp8e4m3fnuz", 27: "uint16", 28: "uint32",
+    29: "uint64",
+}  # fmt: skip
+
+_BOOL, _TENSOR, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 3, 5, 10, 11
+_KERNEL, _DELEGATE = 1, 2
+_BOOKKEEPING: dict[int, InstructionKind] = {3: "move", 4: "jump", 5: "free"}
+_IN_SEGMENT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A method's values, as far as they say anything about cost."""
+
+    tensors: dict[int, Tensor]
+    lists: dict[int, tuple[int, ...]]
+    flags: dict[int, bool]
+
+    def tensors_of(self, indexes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """The tensors among some values, lists opened, each value once."""
+        flat = [member for index in indexes for member in self.lists.get(index, (index,))]
+        return tuple(self.tensors[index] for index in dict.fromkeys(flat) if index in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    nbytes: int
+    graph: XnnGraph | None
+    """For XNNPACK; other backends' payloads are theirs to understand."""
+
+
+def read_program(source: Source) -> Program:
+    """Read a .pte file, from a path or its bytes."""
+    name, data = load(source, "ExecuTorch program")
+    return _Reading(FlatBuffer(data, name)).program()
+
+
+class _Reading:
+    """One program being read."""
+
+    def __init__(self, buffer: FlatBuffer) -> None:
+        self.buffer = buffer
+        self.segment_base = 0
+        self.inline: list[tuple[int, NDArray[np.uint8]]] = []
+        self.segments: list[tuple[int, int]] = []
+        # Delegates may share a payload; it is read once.
+        self.payloads: dict[tuple[int, int], _Payload] = {}
+
+    def program(self) -> Program:
+        if self.buffer.data[4:8].tobytes() != _IDENTIFIER:
+            raise FormatError(f"{self.buffer.source} is not an ExecuTorch program", "name a .pte file")
+        if self.buffer.data[_HEADER_AT : _HEADER_AT + 4].tobytes() == _HEADER_MAGIC:
+            self.segment_base = self.buffer.read("u64", _HEADER_AT + 16, "the header")
+        root = self.buffer.root(0, "the program")
+        self.inline = [blob.octets(0, "delegate data") for blob in root.tables(3, "delegate data")]
+        self.segments = [
+            (segment.scalar(0, "u64"), segment.scalar(1, "u64")) for segment in root.tables(4, "a segment")
+        ]
+        methods = tuple(self._method(plan) for plan in root.tables(1, "a method"))
+        return Program(source=self.buffer.source, version=root.scalar(0, "u32"), methods=methods)
+
+    def _method(self, plan: Table) -> Method:
+        values = self._values(plan)
+        delegates = tuple(
+            self._delegate(index, entry) for index, entry in enumerate(plan.tables(7, "a delegate"))
+        )
+        operators = [
+            ".".join(part for part in (entry.text(0, "an operator"), entry.text(1, "an operator")) if part)
+            for entry in plan.tables(6, "an operator")
+        ]
+        instructions = tuple(
+            self._instruction(chain, number, entry, values=values, operators=operators, delegates=delegates)
+            for chain, steps in enumerate(plan.tables(5, "a chain"))
+            for number, entry in enumerate(steps.tables(2, "an instruction"))
+        )
+        return Method(
+            name=plan.text(0, "a method's name") or "",
+            inputs=values.tensors_of(plan.ints(3, "i32", "a method's inputs")),
+            outputs=values.tensors_of(plan.ints(4, "i32", "a method's outputs")),
+            instructions=instructions,
+            delegates=delegates,
+        )
+
+    def _values(self, plan: Table) -> _Values:
+        values = _Values({}, {}, {})
+        for index, entry in enumerate(plan.tables(2, "a value")):
+            kind = entry.scalar(0, "u8")
+            if kind not in (_BOOL, _TENSOR, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
+                continue
+            content = entry.table(1, "a value")
+            if content is None:
+                raise self.buffer.damaged("a value has no content", entry.at)
+            if kind == _TENSOR:
+                values.tensors[index] = self._tensor(content)
+            elif kind == _BOOL:
+                values.flags[index] = bool(content.scalar(0, "u8"))
+            else:
+                values.lists[index] = content.ints(0, "i32", "a list of tensors")
+        return values
+
+    def _tensor(self, entry: Table) -> Tensor:
+        number = entry.scalar(0, "i8")
+        if number not in _DTYPES:
+            raise self.buffer.damaged(f"a tensor has the unknown type {number}", entry.at)
+        extra = entry.table(9, "a tensor")
+        stored = entry.scalar(5, "u32") > 0 or (extra is not None and extra.scalar(2, "i8") == 1)
+        planned = entry.table(6, "a tensor") is not None
+        return tensor(self.buffer, entry, 2, "i32", _DTYPES[number], constant=stored and not planned)
+
+    def _delegate(self, index: int, entry: Table) -> Delegate:
+        backend = entry.text(0, "a backend's name") or ""
+        where = entry.table(1, "a delegate's data")
+        if where is None:
+            raise self.buffer.damaged("a delegate has no data", entry.at)
+        key = (where.scalar(0, "i8"), where.scalar(1, "u32"))
+        if key not in self.payloads:
+            self.payloads[key] = self._payload(*key, backend, where.at)
+        payload = self.payloads[key]
+        return Delegate(
+            index=index,
+            backend=backend,
+            nbytes=payload.nbytes,
+            nodes=payload.graph.nodes if payload.graph else (),
+            output_count=payload.graph.output_count if payload.graph else 0,
+        )
+
+    def _payload(self, location: int, number: int, backend: str, at: int) -> _Payload:
+        pool = len(self.segments) if location == _IN_SEGMENT else len(self.inline)
+        if number >= pool:
+            raise self.buffer.damaged(f"a delegate's data is entry {number} of {pool}", at)
+        if location == _IN_SEGMENT:
+            offset, size = self.segments[number]
+            start = self.segment_base + offset
+            data = self.buffer.slice(start, size, "a delegate's data")
+        else:
+            start, data = self.inline[number]
+        is_xnnpack = backend == "XnnpackBackend"
+        return _Payload(len(data), read_graph(data, self.buffer.source, start) if is_xnnpack else None)
+
+    def _instruction(
+        self,
+        chain: int,
+        number: int,
+        entry: Table,
+        *,
+        values: _Values,
+        operators: list[str],
+        delegates: tuple[Delegate, ...],
+    ) -> Instruction:
+        kind = entry.scalar(0, "u8")
+        call = entry.table(1, "an instruction")
+        if call is None:
+            raise self.buffer.damaged("an instruction has no content", entry.at)
+        if kind == _KERNEL:
+            name = self._pick(operators, call, "an operator")
+            given, made = _split_outputs(call.ints(1, "i32", "an operator's arguments"))
+            inputs, outputs = values.tensors_of(given), values.tensors_of(made)
+            transposed = any(values.flags.get(index, False) for index in given)
+            cost = operator_cost(name, inputs, outputs, transposed=transposed)
+            return Instruction(chain, number, "operator", name, -1, inputs, outputs, *cost)
+        if kind == _DELEGATE:
+            delegate = self._pick(delegates, call, "a delegate")
+            arguments = call.ints(1, "i32", "a delegate's arguments")
+            made_from = max(len(arguments) - delegate.output_count, 0)
+            return Instruction(
+                chain_index=chain,
+                instruction_id=number,
+                kind="delegate",
+                name=delegate.backend,
+                delegate=delegate.index,
+                inputs=values.tensors_of(arguments[:made_from]),
+                outputs=values.tensors_of(arguments[made_from:]),
+                flops=sum(node.flops for node in delegate.nodes),
+                bytes_moved=sum(node.bytes_moved for node in delegate.nodes),
+            )
+        if kind not in _BOOKKEEPING:
+            raise self.buffer.damaged(f"an instruction is of the unknown kind {kind}", entry.at)
+        step = _BOOKKEEPING[kind]
+        return Instruction(chain, number, step, step, -1, (), (), 0, 0)
+
+    def _pick(self, pool: Sequence[Item], call: Table, what: str) -> Item:
+        number = call.scalar(0, "i32")
+        if not 0 <= number < len(pool):
+            raise self.buffer.damaged(f"an instruction calls {what} that does not exist", call.at)
+        return pool[number]
+
+
+def _split_outputs(arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Inputs and outputs of a kernel: its outputs are its last arguments, named once more as results."""
+    for count in range(1, len(arguments) // 2 + 1):
+        if arguments[-count:] == arguments[-2 * count : -count]:
+            return arguments[: -2 * count], arguments[-count:]
+    return arguments[:-1], arguments[-1:]

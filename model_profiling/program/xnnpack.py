@@ -1,0 +1,206 @@
+"""XNNPACK delegate payloads: the graph that lowering serialized, node by node."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.errors import FormatError
+from model_profiling.flatbuffer import FlatBuffer, Table
+from model_profiling.program.cost import bytes_moved, node_flops
+from model_profiling.program.records import Tensor, Window, XnnNode
+from model_profiling.program.tensors import tensor
+
+_HEADER_MAGIC = b"XH00"
+_GRAPH_MAGIC = b"XN0"
+_INVALID_ID = 0xFFFFFFFF
+
+_DTYPES = (
+    "invalid", "fp32", "fp16", "qint8", "quint8", "qint32", "qcint8", "qcint32", "qcint4", "qdint8", "qbint4",
+    "qpint8", "int32", "pfp32", "bf16",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which fields of a node's table hold what."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    window: str = ""
+    permutation: int = -1
+
+
+_ONE = _Layout(inputs=(0,), outputs=(1,))
+_TWO = _Layout(inputs=(0, 1), outputs=(2,))
+_CONVOLUTION = _Layout(inputs=(15, 16, 17), outputs=(18,), window="convolution")
+_POOLING = _Layout(inputs=(10,), outputs=(11,), window="pooling")
+_AFTER_ONE_NUMBER = _Layout(inputs=(1,), outputs=(2,))
+_AFTER_TWO_FIELDS = _Layout(inputs=(2,), outputs=(3,))
+_AFTER_THREE_FIELDS = _Layout(inputs=(3,), outputs=(4,))
+
+
+def _concatenation(count: int) -> _Layout:
+    # The fifth input was added to the schema after the output.
+    return _Layout(inputs=(1, 2, 3, 4, 7)[:count], outputs=(5,))
+
+
+# In the order of the schema's union, which numbers from 1.
+_KINDS: tuple[tuple[str, _Layout], ...] = (
+    ("Add", _TWO),
+    ("FullyConnected", _Layout(inputs=(0, 1, 2), outputs=(3,))),
+    ("Softmax", _ONE),
+    ("Sigmoid", _ONE),
+    ("StaticTranspose", _Layout(inputs=(2,), outputs=(3,), permutation=1)),
+    ("Clamp", _ONE),
+    ("Conv2d", _CONVOLUTION),
+    ("Div", _TWO),
+    ("StaticResizeBilinear2D", _AFTER_TWO_FIELDS),
+    ("StaticConstantPad", _AFTER_THREE_FIELDS),
+    ("AvgPooling2d", _POOLING),
+    ("Minimum", _TWO),
+    ("DepthwiseConv2d", _CONVOLUTION),
+    ("MaxPooling2d", _POOLING),
+    ("Multiply", _TWO),
+    ("Subtract", _TWO),
+    ("Floor", _ONE),
+    ("Convert", _ONE),
+    ("GlobalAvgPooling2d", _ONE),
+    ("StaticReshape", _AFTER_TWO_FIELDS),
+    ("ArgMaxPooling2d", _Layout(inputs=(6,), outputs=(7, 8), window="argmax")),
+    ("SquareRoot", _ONE),
+    ("Ceiling", _ONE),
+    ("Hardswish", _ONE),
+    ("LeakyReLU", _AFTER_ONE_NUMBER),
+    ("Maximum", _TWO),
+    ("Negate", _ONE),
+    ("Square", _ONE),
+    ("ELU", _AFTER_ONE_NUMBER),
+    ("Abs", _ONE),
+    ("PReLU", _TWO),
+    ("Concatenate2", _concatenation(2)),
+    ("Concatenate3", _concatenation(3)),
+    ("Concatenate4", _concatenation(4)),
+    ("StaticSlice", _AFTER_THREE_FIELDS),
+    ("ScaledDotProductAttention", _Layout(inputs=(0, 1, 2, 3, 4), outputs=(5,))),
+    ("BatchMatrixMultiply", _TWO),
+    ("Concatenate5", _concatenation(5)),
+    ("ConvTranspose2d", _CONVOLUTION),
+    ("ReciprocalSquareRoot", _ONE),
+    ("Log", _ONE),
+    ("Gelu", _ONE),
+    ("Tanh", _ONE),
+    ("Exp", _ONE),
+    ("Sin", _ONE),
+    ("Copy", _ONE),
+    ("Cos", _ONE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class XnnGraph:
+    """One delegate's graph."""
+
+    nodes: tuple[XnnNode, ...]
+    output_count: int
+
+
+def read_graph(payload: NDArray[np.uint8], source: str, origin: int) -> XnnGraph:
+    """Read a delegate's payload, which begins at byte `origin` of the file `source`."""
+    buffer = FlatBuffer(payload, source, origin)
+    if payload[4:8].tobytes() == _HEADER_MAGIC:
+        at = buffer.read("u32", 10, "an XNNPACK header")
+        size = buffer.read("u32", 14, "an XNNPACK header")
+        buffer = FlatBuffer(buffer.slice(at, size, "an XNNPACK graph"), source, origin + at)
+    if buffer.data[4:7].tobytes() != _GRAPH_MAGIC:
+        raise FormatError(
+            f"{source} has an XNNPACK delegate of an unknown format at byte {origin}",
+            "export the model again with the ExecuTorch release this kit names",
+        )
+    root = buffer.root(0, "an XNNPACK graph")
+    values = dict(_value(buffer, entry) for entry in root.tables(2, "an XNNPACK value"))
+    nodes = tuple(
+        _node(buffer, index, entry, values) for index, entry in enumerate(root.tables(1, "an XNNPACK node"))
+    )
+    return XnnGraph(nodes=nodes, output_count=len(root.array(5, "u32", "an XNNPACK graph's outputs")))
+
+
+def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, Tensor]:
+    kind = entry.scalar(0, "u8")
+    content = entry.table(1, "an XNNPACK value")
+    if content is not None and kind == 2:
+        content = content.table(0, "an XNNPACK value")
+    if content is None or kind not in (1, 2):
+        raise buffer.damaged("an XNNPACK value has no content", entry.at)
+    number = content.scalar(0, "i16")
+    if not 0 <= number < len(_DTYPES):
+        raise buffer.damaged(f"an XNNPACK value has the unknown type {number}", content.at)
+    constant = content.scalar(3, "u32") > 0
+    return content.scalar(6, "u32"), tensor(buffer, content, 2, "u32", _DTYPES[number], constant=constant)
+
+
+def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor]) -> XnnNode:
+    number = entry.scalar(0, "u8")
+    content = entry.table(1, "an XNNPACK node")
+    if content is None or not 1 <= number <= len(_KINDS):
+        raise buffer.damaged(f"an XNNPACK node is of the unknown kind {number}", entry.at)
+    kind, layout = _KINDS[number - 1]
+    input_ids = _ids(buffer, content, layout.inputs, values)
+    output_ids = _ids(buffer, content, layout.outputs, values)
+    inputs = tuple(values[number] for number in input_ids)
+    outputs = tuple(values[number] for number in output_ids)
+    window = _window(content, layout.window)
+    permuted = layout.permutation >= 0
+    return XnnNode(
+        index=index,
+        kind=kind,
+        debug_handle=entry.scalar(2, "u32"),
+        inputs=inputs,
+        outputs=outputs,
+        input_ids=input_ids,
+        output_ids=output_ids,
+        window=window,
+        clamp=_clamp(entry),
+        permutation=content.ints(layout.permutation, "u32", "a permutation") if permuted else (),
+        flops=node_flops(kind, inputs, outputs, window),
+        bytes_moved=bytes_moved(inputs, outputs),
+    )
+
+
+def _ids(
+    buffer: FlatBuffer, content: Table, fields: tuple[int, ...], values: dict[int, Tensor]
+) -> tuple[int, ...]:
+    """Ids of the values a node names; an input it does without (a bias, a mask) is left out."""
+    ids = tuple(content.scalar(field, "u32") for field in fields)
+    named = tuple(number for number in ids if number != _INVALID_ID)
+    for number in named:
+        if number not in values:
+            raise buffer.damaged(f"an XNNPACK node uses value {number}, which does not exist,", content.at)
+    return named
+
+
+def _window(content: Table, kind: str) -> Window | None:
+    if not kind:
+        return None
+    number = [content.scalar(field, "u32") for field in range(13)]
+    padding = (number[0], number[1], number[2], number[3])
+    kernel = (number[4], number[5])
+    if kind == "argmax":
+        return Window(kernel=kernel, stride=kernel, dilation=(1, 1), padding=padding)
+    stride, dilation = (number[6], number[7]), (number[8], number[9])
+    if kind == "pooling":
+        return Window(kernel, stride, dilation, padding)
+    return Window(kernel, stride, dilation, padding, number[12], number[10], number[11])
+
+
+def _clamp(entry: Table) -> tuple[float, float] | None:
+    limits = entry.table(3, "an XNNPACK node's limits")
+    if limits is None:
+        return None
+    low, high = limits.real(0, "f32"), limits.real(1, "f32")
+    if math.isnan(low) or math.isnan(high):
+        raise limits.buffer.damaged("an XNNPACK node's limits are not numbers", limits.at)
+    return None if (low, high) == (-math.inf, math.inf) else (low, high)
