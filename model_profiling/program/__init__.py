@@ -1,5 +1,6 @@
 """Programs (.pte) and their records (.etrecord) to operators with shapes, cost and source, without torch."""
 
+from model_profiling.program.align import align, is_packing
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import (
@@ -26,6 +27,8 @@ __all__ = [
     "Tensor",
     "Window",
     "XnnNode",
+    "align",
+    "is_packing",
     "read_etrecord",
     "read_program",
 ]

@@ -28,6 +28,7 @@ _MOST_BYTES = 256 * 2**20
 _MOST_MEMORY = 600 * 2**20
 _BYTES_PER_CONTAINER = 80
 _LONGEST_NUMBER = 20
+_QUANTIZING = "quantized_decomposed."
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
 _TORCH_FILE = re.compile(r"[/\\](?:torch|executorch|torchao)[/\\]")
@@ -58,7 +59,7 @@ def read_etrecord(source: str | Path) -> EtRecord:
         raise FormatError(f"{path} is a damaged ETRecord: {problem}", "export the model again") from problem
     return EtRecord(
         source=str(path),
-        sources={method: dict(_sources(graph)) for method, graph in graphs.items()},
+        sources={method: _sources(graph) for method, graph in graphs.items()},
         handles=_handles(handles, next(iter(graphs), "forward")),
     )
 
@@ -96,42 +97,80 @@ def _number(digits: str) -> int:
     return int(digits)
 
 
-def _sources(graph: Json) -> Iterator[tuple[int, SourceRef]]:
-    """Each node that has a debug handle; where nodes share one, the last makes the result."""
+def _sources(graph: Json) -> dict[int, SourceRef]:
+    """What each debug handle stands for.
+
+    Nodes share a handle when one was made from the other: the last makes the result, and an operator
+    says more than the quantizing around it.
+    """
     body = _table(_table(_table(graph).get("graph_module")).get("graph"))
     tensors = _table(body.get("tensor_values"))
-    for entry in _list(body.get("nodes")):
-        node = _table(entry)
+    nodes = [_table(entry) for entry in _list(body.get("nodes"))]
+    modules = _modules(nodes)
+    sources: dict[int, SourceRef] = {}
+    for node, (module_path, module_class) in zip(nodes, modules, strict=True):
         metadata = _table(node.get("metadata"))
         handle = _text(metadata.get("debug_handle"))
         if not handle.isdecimal() or len(handle) > _LONGEST_NUMBER:
             continue
-        name = _text(node.get("name"))
-        module_path, module_class = _module(_text(metadata.get("nn_module_stack")))
+        known = sources.get(int(handle))
+        if known is not None and _is_quantizing(node) and not known.target.startswith(_QUANTIZING):
+            continue
         file, line, code = _source_line(_text(metadata.get("stack_trace")))
         shape, dtype = _output(node, tensors)
-        yield (
-            int(handle),
-            SourceRef(
-                debug_handle=int(handle),
-                node=name,
-                target=_text(node.get("target")).removeprefix("executorch.exir.dialects.edge.ops."),
-                module_path=module_path,
-                module_class=module_class,
-                file=file,
-                line=line,
-                code=code,
-                shape=shape,
-                dtype=dtype,
-            ),
+        sources[int(handle)] = SourceRef(
+            debug_handle=int(handle),
+            node=_text(node.get("name")),
+            target=_target(node),
+            module_path=module_path,
+            module_class=module_class,
+            file=file,
+            line=line,
+            code=code,
+            shape=shape,
+            dtype=dtype,
         )
+    return sources
+
+
+def _modules(nodes: list[dict[str, Json]]) -> list[tuple[str, str]]:
+    """Each node's module; quantizing belongs to the module whose result it converts, or else to the one it
+    converts for, because the quantizer itself leaves no trace of where it worked."""
+    found = [_module(_text(_table(node.get("metadata")).get("nn_module_stack"))) for node in nodes]
+    place = {_text(node.get("name")): index for index, node in enumerate(nodes)}
+    producers = [place.get(_first_input(node), -1) for node in nodes]
+    orphans = [index for index, node in enumerate(nodes) if _is_quantizing(node) and not found[index][0]]
+    for index in orphans:
+        if 0 <= producers[index] < index:
+            found[index] = found[producers[index]]
+    consumers = {producer: index for index, producer in reversed(list(enumerate(producers)))}
+    for index in reversed(orphans):
+        if found[index] == ("", "") and consumers.get(index, -1) > index:
+            found[index] = found[consumers[index]]
+    return found
+
+
+def _target(node: dict[str, Json]) -> str:
+    return _text(node.get("target")).removeprefix("executorch.exir.dialects.edge.ops.")
+
+
+def _is_quantizing(node: dict[str, Json]) -> bool:
+    return _target(node).startswith(_QUANTIZING)
+
+
+def _first_input(node: dict[str, Json]) -> str:
+    for argument in _list(node.get("inputs")):
+        tensor = _table(_table(_table(argument).get("arg")).get("as_tensor"))
+        if tensor:
+            return _text(tensor.get("name"))
+    return ""
 
 
 def _module(stack: str) -> tuple[str, str]:
     """Path and class of the innermost module; the stack is `key,path,class` joined by semicolons."""
-    key, _, rest = stack.rpartition(";")[2].partition(",")
-    path, _, kind = rest.rpartition(",")
-    return path or key.removeprefix("L__self__"), kind
+    innermost = stack.rpartition(";")[2].partition(",")[2]
+    path, _, kind = innermost.rpartition(",")
+    return path, "" if "<locals>" in kind else kind
 
 
 def _source_line(trace: str) -> tuple[str, int, str]:
