@@ -1,0 +1,240 @@
+"""Runs a schedule on a target, step by step, so that it can be cut off at any moment and continued.
+
+A process works in a scratch folder; what it left is moved to its final name; then one journal line makes the
+step count. A kill before the line repeats the step, a kill after it does not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model_profiling.analysis.speedup import precise_enough
+from model_profiling.errors import RunError
+from model_profiling.pipeline.config import ProfileConfig
+from model_profiling.pipeline.journal import Entry, Journal, Output
+from model_profiling.pipeline.run_directory import RunDirectory
+from model_profiling.pipeline.schedule import Schedule, Series, Step, compared, experiment_of
+from model_profiling.progress import Progress
+from model_profiling.targets import Job, Outcome, Target
+
+_TEMPERATURE_POLL_S = 2.0
+
+
+@dataclass(slots=True)
+class Measurement:
+    """One session of measuring: where, what, and what has happened so far."""
+
+    config: ProfileConfig
+    directory: RunDirectory
+    target: Target
+    journal: Journal
+    session: int
+    progress: Progress
+    warnings: list[str] = field(default_factory=list)
+    stopped_early: bool = False
+    _failed: set[Series] = field(default_factory=set)
+
+    def run(self, schedule: Schedule) -> None:
+        """Do every step of `schedule` that is not done yet."""
+        total = sum(1 for _ in schedule.steps())
+        finished = 0
+        self.progress.stage("gathering evidence" if schedule.evidence else "measuring")
+        for step in schedule.evidence:
+            if not self.journal.done(step):
+                self._do(step)
+            finished += 1
+            self.progress.advance(finished, total, str(step.series))
+        if schedule.rounds:
+            self.progress.stage("measuring in rounds")
+        for number, steps in enumerate(schedule.rounds):
+            if self._precise(number):
+                self.stopped_early = True
+                return
+            # A round cut short is measured again whole: its processes must have run side by side.
+            if not self.journal.all_done(step for step in steps if step.series not in self._failed):
+                self._do_round(steps, finished, total)
+            finished += len(steps)
+            self.progress.advance(finished, total, f"round {number + 1} of {len(schedule.rounds)}")
+
+    def _do_round(self, steps: tuple[Step, ...], finished: int, total: int) -> None:
+        for place, step in enumerate(steps, start=1):
+            if step.series not in self._failed:
+                self._do(step)
+                self.progress.advance(finished + place, total, f"round {step.round + 1}, {step.series}")
+
+    def _precise(self, rounds: int) -> bool:
+        target = self.config.schedule.precision
+        pairs = [pair for pair in compared(self.config) if not self._failed & {pair.baseline, pair.candidate}]
+        if target is None or not pairs:
+            return False
+        return all(
+            precise_enough(
+                latencies_ms(self.journal, pair.baseline, rounds),
+                latencies_ms(self.journal, pair.candidate, rounds),
+                target,
+                self.config.schedule.min_rounds,
+                confidence=self.config.analysis.confidence,
+            )
+            for pair in pairs
+        )
+
+    def _do(self, step: Step) -> None:
+        temperature = self._rest()
+        started, began = _now(), time.monotonic()
+        blank = Entry(
+            kind=step.kind,
+            experiment=step.series.experiment,
+            threads=step.series.threads,
+            round=step.round,
+            session=self.session,
+            state="done",
+            started=started,
+            seconds=0.0,
+            temperature_c=temperature,
+        )
+        scratch = self.directory.scratch()
+        try:
+            outcome = self.target.execute(self._job(step), scratch, "process")
+            entry = _measured(blank, outcome)
+            entry = self._keep(entry, outcome)
+        except RunError as problem:
+            # One experiment that crashes must not cost the others their results.
+            self._failed.add(step.series)
+            entry = self._failure(blank, problem, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
+
+    def _job(self, step: Step) -> Job:
+        experiment = experiment_of(self.config, step.series)
+        inputs = self.config.inputs
+        builtin = experiment.runner is None
+        evidence = step.kind == "evidence"
+        # Where times are no latencies, and where a trace was asked for, one process gathers everything.
+        whole = evidence and (not self.target.timings_are_latency or experiment.mode == "xnntrace")
+        once = evidence and not whole
+        return Job(
+            model=self.config.model,
+            method=self.config.method,
+            threads=step.series.threads,
+            warmup=0 if once else experiment.warmup,
+            runs=1 if once else experiment.runs,
+            disable=experiment.switched_off,
+            inputs=inputs.files,
+            seed=inputs.seed,
+            fill=inputs.fill,
+            etdump=whole or step.kind == "traced",
+            kernels=evidence and builtin,
+            save_outputs=evidence and builtin,
+            timeout_s=self.config.schedule.timeout_s,
+            cpu_affinity=experiment.cpu_affinity,
+            extra_args=experiment.extra_args,
+            runner_path=experiment.runner,
+        )
+
+    def _keep(self, entry: Entry, outcome: Outcome) -> Entry:
+        """Move what the process left to its final names; latencies live in the journal alone."""
+        step, place = entry.step, self.directory
+        if outcome.etdump is not None:
+            entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step)))
+        if log := self._log_name(step):
+            entry = replace(entry, log=self._move(outcome.log, place.file(step.series, log)))
+        outputs = tuple(
+            Output(
+                file=self._move(one.file, place.file(step.series, f"_output{one.index}.bin")),
+                dtype=one.dtype,
+                shape=one.shape,
+                dim_order=one.dim_order,
+                nan=one.nan,
+                inf=one.inf,
+            )
+            for one in outcome.result.outputs
+            if one.file is not None
+        )
+        return replace(entry, outputs=outputs)
+
+    def _log_name(self, step: Step) -> str | None:
+        """One log beside each dump and one for the evidence; those of further rounds say nothing new."""
+        if step.kind == "evidence":
+            if experiment_of(self.config, step.series).mode == "xnntrace":
+                return "_xnntrace.log"
+            return "_evidence.log" if self.target.timings_are_latency else ".log"
+        return ".log" if step.kind == "traced" and step.round == 0 else None
+
+    def _failure(self, blank: Entry, problem: RunError, scratch: Path) -> Entry:
+        log = scratch / "process.log"
+        kept = self.directory.file(blank.series, "_failed.log")
+        return replace(
+            blank,
+            state="failed",
+            problem=problem.problem,
+            fix=problem.fix,
+            log=self._move(log, kept) if log.exists() else None,
+        )
+
+    def _move(self, source: Path, name: Path) -> str:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(name)
+        return self.directory.relative(name)
+
+    def _rest(self) -> float | None:
+        """Cool down as asked; the temperature the process starts at, where it matters and can be told."""
+        schedule = self.config.schedule
+        if schedule.cool_down_s:
+            time.sleep(schedule.cool_down_s)
+        limit = schedule.max_temperature_c
+        if limit is None:
+            return None
+        temperature = self.target.facts().temperature_c
+        if temperature is None:
+            self._warn(f"target {self.target.name} tells no temperature: max_temperature_c has no effect")
+        waited_until = time.monotonic() + schedule.temperature_wait_s
+        while temperature is not None and temperature > limit:
+            if time.monotonic() >= waited_until:
+                self._warn(
+                    f"the target stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s;"
+                    " measured anyway"
+                )
+                break
+            self.progress.stage(f"waiting for {temperature:.0f} C to fall to {limit:g} C")
+            time.sleep(_TEMPERATURE_POLL_S)
+            temperature = self.target.facts().temperature_c
+        return temperature
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+def latencies_ms(journal: Journal, series: Series, rounds: int, kind: str = "untraced") -> list[list[float]]:
+    """Latencies of one series, one list per round; a round without a result is empty."""
+    found: list[list[float]] = [[] for _ in range(rounds)]
+    for entry in journal.entries():
+        if entry.kind == kind and entry.series == series and entry.state == "done" and entry.round < rounds:
+            found[entry.round] = [ns / 1e6 for ns in entry.iterations_ns]
+    return found
+
+
+def _measured(blank: Entry, outcome: Outcome) -> Entry:
+    result = outcome.result
+    return replace(
+        blank,
+        iterations_ns=result.iterations_ns,
+        load_ns=result.load_ns,
+        first_ns=result.first_ns,
+        peak_memory_bytes=result.peak_memory_bytes,
+        features_present=result.features_present,
+        features_masked=result.features_masked,
+        build_id=result.build_id,
+        executorch_version=result.executorch_version,
+        etdump_warmup_runs=outcome.etdump_warmup_runs,
+        kernels=dict(outcome.kernels),
+        kernels_note=outcome.kernels_note,
+    )
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

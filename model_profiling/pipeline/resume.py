@@ -1,0 +1,83 @@
+"""Whether a run may be continued: everything that makes its results comparable must still be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from model_profiling.errors import InputError
+
+Json = Mapping[str, object]
+
+# What may change between sessions without making their results differ.
+_FREE = (
+    "model",  # its content is what counts
+    "notes",
+    "output_root",
+    "analysis",
+    "schedule.rounds",
+    "schedule.min_rounds",
+    "schedule.precision",
+    "schedule.cool_down_s",
+    "schedule.max_temperature_c",
+    "schedule.temperature_wait_s",
+    "schedule.timeout_s",
+)
+
+
+def check_unchanged(run_dir: Path, earlier: Json, now: Json) -> None:
+    """Refuse to continue `earlier` (a manifest) as `now` (the manifest to be), naming the first change."""
+    for name, before, after in _changes(earlier, now):
+        raise InputError(
+            f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
+            "undo the change, start anew with --force, or choose another output_root",
+        )
+
+
+def _changes(earlier: Json, now: Json) -> Iterator[tuple[str, str, str]]:
+    for path in (
+        "model_sha256",
+        "target.name",
+        "executorch.version",
+        "runner.build_id",
+        "machine.before.cpu",
+    ):
+        before, after = _at(earlier, path), _at(now, path)
+        if before != after:
+            yield _LABELS[path], _shown(before), _shown(after)
+    yield from _differences("", earlier.get("config"), now.get("config"))
+
+
+_LABELS = {
+    "model_sha256": "the model's content",
+    "target.name": "the target",
+    "executorch.version": "the ExecuTorch version",
+    "runner.build_id": "the runner",
+    "machine.before.cpu": "the CPU",
+}
+
+
+def _at(content: object, path: str) -> object:
+    for key in path.split("."):
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
+
+
+def _differences(path: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
+    if path in _FREE or before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _differences(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(f"{path}[{place}]", old, new)
+    else:
+        yield path, _shown(before), _shown(after)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} of them" if value and isinstance(value[0], Mapping) else str(value)
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:16]}..."

@@ -1,0 +1,170 @@
+"""A run directory: what its files are called, and who may begin, continue or replace a run in it.
+
+Nothing of an earlier run is ever overwritten in place. A finished run is moved aside when a new one begins;
+an unfinished one is continued (`resume`) or discarded (`force`), never silently mixed with another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling import files, process
+from model_profiling.errors import FormatError, InputError
+from model_profiling.pipeline.schedule import Series, Step
+
+MANIFEST_FILE = "manifest.json"
+METRICS_FILE = "metrics.json"
+_WORK = ".work"
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The names of everything in one run directory."""
+
+    path: Path
+    model_stem: str
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST_FILE
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / METRICS_FILE
+
+    @property
+    def work(self) -> Path:
+        """Where a process leaves its files until it has ended well."""
+        return self.path / _WORK
+
+    def summary(self, ending: Literal["json", "md"]) -> Path:
+        return self.path / f"{self.model_stem}_pipeline_summary.{ending}"
+
+    def file(self, series: Series, ending: str) -> Path:
+        """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
+        stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
+        return self.path / series.experiment / f"{stem}{ending}"
+
+    def dump(self, step: Step) -> Path:
+        """The first dump of a series has the contract's name; those of later rounds lie in `rounds/`."""
+        if step.round == 0:
+            return self.file(step.series, ".etdump")
+        named = self.file(step.series, f"_r{step.round}.etdump")
+        return named.parent / "rounds" / named.name
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def scratch(self) -> Path:
+        """An empty folder for one process. No two attempts share one, so a process that outlived a killed
+        pipeline cannot write among the files of its successor."""
+        return Path(tempfile.mkdtemp(prefix="process-", dir=files.make_folder(self.work)))
+
+
+def read_manifest(run_dir: Path) -> Json | None:
+    """The manifest, or None where there is none."""
+    path = run_dir / MANIFEST_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as problem:
+        raise FormatError(f"{path} cannot be read: {problem}", "choose another output_root") from problem
+    if not isinstance(content, dict) or content.get("schema_version") != 1 or "results" not in content:
+        raise FormatError(f"{path} is not a manifest of this kit", "choose another output_root")
+    return content
+
+
+def has_ended(manifest: Json) -> bool:
+    """Whether the run in there did all it could; if not, it can be continued."""
+    return manifest.get("state") in ("finished", "failed")
+
+
+def settle_earlier(run_dir: Path, *, resume: bool, force: bool) -> tuple[Json | None, Path | None]:
+    """Decide what becomes of an earlier run in `run_dir`.
+
+    Returns the manifest to continue from, if any, and where a finished run was moved to, if one was. The
+    caller holds the lock.
+    """
+    _check_is_run(run_dir)
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        return None, None
+    if resume:
+        return manifest, None
+    if force:
+        _discard(run_dir)
+        return None, None
+    if has_ended(manifest):
+        return None, _move_aside(run_dir)
+    raise InputError(
+        f"{run_dir} holds an unfinished run",
+        "continue it with --resume, discard it with --force, or choose another output_root",
+    )
+
+
+def clear_work(directory: RunDirectory) -> None:
+    """Remove what a killed pipeline left half done, and end its process if that still runs."""
+    if not directory.work.exists():
+        return
+    for pid in _processes_naming(f"{directory.work}/process-"):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    shutil.rmtree(directory.work, ignore_errors=True)
+
+
+def _check_is_run(run_dir: Path) -> None:
+    """A folder with other things in it is not ours to move or fill."""
+    if not run_dir.exists() or (run_dir / MANIFEST_FILE).exists():
+        return
+    if not run_dir.is_dir():
+        raise InputError(f"{run_dir} is a file", "choose another output_root")
+    if others := sorted(path.name for path in run_dir.iterdir() if not path.name.startswith(".")):
+        raise InputError(
+            f"{run_dir} holds other files ({others[0]}), but no run", "choose another or an empty output_root"
+        )
+
+
+def _move_aside(run_dir: Path) -> Path:
+    number = 1
+    while (aside := run_dir.with_name(f"{run_dir.name}-earlier-{number}")).exists():
+        number += 1
+    run_dir.rename(aside)
+    return aside
+
+
+def _discard(run_dir: Path) -> None:
+    # Renamed first, so that a crash halfway leaves no half-deleted run under the real name.
+    grave = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}.", suffix=".discarded", dir=run_dir.parent))
+    run_dir.rename(grave / run_dir.name)
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def _processes_naming(text: str) -> Iterator[int]:
+    """Processes with `text` in their command line."""
+    system = Path("/proc")
+    if (system / "self/cmdline").exists():
+        for folder in system.glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(text) in words:
+                yield int(folder.name)
+        return
+    for line in process.run(["ps", "-axww", "-o", "pid=,args="], timeout=20).stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        if text in command and pid.isdigit():
+            yield int(pid)

@@ -1,0 +1,148 @@
+"""Which process runs when: evidence first, then rounds in which every timing experiment takes its turn.
+
+A round starts one process of every series, in an order drawn from the seed and the round's number alone, so
+that a resumed run continues the schedule it began with. Running side by side is what makes a round's ratio
+free of drift: whatever changes slowly changes for both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import Experiment, ProfileConfig, pairs
+
+Kind = Literal["evidence", "traced", "untraced"]
+"""`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
+gives kernels and outputs and is never timed."""
+
+TRACED_ROUNDS = 6
+"""Rounds in which a traced process runs beside each untraced one: as many as an exact test needs."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Series:
+    """One experiment at one number of threads: what latencies belong to and files are named after."""
+
+    experiment: str
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.experiment} t{self.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two series to compare; the speedup is baseline over candidate."""
+
+    label: str
+    baseline: Series
+    candidate: Series
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One process to start."""
+
+    kind: Kind
+    series: Series
+    round: int = 0
+
+    @property
+    def key(self) -> str:
+        """Names the step in the journal, the same in every session of a run."""
+        return f"{self.kind}/{self.round}/{self.series.experiment}/t{self.series.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The steps before the rounds, and the rounds as they were drawn."""
+
+    evidence: tuple[Step, ...]
+    rounds: tuple[tuple[Step, ...], ...]
+    seed: int
+
+    def steps(self) -> Iterator[Step]:
+        yield from self.evidence
+        for one in self.rounds:
+            yield from one
+
+
+def make_schedule(
+    config: ProfileConfig, seed: int, *, latencies: bool, only: frozenset[str] = frozenset()
+) -> Schedule:
+    """The schedule of `config`; `only` keeps the experiments named, and the order the others leave.
+
+    Where times are not latencies (`latencies` false) there is nothing to repeat: each series runs once.
+    """
+    evidence = tuple(
+        Step("evidence", series)
+        for experiment in config.experiments
+        if not latencies or gathers_evidence(experiment)
+        for series in series_of(experiment)
+    )
+    timed = [
+        series
+        for experiment in config.experiments
+        if latencies and experiment.mode == "timing"
+        for series in series_of(experiment)
+    ]
+    count = config.schedule.rounds if timed else 0
+    rounds = tuple(_round(timed, number, seed) for number in range(count))
+    schedule = Schedule(evidence, rounds, seed)
+    return _restricted(schedule, _known(config, only)) if only else schedule
+
+
+def gathers_evidence(experiment: Experiment) -> bool:
+    """Whether an experiment has a process of its own for kernels and outputs.
+
+    A runner of the user's own shows kernels only in its log, which slows it down: that takes an experiment
+    in mode xnntrace.
+    """
+    return experiment.runner is None or experiment.mode == "xnntrace"
+
+
+def series_of(experiment: Experiment) -> tuple[Series, ...]:
+    return tuple(Series(experiment.name, threads) for threads in experiment.threads)
+
+
+def compared(config: ProfileConfig) -> tuple[Pair, ...]:
+    """Every pair of series the config compares."""
+    return tuple(
+        Pair(
+            pair.label,
+            Series(pair.baseline, pair.baseline_threads),
+            Series(pair.candidate, pair.candidate_threads),
+        )
+        for pair in pairs(config)
+    )
+
+
+def experiment_of(config: ProfileConfig, series: Series) -> Experiment:
+    return next(one for one in config.experiments if one.name == series.experiment)
+
+
+def _round(timed: list[Series], number: int, seed: int) -> tuple[Step, ...]:
+    steps = [Step("untraced", series, number) for series in timed]
+    if number < TRACED_ROUNDS:
+        steps += [Step("traced", series, number) for series in timed]
+    random.Random(f"{seed}/{number}").shuffle(steps)
+    return tuple(steps)
+
+
+def _known(config: ProfileConfig, only: frozenset[str]) -> frozenset[str]:
+    names = [experiment.name for experiment in config.experiments]
+    if unknown := sorted(only - set(names)):
+        raise InputError(f"there is no experiment '{unknown[0]}'", f"choose from {', '.join(names)}")
+    return only
+
+
+def _restricted(schedule: Schedule, only: frozenset[str]) -> Schedule:
+    def kept(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(step for step in steps if step.series.experiment in only)
+
+    rounds = tuple(kept(one) for one in schedule.rounds)
+    return Schedule(kept(schedule.evidence), rounds if any(rounds) else (), schedule.seed)
