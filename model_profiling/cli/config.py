@@ -1,0 +1,143 @@
+"""`sme2prof config new|check|schema`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.errors import InputError
+from model_profiling.pipeline.new_config import KINDS, Kind, Wishes, default_output_root, write_new_config
+
+
+def _this_machine() -> Kind:
+    return "mac" if platform.system() == "Darwin" else "linux"
+
+
+def _threads(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    words = text.split(",")
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise click.BadParameter("give counts like 1 or 1,2,4")
+    return tuple(int(word) for word in words)
+
+
+@frame.command(
+    "new",
+    example="sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json",
+)
+@click.option("--model", type=click.Path(path_type=Path), help="The exported program (.pte).")
+@click.option("--output", type=click.Path(path_type=Path), help="The config to write, or a folder for it.")
+@click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
+@click.option("--output-root", type=click.Path(path_type=Path), help="The run directory.")
+@click.option("--threads", callback=_threads, help="Thread counts, such as 1,2,4. Default: 1.")
+@click.option("--runs", type=click.IntRange(1), help="Timed inferences in each process. Default: 10.")
+@click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
+@click.option("--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of on and off.")
+@click.option("--precision", type=click.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
+@click.option("--device", help="Serial of the Android device.")
+@click.option("--trace", is_flag=True, help="Add kernel-evidence experiments.")
+@click.option("--runner-on", type=click.Path(path_type=Path), help="Your executor_runner with SME2.")
+@click.option("--runner-off", type=click.Path(path_type=Path), help="Your executor_runner without SME2.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+def new(
+    *,
+    model: Path | None,
+    output: Path | None,
+    kind: Kind | None,
+    output_root: Path | None,
+    threads: tuple[int, ...] | None,
+    runs: int | None,
+    warmup: int,
+    rounds: int,
+    precision: float | None,
+    device: str | None,
+    trace: bool,
+    runner_on: Path | None,
+    runner_off: Path | None,
+    force: bool,
+) -> None:
+    """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
+    asking = model is None and sys.stdin.isatty()
+    if model is None:
+        if not asking:
+            raise InputError("no model is named", "give --model FILE.pte")
+        model = Path(click.prompt("Exported program (.pte)"))
+    if asking:
+        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=_this_machine())
+        suggested = default_output_root(model, kind or _this_machine())
+        output_root = output_root or Path(click.prompt("Run directory", default=str(suggested)))
+        threads = threads or _threads(
+            click.get_current_context(), _thread_option(), click.prompt("Thread counts", default="1")
+        )
+        runs = runs or click.prompt("Timed inferences in each process", type=click.IntRange(1), default=10)
+        trace = trace or click.confirm("Add kernel-evidence experiments?", default=False)
+        output = output or Path(click.prompt("Write the config to", default="config.json"))
+    wishes = Wishes(
+        model=model,
+        kind=kind or _this_machine(),
+        output_root=output_root,
+        threads=threads or (1,),
+        runs=runs or 10,
+        warmup=warmup,
+        rounds=rounds,
+        precision=precision,
+        device=device,
+        trace=trace,
+        runner_on=runner_on,
+        runner_off=runner_off,
+    )
+    path = write_new_config(wishes, output or Path("config.json"), force=force)
+    frame.say(f"wrote {path}")
+    frame.say(f"next: sme2prof run {path}")
+
+
+def _thread_option() -> click.Parameter:
+    return next(option for option in new.params if option.name == "threads")
+
+
+@frame.command("check", example="sme2prof config check my_run.json", facts=True)
+@click.argument("path", metavar="CONFIG.json", type=click.Path(path_type=Path))
+@click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
+def check(path: Path, no_files: bool, as_json: bool) -> int:
+    """Say everything that is wrong with a config; exits with 1 if anything is."""
+    from model_profiling.pipeline.config import check_config, config_warnings, load_config, pairs
+
+    problems = check_config(path, files=not no_files)
+    if as_json:
+        found = [problem.as_dict() for problem in problems]
+        warned = () if problems else config_warnings(load_config(path, files=not no_files))
+        frame.facts({"schema_version": 1, "ok": not problems, "problems": found, "warnings": list(warned)})
+        return 1 if problems else 0
+    for problem in problems:
+        frame.say(f"{path}: {problem.text}; {problem.fix}")
+    if problems:
+        return 1
+    config = load_config(path, files=not no_files)
+    for text in config_warnings(config):
+        frame.warn(text)
+    frame.say(f"{path} is fine: {len(config.experiments)} experiments, {len(pairs(config))} comparisons")
+    frame.say(f"model        {config.model}")
+    frame.say(f"output_root  {config.output_root}")
+    return 0
+
+
+@frame.command("schema", example="sme2prof config schema > config.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of configs."""
+    from model_profiling.pipeline.config_schema import config_schema
+
+    frame.facts(config_schema())
+
+
+command = click.Group(
+    "config",
+    commands=[new, check, schema],
+    help="Make, check or describe a config.",
+    epilog="\b\nExample:\n  sme2prof config check my_run.json",
+    params=[frame.debug_option()],
+)

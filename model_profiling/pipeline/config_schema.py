@@ -1,0 +1,30 @@
+"""The JSON Schema of configs, made from the settings; the copy that ships is `configs/schema.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model_profiling.pipeline.settings import SYNONYMS, ProfileConfig
+
+SHIPPED_SCHEMA = Path(__file__).resolve().parents[1] / "configs" / "schema.json"
+
+
+def config_schema() -> dict[str, object]:
+    """What editors and other programs check a config against."""
+    schema = ProfileConfig.model_json_schema()
+    schema["properties"]["$schema"] = {"type": "string", "description": "Where an editor finds this schema."}
+    settings = schema["$defs"]["Experiment"]["properties"]
+    for old, new in SYNONYMS.items():
+        settings[old] = {**settings[new], "description": f"Older name of {new}.", "deprecated": True}
+        settings[old].pop("default", None)
+    side = schema["$defs"]["Side"]
+    schema["$defs"]["Side"] = {
+        "description": "An experiment's name, or its name and a thread count.",
+        "anyOf": [{"type": "string", "description": "An experiment's name."}, side],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "schema_version": 1,
+        **schema,
+        "title": "SME2 profiling config",
+    }

@@ -1,0 +1,92 @@
+"""The text of a config file: bytes to characters to one JSON object, with errors a person can act on."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from pathlib import Path
+
+from model_profiling.errors import InputError
+from model_profiling.pipeline.problems import Problem
+
+_LARGEST = 4_000_000
+
+
+def read_object(path: Path) -> dict[str, object] | Problem:
+    """The JSON object in the file; a file that cannot be opened at all raises InputError."""
+    text = _read_text(path)
+    return _parse(text) if isinstance(text, str) else text
+
+
+def _read_text(path: Path) -> str | Problem:
+    if path.suffix == ".pte":
+        raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path} is too large for a config", "name the right file")
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"there is no {path}", "make one with `sme2prof config new`") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot read {path}: {reason}", "check the path and its permissions") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return Problem("", "the file is UTF-16, JSON is UTF-8", "save it as UTF-8")
+    try:
+        # Editors on Windows like to start a file with a byte order mark; it carries no meaning.
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        return Problem(f"line {line}", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
+
+
+def _parse(text: str) -> dict[str, object] | Problem:
+    if not text.strip():
+        return Problem("", "the file is empty", "make one with `sme2prof config new`")
+    try:
+        parsed: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except _Refused as error:
+        return error.problem
+    except json.JSONDecodeError as error:
+        cure = _cure(text, error)
+        return Problem(f"line {error.lineno} column {error.colno}", f"is not JSON: {error.msg.lower()}", cure)
+    except (RecursionError, ValueError):
+        return Problem("", "the JSON is nested too deeply or holds a number too long", "simplify it")
+    if not isinstance(parsed, dict):
+        return Problem("", "the file holds no JSON object", 'write { "model": ..., "experiments": [...] }')
+    return parsed
+
+
+class _Refused(Exception):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.text)
+        self.problem = problem
+
+
+def _once(entries: list[tuple[str, object]]) -> dict[str, object]:
+    made: dict[str, object] = {}
+    for key, value in entries:
+        if key in made:
+            raise _Refused(Problem(key, "is given twice in one object", "keep one of the two"))
+        made[key] = value
+    return made
+
+
+def _no_constant(word: str) -> object:
+    raise _Refused(Problem("", f"{word} is not a JSON number", "write a finite number"))
+
+
+def _cure(text: str, error: json.JSONDecodeError) -> str:
+    before, after = text[: error.pos].rstrip(), text[error.pos :]
+    cures = (
+        (before.endswith(",") and after.lstrip().startswith(("}", "]")), "remove the comma before it"),
+        (after.startswith((",}", ",]")) or "trailing comma" in error.msg, "remove the comma"),
+        (after.startswith("'"), 'use double quotes (")'),
+        (after.startswith(("//", "/*", "#")), 'JSON has no comments; use the setting "notes"'),
+        (error.msg.startswith("Extra data"), "keep one JSON object in the file"),
+        (not after.strip(), "close every bracket and quote"),
+        ("delimiter" in error.msg, "add what is missing just before it"),
+    )
+    return next((cure for fits, cure in cures if fits), "correct the text there")

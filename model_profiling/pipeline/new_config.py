@@ -1,0 +1,112 @@
+"""Makes a config for a model: the pair of experiments most people want, checked before it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling.errors import InputError
+from model_profiling.files import write_json
+from model_profiling.pipeline.config import parse_config
+
+Kind = Literal["mac", "linux", "android", "emulated"]
+KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
+
+_TARGETS = {"mac": "host", "linux": "host", "android": "android", "emulated": "emulated"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user wants in a new config; what is left out gets a good value."""
+
+    model: Path
+    kind: Kind
+    output_root: Path | None = None
+    threads: tuple[int, ...] = (1,)
+    runs: int = 10
+    warmup: int = 3
+    rounds: int = 12
+    precision: float | None = None
+    device: str | None = None
+    trace: bool = False
+    runner_on: Path | None = None
+    runner_off: Path | None = None
+
+
+def write_new_config(wishes: Wishes, output: Path, *, force: bool = False) -> Path:
+    """Write a checked config; `output` is the file, or the folder for `config.json`."""
+    path = output if output.suffix == ".json" else output / "config.json"
+    if path.exists() and not force:
+        raise InputError(f"{path} exists", "choose another name or give --force")
+    folder = path.resolve().parent
+    content = new_config(wishes, folder)
+    _, problems = parse_config(content, folder=folder)
+    if problems:
+        raise InputError(problems[0].text, problems[0].fix)
+    write_json(path, content)
+    return path
+
+
+def new_config(wishes: Wishes, folder: Path) -> dict[str, object]:
+    """The JSON of a config that will lie in `folder`; its paths are relative to there."""
+    if (wishes.runner_on is None) != (wishes.runner_off is None):
+        raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
+    experiments = [_experiment(wishes, switch, "timing", folder) for switch in ("on", "off")]
+    if wishes.trace:
+        experiments += [_experiment(wishes, switch, "xnntrace", folder) for switch in ("on", "off")]
+    target: dict[str, object] = {"name": _TARGETS[wishes.kind]}
+    if wishes.device:
+        target["device"] = wishes.device
+    schedule: dict[str, object] = {"rounds": wishes.rounds}
+    if wishes.precision is not None:
+        schedule["precision"] = wishes.precision
+    root = wishes.output_root or default_output_root(wishes.model, wishes.kind)
+    return {
+        "schema_version": 1,
+        "model": _relative(wishes.model, folder),
+        "output_root": _relative(root, folder),
+        "target": target,
+        "schedule": schedule,
+        "experiments": experiments,
+        "analysis": {"compare_pairs": [_pair(wishes, threads) for threads in wishes.threads]},
+    }
+
+
+def default_output_root(model: Path, kind: Kind) -> Path:
+    """`runs/<kind>` beside the folder `artifacts` a model was exported to, or else in `out_<model>` here."""
+    if model.parent.name == "artifacts":
+        return model.parent.parent / "runs" / kind
+    name = re.sub(r"_(xnnpack|portable)_(fp32|fp16|int8|q8)$", "", model.stem)
+    return Path(f"out_{name}") / "runs" / kind
+
+
+def _experiment(wishes: Wishes, switch: str, mode: str, folder: Path) -> dict[str, object]:
+    runner = wishes.runner_on if switch == "on" else wishes.runner_off
+    traced = mode == "xnntrace"
+    return {
+        "name": f"{wishes.kind}_sme2_{switch}" + ("_trace" if traced else ""),
+        "runner_path": "builtin" if runner is None else _relative(runner, folder),
+        "sme2": switch,
+        "mode": mode,
+        "runs": 1 if traced else wishes.runs,
+        "warmup": 0 if traced else wishes.warmup,
+        "threads": list(wishes.threads[:1] if traced else wishes.threads),
+    }
+
+
+def _pair(wishes: Wishes, threads: int) -> dict[str, object]:
+    return {
+        "baseline": {"experiment": f"{wishes.kind}_sme2_off", "threads": threads},
+        "candidate": {"experiment": f"{wishes.kind}_sme2_on", "threads": threads},
+        "label": f"SME2 on vs off, {threads} thread{'s' if threads > 1 else ''}",
+    }
+
+
+def _relative(path: Path, folder: Path) -> str:
+    try:
+        return Path(os.path.relpath(path.expanduser().resolve(), folder)).as_posix()
+    except ValueError:  # another drive, on Windows
+        return str(path.absolute())

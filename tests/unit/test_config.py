@@ -1,0 +1,517 @@
+# ruff: noqa: E501  the tables read best with one case per line
+"""Configs: what is read, what is refused and in which words, and the files that ship."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from model_profiling.cli.config import command
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import (
+    ProfileConfig,
+    check_config,
+    config_warnings,
+    load_config,
+    pairs,
+    parse_config,
+)
+from model_profiling.pipeline.config_schema import SHIPPED_SCHEMA, config_schema
+from model_profiling.pipeline.new_config import Wishes, write_new_config
+from model_profiling.pipeline.settings import Feature
+from model_profiling.runner.features import FEATURES, SME2_ONLY
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "model_profiling" / "configs").glob("*/*.json"))
+
+Raw = dict[str, typing.Any]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a model, a runner and a folder for configs."""
+    (tmp_path / "m.pte").write_bytes(b"\0\0\0\0ET12")
+    runner = tmp_path / "executor_runner"
+    runner.write_text("#!/bin/sh\n")
+    runner.chmod(0o755)
+    (tmp_path / "plain.txt").write_text("text")
+    (tmp_path / "empty.pte").touch()
+    (tmp_path / "folder.pte").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def good() -> Raw:
+    return {
+        "model": "m.pte",
+        "output_root": "out/runs/linux",
+        "experiments": [
+            {"name": "linux_sme2_on", "sme2": "on", "runs": 10, "threads": [1, 2]},
+            {"name": "linux_sme2_off", "sme2": "off", "runs": 10, "threads": [1, 2]},
+            {"name": "trace", "mode": "xnntrace", "runs": 1},
+        ],
+        "analysis": {
+            "compare_pairs": [
+                {
+                    "baseline": {"experiment": "linux_sme2_off", "threads": 1},
+                    "candidate": {"experiment": "linux_sme2_on", "threads": 1},
+                    "label": "one thread",
+                }
+            ]
+        },
+    }
+
+
+def written(place: Path, config: Raw | str | bytes, name: str = "c.json") -> Path:
+    path = place / name
+    if isinstance(config, bytes):
+        path.write_bytes(config)
+    else:
+        path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+    return path
+
+
+def at(*steps: str | int, put: object) -> Callable[[Raw], None]:
+    """A change that puts a value at a place of the config."""
+
+    def change(config: Raw) -> None:
+        here: typing.Any = config
+        for step in steps[:-1]:
+            here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
+        here[steps[-1]] = put
+
+    return change
+
+
+def without(*steps: str | int) -> Callable[[Raw], None]:
+    def change(config: Raw) -> None:
+        here: typing.Any = config
+        for step in steps[:-1]:
+            here = here[step]
+        del here[steps[-1]]
+
+    return change
+
+
+def both(*changes: Callable[[Raw], None]) -> Callable[[Raw], None]:
+    def change(config: Raw) -> None:
+        for one in changes:
+            one(config)
+
+    return change
+
+
+PAIR = ("analysis", "compare_pairs", 0)
+
+# Each row: what is done to a good config, the field the error must name, and words of the cure.
+BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
+    ("no model", without("model"), "model is missing", 'add "model"'),
+    ("no output_root", without("output_root"), "output_root is missing", 'add "output_root"'),
+    ("no experiments", without("experiments"), "experiments is missing", 'add "experiments"'),
+    ("empty experiments", at("experiments", put=[]), "experiments is empty", "at least one"),
+    ("experiments an object", at("experiments", put={"name": "a"}), "experiments is an object", "a list: [...]"),
+    ("experiment is text", at("experiments", 0, put="on"), 'experiments[0] is "on"', "an object"),
+    ("typing error at the top", at("experimets", put=[]), "experimets is no setting", "'experiments'"),
+    ("typing error inside", at("experiments", 0, "warmpu", put=1), "experiments[0].warmpu", "'warmup'"),
+    ("runs at the top", at("runs", put=5), "runs is no setting", "belongs in experiments[]"),
+    ("rounds in experiment", at("experiments", 0, "rounds", put=5), "experiments[0].rounds", "in schedule"),
+    ("nothing like it", at("zzz", put=5), "zzz is no setting", "known here: schema_version, model"),
+    ("typing error in a pair", at(*PAIR, "basline", put="x"), "compare_pairs[0].basline", "'baseline'"),
+    ("typing error in a side", at(*PAIR, "baseline", "thread", put=1), "baseline.thread", "'threads'"),
+    ("typing error in schedule", at("schedule", "presicion", put=0.1), "schedule.presicion", "'precision'"),
+    ("typing error in target", at("target", "power", put="boost"), "target.power", "'power_mode'"),
+    ("runs text", at("experiments", 0, "runs", put="10"), 'experiments[0].runs is "10"', "a whole number"),
+    ("runs fraction", at("experiments", 0, "runs", put=1.5), "experiments[0].runs is 1.5", "a whole number"),
+    ("runs true", at("experiments", 0, "runs", put=True), "experiments[0].runs is true", "a whole number"),
+    ("runs null", at("experiments", 0, "runs", put=None), "experiments[0].runs is null", "a whole number"),
+    ("runs negative", at("experiments", 0, "runs", put=-3), "experiments[0].runs is -3", "use 1 or more"),
+    ("runs zero", at("experiments", 0, "runs", put=0), "experiments[0].runs is 0", "use 1 or more"),
+    ("runs huge", at("experiments", 0, "runs", put=10**12), "experiments[0].runs", "use 1000000 or less"),
+    ("num_runs text", both(without("experiments", 0, "runs"), at("experiments", 0, "num_runs", put="x")),
+     'experiments[0].num_runs is "x"', "a whole number"),
+    ("runs twice", at("experiments", 0, "num_runs", put=5), "experiments[0] num_runs and runs", "keep runs"),
+    ("threads twice", at("experiments", 0, "num_threads", put=1), "num_threads and threads", "keep threads"),
+    ("warmup negative", at("experiments", 0, "warmup", put=-1), "experiments[0].warmup is -1", "use 0 or more"),
+    ("threads zero", at("experiments", 0, "threads", put=0), "experiments[0].threads[0] is 0", "use 1 or more"),
+    ("threads empty", at("experiments", 0, "threads", put=[]), "experiments[0].threads is empty", "at least one"),
+    ("threads text", at("experiments", 0, "threads", put="all"), "experiments[0].threads", "a list"),
+    ("threads repeated", at("experiments", 0, "threads", put=[1, 1]), "threads lists 1 twice", "once"),
+    ("sme2 word", at("experiments", 0, "sme2", put="yes"), 'experiments[0].sme2 is "yes"', '"on", "off"'),
+    ("sme2 boolean", at("experiments", 0, "sme2", put=True), "experiments[0].sme2 is true", '"on", "off"'),
+    ("sme2 against the name", at("experiments", 1, "sme2", put="on"), "experiments[1].sme2", 'to "off"'),
+    ("mode word", at("experiments", 0, "mode", put="timming"), "experiments[0].mode", "did you mean 'timing'?"),
+    ("disable unknown", at("experiments", 0, "disable", put=["i8m"]), "disable[0]", "did you mean 'i8mm'?"),
+    ("disable sme2 while on", at("experiments", 0, "disable", put=["sme2"]), "[0].disable", 'sme2 to "off"'),
+    ("disable not a list", at("experiments", 0, "disable", put="i8mm"), "[0].disable", "a list"),
+    ("disable with own runner", at("experiments", 2, put={
+        "name": "x", "runner_path": "executor_runner", "disable": ["i8mm"]}), "experiments[2].disable", "builtin"),
+    ("name missing", without("experiments", 1, "name"), "experiments[1].name is missing", 'add "name"'),
+    ("name with slash", at("experiments", 0, "name", put="a/b"), 'experiments[0].name is "a/b"', "letters"),
+    ("name climbing", at("experiments", 0, "name", put=".."), "experiments[0].name", "letters"),
+    ("name empty", at("experiments", 0, "name", put=""), "experiments[0].name", "letters"),
+    ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name is too long", "80"),
+    ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "its own name"),
+    ("name twice but for case", at("experiments", 2, "name", put="LINUX_sme2_ON"), "[2].name", "its own name"),
+    ("affinity words", at("experiments", 0, "cpu_affinity", put="big"), "[0].cpu_affinity", '"4-7"'),
+    ("affinity backwards", at("experiments", 0, "cpu_affinity", put="7-4"), "cpu_affinity", "smaller number"),
+    ("affinity negative", at("experiments", 0, "cpu_affinity", put=[-1]), "cpu_affinity[0] is -1", "0 or more"),
+    ("extra_args text", at("experiments", 0, "extra_args", put="--a b"), "[0].extra_args", "a list"),
+    ("extra_args our flag", at("experiments", 0, "extra_args", put=["--threads=2"]), "extra_args", "threads"),
+    ("extra_args old flag", at("experiments", 0, "extra_args", put=["-num_executions", "3"]), "extra_args", "runs"),
+    ("extra_args kit's", at("experiments", 0, "extra_args", put=["--etdump", "x"]), "extra_args", "drop it"),
+    ("runner missing", at("experiments", 0, "runner_path", put="nope/executor_runner"), "[0].runner_path", "build"),
+    ("runner not executable", at("experiments", 0, "runner_path", put="plain.txt"), "runner_path", "chmod +x"),
+    ("runner a folder", at("experiments", 0, "runner_path", put="folder.pte"), "runner_path", "builtin"),
+    ("runner empty text", at("experiments", 0, "runner_path", put=""), "[0].runner_path is empty", "leave it out"),
+    ("one stock runner for both", both(
+        at("experiments", 0, "runner_path", put="executor_runner"),
+        at("experiments", 1, "runner_path", put="executor_runner")), "experiments[1].sme2", "without SME2"),
+    ("model missing", at("model", put="gone.pte"), "model there is no gone.pte in", "export it"),
+    ("model not pte", at("model", put="plain.txt"), "model is 'plain.txt'", ".pte file"),
+    ("model empty file", at("model", put="empty.pte"), "empty.pte is empty", "export it"),
+    ("model a folder", at("model", put="folder.pte"), "folder.pte is a folder", "export it"),
+    ("model number", at("model", put=3), "model is 3", "a path"),
+    ("model blank", at("model", put=" "), "model is empty", "write a path"),
+    ("output_root a file", at("output_root", put="plain.txt"), "output_root", "name a folder"),
+    ("output_root under a file", at("output_root", put="plain.txt/runs"), "output_root", "name a folder"),
+    ("pair unknown experiment", at(*PAIR, "baseline", "experiment", put="linux_sme2_of"),
+     "compare_pairs[0].baseline.experiment", "'linux_sme2_off'"),
+    ("pair unknown, nothing near", at(*PAIR, "candidate", "experiment", put="zzz"),
+     "candidate.experiment", "choose from linux_sme2_on"),
+    ("pair unknown threads", at(*PAIR, "baseline", "threads", put=8), "baseline.threads is 8", "choose from 1, 2"),
+    ("pair threads left open", without(*PAIR, "baseline", "threads"), "baseline.threads", "choose from 1, 2"),
+    ("pair with itself", at(*PAIR, "candidate", put={"experiment": "linux_sme2_off", "threads": 1}),
+     "compare_pairs[0] compares", "two different"),
+    ("pair of a trace", at(*PAIR, "baseline", put="trace"), "baseline.experiment", "a timing experiment"),
+    ("pair without candidate", without(*PAIR, "candidate"), "compare_pairs[0].candidate is missing", "add"),
+    ("pair label twice", lambda c: c["analysis"]["compare_pairs"].append(
+        {"baseline": {"experiment": "linux_sme2_off", "threads": 2},
+         "candidate": {"experiment": "linux_sme2_on", "threads": 2}, "label": "one thread"}),
+     "compare_pairs[1].label", "its own label"),
+    ("rounds zero", at("schedule", "rounds", put=0), "schedule.rounds is 0", "use 1 or more"),
+    ("precision in percent", at("schedule", "precision", put=2), "schedule.precision is 2", "less than 1"),
+    ("precision zero", at("schedule", "precision", put=0), "schedule.precision is 0", "more than 0"),
+    ("min above rounds", at("schedule", put={"rounds": 6, "min_rounds": 9, "precision": 0.1}),
+     "schedule.min_rounds is 9", "raise rounds"),
+    ("cool-down negative", at("schedule", "cool_down_s", put=-1), "schedule.cool_down_s is -1", "0 or more"),
+    ("temperature absurd", at("schedule", "max_temperature_c", put=900), "max_temperature_c", "120 or less"),
+    ("seed negative", at("schedule", "seed", put=-1), "schedule.seed is -1", "0 or more"),
+    ("schedule a list", at("schedule", put=[]), "schedule is a list", "an object"),
+    ("target word", at("target", "name", put="andriod"), "target.name", "did you mean 'android'?"),
+    ("target is text", at("target", put="host"), 'target is "host"', "an object"),
+    ("device on the host", at("target", put={"name": "host", "device": "X"}), "target.device", "drop device"),
+    ("power mode on the host", at("target", put={"name": "host", "power_mode": "boost"}),
+     "target.power_mode", '"leave"'),
+    ("two devices", at("target", put={"device": "X", "remote": "h:1"}), "target.remote", "keep one"),
+    ("remote without port", at("target", "remote", put="phone"), "target.remote", "host:port"),
+    ("device_path relative", at("target", "device_path", put="tmp/x"), "target.device_path", "absolute"),
+    ("input file missing", at("inputs", "files", put=["gone.bin"]), "inputs.files[0]", "correct the path"),
+    ("fill word", at("inputs", "fill", put="zeros"), "inputs.fill", '"random", "ones"'),
+    ("version of the future", at("schema_version", put=2), "schema_version is 2", "choose from 1"),
+    ("confidence in percent", at("analysis", "confidence", put=95), "analysis.confidence is 95", "0.999 or less"),
+]  # fmt: skip
+
+BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [
+    ("empty file", "", "the file is empty", "config new"),
+    ("a list", "[]", "no JSON object", '{ "model"'),
+    ("trailing comma", '{\n "model": "a.pte",\n}', "line 3 column 1", "remove the comma"),
+    ("single quotes", "{'model': 1}", "line 1 column 2", "double quotes"),
+    ("a comment", '{\n // model\n "model": "a"}', "line 2 column 2", "notes"),
+    ("missing comma", '{"model": "a"\n "output_root": "b"}', "line 2 column 2", "add what is missing"),
+    ("cut off", '{"model": "a"', "line 1 column 14", "close every bracket"),
+    ("two objects", "{}{}", "line 1 column 3", "one JSON object"),
+    ("key twice", '{"model": "a", "model": "b"}', "model is given twice", "keep one"),
+    ("not a number", '{"schedule": {"precision": NaN}}', "NaN is not", "finite"),
+    ("UTF-16", '{"model": "a"}'.encode("utf-16"), "UTF-16", "save it as UTF-8"),
+    (
+        "Latin-1",
+        '{\n"notes": "é"}'.encode("latin-1"),
+        "line 2 byte 12 is not UTF-8",
+        "save the file as UTF-8",
+    ),
+    ("nested without end", "[" * 200_000, "nested too deeply", "simplify"),
+]
+
+
+def complaint(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    assert "\n" not in str(caught.value)
+    assert caught.value.fix
+    assert str(path) in caught.value.problem
+    return caught.value
+
+
+@pytest.mark.parametrize(("change", "names", "cure"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_config_is_told_its_field_and_its_cure(
+    place: Path, change: Callable[[Raw], None], names: str, cure: str
+) -> None:
+    config = good()
+    change(config)
+    error = complaint(written(place, config))
+    assert names in error.problem
+    assert cure in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "cure"), [row[1:] for row in BAD_TEXT], ids=[row[0] for row in BAD_TEXT]
+)
+def test_bad_text_is_told_its_place_and_its_cure(
+    place: Path, text: str | bytes, names: str, cure: str
+) -> None:
+    error = complaint(written(place, text))
+    assert names in error.problem
+    assert cure in error.fix
+
+
+def test_files_that_are_no_configs(place: Path) -> None:
+    for name, cure in (("m.pte", "sme2prof profile"), ("gone.json", "config new"), ("folder.pte", "profile")):
+        with pytest.raises(InputError) as caught:
+            load_config(place / name)
+        assert cure in caught.value.fix
+    with pytest.raises(InputError, match="is a folder"):
+        load_config(place)
+
+
+def test_a_good_config_is_read(place: Path) -> None:
+    config = load_config(written(place, good()))
+    assert config.model == place / "m.pte"
+    assert config.output_root == place / "out/runs/linux"
+    assert [one.switched_off for one in config.experiments] == [(), ("sme2", "sme"), ()]
+    assert pairs(config)[0].label == "one thread"
+    assert config_warnings(config) == ()
+
+
+def test_a_byte_order_mark_is_no_problem(place: Path) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
+    assert check_config(written(place, content)) == ()
+
+
+def test_older_names_mean_the_same(place: Path) -> None:
+    raw = good()
+    raw["experiments"][0] = {"name": "linux_sme2_on", "num_runs": 7, "num_threads": 1}
+    del raw["analysis"]
+    config = load_config(written(place, raw))
+    assert (config.experiments[0].runs, config.experiments[0].threads) == (7, (1,))
+
+
+def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
+    for preset in ("mac-arm64", "mac-arm64-sme2-off"):
+        runner = place / "cmake-out" / preset / "executor_runner"
+        runner.parent.mkdir(parents=True)
+        runner.write_text("#!/bin/sh\n")
+        runner.chmod(0o755)
+    raw = {
+        "model": "m.pte",
+        "output_root": "out/runs/mac",
+        "experiments": [
+            {
+                "name": "first",
+                "runner_path": "cmake-out/mac-arm64/executor_runner",
+                "runs": 10,
+                "threads": [1],
+            },
+            {"name": "second", "runner_path": "cmake-out/mac-arm64-sme2-off/executor_runner", "num_runs": 10},
+        ],
+        "analysis": {"compare_pairs": []},
+    }
+    config = load_config(written(place, raw))
+    assert [one.sme2 for one in config.experiments] == ["on", "off"]
+    assert config.experiments[1].runner == place / "cmake-out/mac-arm64-sme2-off/executor_runner"
+    assert config.experiments[1].switched_off == ()
+    assert [(pair.baseline, pair.candidate) for pair in pairs(config)] == [("second", "first")]
+
+
+def test_the_switch_is_read_from_the_name_with_the_kits_runner(place: Path) -> None:
+    raw = good()
+    del raw["experiments"][1]["sme2"]
+    assert load_config(written(place, raw)).experiments[1].sme2 == "off"
+
+
+def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
+    raw = good()
+    del raw["analysis"]
+    raw["experiments"][1]["threads"] = [2, 4]
+    raw["experiments"].append({"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2})
+    found = pairs(load_config(written(place, raw)))
+    assert [(pair.baseline, pair.candidate, pair.baseline_threads) for pair in found] == [
+        ("linux_sme2_off", "linux_sme2_on", 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("4-7", (4, 5, 6, 7)), ("0,2-3", (0, 2, 3)), ("0xF0", (4, 5, 6, 7)), ([3], (3,)), (5, (5,))],
+)
+def test_affinity_may_be_written_in_several_ways(place: Path, text: object, cpus: tuple[int, ...]) -> None:
+    raw = good()
+    raw["experiments"][0]["cpu_affinity"] = text
+    assert load_config(written(place, raw)).experiments[0].cpu_affinity == cpus
+
+
+def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
+    folder = place / "configs"
+    folder.mkdir()
+    path = written(folder, good())
+    assert load_config(path).model == place / "m.pte"
+    assert load_config(path).output_root == place / "out/runs/linux"
+    (folder / "m.pte").write_bytes(b"\0\0\0\0ET12")
+    assert load_config(path).model == folder / "m.pte"
+    assert load_config(path).output_root == folder / "out/runs/linux"
+
+
+def test_results_are_found_when_their_model_is_gone(place: Path) -> None:
+    folder = place / "configs"
+    folder.mkdir()
+    raw = good() | {"model": "gone.pte"}
+    (place / "out/runs/linux").mkdir(parents=True)
+    assert load_config(written(folder, raw), files=False).output_root == place / "out/runs/linux"
+
+
+def test_all_problems_are_listed_at_once(place: Path) -> None:
+    raw = good()
+    raw["experiments"][0]["runs"] = 0
+    raw["modle"] = "x"
+    path = written(place, raw)
+    assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
+    assert "1 of 2 problems" in complaint(path).problem
+
+
+def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
+    raw = good() | {"schedule": {"rounds": 3}}
+    raw["experiments"][0] |= {"warmup": 0, "runs": 2, "cpu_affinity": [0]}
+    text = " ".join(config_warnings(load_config(written(place, raw))))
+    for word in ("rounds is 3", "2 runs", "warm-up", "2 threads share 1"):
+        assert word in text
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
+    config = load_config(path, files=False)
+    assert config_warnings(config) == ()
+    assert pairs(config)
+    kind = path.name.split("_")[0]
+    assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
+    assert config.output_root.match(f"out_*/runs/{kind}")
+
+
+def test_the_names_the_contract_fixes_are_shipped() -> None:
+    names = {f"{path.parent.name}/{path.name}" for path in SHIPPED}
+    assert names >= {f"templates/{kind}_template.json" for kind in ("mac", "android", "linux")}
+    assert names >= {f"examples/{kind}_mobilenet_fp16.json" for kind in ("mac", "android")}
+    assert "examples/linux_toy_cnn.json" in names
+
+
+def test_the_shipped_schema_is_current() -> None:
+    assert json.loads(SHIPPED_SCHEMA.read_text(encoding="utf-8")) == config_schema()
+
+
+def described(node: object, path: str = "") -> list[str]:
+    """Every property in the schema that lacks a description."""
+    if isinstance(node, list):
+        return [gap for part in node for gap in described(part, path)]
+    if not isinstance(node, dict):
+        return []
+    gaps = []
+    for name, setting in node.get("properties", {}).items():
+        gaps += [] if setting.get("description") else [f"{path}.{name}"]
+    return gaps + [gap for name, part in node.items() for gap in described(part, f"{path}/{name}")]
+
+
+def test_every_setting_in_the_schema_is_described() -> None:
+    assert described(config_schema()) == []
+
+
+def test_features_are_those_the_runner_knows() -> None:
+    assert set(typing.get_args(Feature)) == {*FEATURES, SME2_ONLY}
+
+
+def test_nothing_changes_once_read(place: Path) -> None:
+    config = load_config(written(place, good()))
+    with pytest.raises(ValueError, match="frozen"):
+        config.method = "other"  # type: ignore[misc]
+    again, problems = parse_config(json.loads(config.model_dump_json()), folder=place)
+    assert not problems
+    assert again == config
+
+
+def test_a_new_config_is_checked_and_complete(place: Path) -> None:
+    made = write_new_config(Wishes(place / "m.pte", "mac", threads=(1, 2), trace=True), place / "new")
+    config = load_config(made)
+    assert made == place / "new" / "config.json"
+    assert isinstance(config, ProfileConfig)
+    assert config.output_root == place / "out_m/runs/mac"
+    assert [one.mode for one in config.experiments] == ["timing", "timing", "xnntrace", "xnntrace"]
+    assert len(pairs(config)) == 2
+    with pytest.raises(InputError, match="exists"):
+        write_new_config(Wishes(place / "m.pte", "mac"), made)
+    write_new_config(Wishes(place / "m.pte", "linux"), made, force=True)
+    assert load_config(made).experiments[0].name == "linux_sme2_on"
+    with pytest.raises(InputError, match="model"):
+        write_new_config(Wishes(place / "gone.pte", "mac"), place / "other.json")
+    assert not (place / "other.json").exists()
+
+
+def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
+    run = CliRunner()
+    made = run.invoke(command, ["new", "--model", "m.pte", "--output", "a.json", "--threads", "1,2"])
+    assert made.exit_code == 0, made.output
+    assert load_config(place / "a.json").experiments[0].threads == (1, 2)
+    fine = run.invoke(command, ["check", "a.json"], standalone_mode=False)
+    assert fine.return_value == 0
+    assert "is fine" in fine.output
+    raw = json.loads((place / "a.json").read_text())
+    raw["experiments"][0]["rnus"] = 1
+    bad = written(place, raw)
+    told = run.invoke(command, ["check", str(bad), "--json"], standalone_mode=False)
+    assert told.return_value == 1
+    assert json.loads(told.output)["problems"][0]["where"] == "experiments[0].rnus"
+    schema = run.invoke(command, ["schema"])
+    assert json.loads(schema.output)["title"] == "SME2 profiling config"
+    nothing = run.invoke(command, ["new"])
+    assert isinstance(nothing.exception, InputError)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a pseudo-terminal")
+def test_questions_are_asked_on_a_terminal(place: Path) -> None:
+    """A person answers on a real pseudo-terminal: the model, then Enter for every suggestion."""
+    import pty
+
+    script = ROOT / "model_profiling" / "scripts" / "generate_config.py"
+    leader, follower = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, script], stdin=follower, stdout=follower, stderr=subprocess.PIPE, cwd=place
+    )
+    os.close(follower)
+    os.write(leader, b"m.pte\n" + b"\n" * 6)
+    _, complaint_text = child.communicate(timeout=60)
+    os.close(leader)
+    assert child.returncode == 0, complaint_text
+    assert load_config(place / "config.json").model == place / "m.pte"
+
+
+def test_generate_config_by_flags(place: Path) -> None:
+    script = ROOT / "model_profiling" / "scripts" / "generate_config.py"
+    words = [sys.executable, script, "--model", "m.pte", "--output", "made", "--platform", "mac"]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert load_config(place / "made" / "config.json").experiments[1].name == "mac_sme2_off"
+    lacking = subprocess.run(
+        [sys.executable, script],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert lacking.returncode == 2
+    assert lacking.stderr == "error: no model is named; give --model FILE.pte\n"
