@@ -100,7 +100,7 @@ class RunGroup:
 
 @dataclass(frozen=True, slots=True)
 class OutsideEvents:
-    """Events that belong to no run: loading, and what a run left that never finished."""
+    """Events that belong to no run: loading, warm-up, and what a run left that never finished."""
 
     name: tuple[str, ...]
     block: Int64
@@ -144,8 +144,8 @@ class Attribution:
         return times
 
 
-def attribute(table: EventTable) -> Attribution:
-    """Attribute every nanosecond of every run in `table`."""
+def attribute(table: EventTable, warmup_runs: int = 0) -> Attribution:
+    """Attribute every nanosecond of every run in `table`, leaving out the first `warmup_runs`."""
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
         raise FormatError(
@@ -155,6 +155,12 @@ def attribute(table: EventTable) -> Attribution:
     blocks = table.block[last].astype(np.int64)
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
+    lost = sum(name in _CALLS for name in _outside(table, first, last).name)
+    if warmup_runs >= len(last):
+        raise FormatError(
+            f"{table.source} holds {len(last)} runs, all of them warm-up", "measure more runs than warm-ups"
+        )
+    first, last, blocks = first[warmup_runs:], last[warmup_runs:], blocks[warmup_runs:]
     groups = sorted(_groups(table, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0]))
     outside = _outside(table, first, last)
     return Attribution(
@@ -162,7 +168,7 @@ def attribute(table: EventTable) -> Attribution:
         groups=tuple(groups),
         outside=outside,
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
-        warnings=tuple(_warnings(groups, outside)),
+        warnings=tuple(_warnings(groups, lost)),
     )
 
 
@@ -311,12 +317,11 @@ def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:
     )
 
 
-def _warnings(groups: Sequence[RunGroup], outside: OutsideEvents) -> list[str]:
+def _warnings(groups: Sequence[RunGroup], lost: int) -> list[str]:
     said = []
     if len(groups) > 1:
         sizes = ", ".join(str(len(group.runs)) for group in groups)
         said.append(f"runs differ in structure: {len(groups)} groups of {sizes} runs")
-    lost = sum(name in _CALLS for name in outside.name)
     if lost:
         said.append(f"{lost} calls belong to a run that never finished; they are left out")
     strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})

@@ -1,0 +1,215 @@
+"""The operators of a dump: what each is, where it comes from, what it cost over all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model_profiling.analysis.attribution import Attribution, Int64, Node
+from model_profiling.analysis.categories import Category, classify, operator_type
+from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Self time of an operator over the runs it appears in, in nanoseconds."""
+
+    runs: int
+    total_ns: int
+    mean_ns: float
+    median_ns: float
+    p10_ns: float
+    p90_ns: float
+    p99_ns: float
+    min_ns: int
+    max_ns: int
+    cv: float
+    """Standard deviation over mean; 0 where the mean is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a model; (method, call, position) is its identity within a dump."""
+
+    method: str
+    """Empty where no program says which method ran."""
+    call: int
+    position: int
+    chain_index: int
+    instruction_id: int
+    occurrence: int
+    name: str
+    """As the runtime or the delegate reports it, with its counter: `Transpose (ND, X32) #2`."""
+    type: str
+    """The name without the counter."""
+    category: Category
+    kind: str
+    family: str
+    known: bool
+    """The table of categories knows the name."""
+    packed: bool
+    delegated: bool
+    backend: str
+    """`XnnpackBackend`, ..., `delegate` where nothing names it, or `portable`."""
+    source: OperatorSource
+    times: Times
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        return self.method, self.call, self.position
+
+    @property
+    def origin(self) -> Origin:
+        return self.source.origin
+
+    @property
+    def median_ms(self) -> float:
+        return self.times.median_ns / 1e6
+
+    @property
+    def mean_ms(self) -> float:
+        return self.times.mean_ns / 1e6
+
+    @property
+    def gflops(self) -> float | None:
+        """Achieved billions of operations per second, from the median time."""
+        if not self.source.flops or self.times.median_ns <= 0:
+            return None
+        return self.source.flops / self.times.median_ns
+
+    @property
+    def gbytes_per_s(self) -> float | None:
+        """Achieved gigabytes per second, every tensor counted once, from the median time."""
+        if not self.source.bytes_moved or self.times.median_ns <= 0:
+            return None
+        return self.source.bytes_moved / self.times.median_ns
+
+    @property
+    def place(self) -> str:
+        """Where in the model it stands, for people: the module path, or what else is known."""
+        if self.source.origin == "lowering":
+            return "inserted by lowering"
+        return (
+            self.source.module_path or self.source.place.node or f"call {self.call}, position {self.position}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorList:
+    """The operators of a dump in the order they ran, and which events of each run group are theirs."""
+
+    operators: tuple[Operator, ...]
+    of_event: tuple[Int64, ...]
+    """For each run group, for each of its columns: index into `operators`, or -1."""
+
+
+_Key = tuple[str, int, int, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    method: str
+    node: Node
+    source: OperatorSource
+    times: list[Int64]
+
+
+def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
+    """Every operator of the dump, runs of all structures taken together."""
+    found: dict[_Key, _Found] = {}
+    for group in attribution.groups:
+        method, sources = view.method_of(group), view.sources(group)
+        for node in group.operators:
+            source = sources.get(node.column, UNKNOWN_SOURCE)
+            entry = found.setdefault(_key(method, node), _Found(method, node, source, []))
+            entry.times.append(group.self_ns[:, node.column])
+    ordered = sorted(found, key=lambda key: (key[0], found[key].node.call, found[key].node.position))
+    entries = [found[key] for key in ordered]
+    places = {key: index for index, key in enumerate(ordered)}
+    statistics = _statistics([entry.times for entry in entries])
+    operators = (_operator(entry, times) for entry, times in zip(entries, statistics, strict=True))
+    of_event = []
+    for group in attribution.groups:
+        method = view.method_of(group)
+        owner = [places.get(_key(method, node), -1) for node in group.nodes]
+        of_event.append(np.array(owner, np.int64))
+    return OperatorList(tuple(operators), tuple(of_event))
+
+
+def _key(method: str, node: Node) -> _Key:
+    return method, node.chain_index, node.instruction_id, node.occurrence, node.position, node.name
+
+
+def _operator(found: _Found, times: Times) -> Operator:
+    node, source = found.node, found.source
+    name = source.operator or node.name if node.level == "call" else node.name
+    known = classify(name, source.node_kind)
+    kind = known.kind
+    if kind == "convert" and source.converts:
+        kind = source.converts
+    return Operator(
+        method=found.method,
+        call=node.call,
+        position=node.position,
+        chain_index=node.chain_index,
+        instruction_id=node.instruction_id,
+        occurrence=node.occurrence,
+        name=name,
+        type=operator_type(name),
+        category=known.category,
+        kind=kind,
+        family=known.family,
+        known=known.known,
+        packed=known.packed,
+        delegated=node.delegated,
+        backend=source.backend or ("delegate" if node.delegated else "portable"),
+        source=source,
+        times=times,
+    )
+
+
+def _statistics(columns: Sequence[list[Int64]]) -> list[Times]:
+    """Statistics of every operator; operators seen in the same number of runs are done in one go."""
+    series = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns]
+    result: list[Times | None] = [None] * len(series)
+    by_length: dict[int, list[int]] = {}
+    for index, values in enumerate(series):
+        by_length.setdefault(len(values), []).append(index)
+    for runs, members in by_length.items():
+        matrix = np.sort(np.stack([series[index] for index in members]), axis=1)
+        p10, median, p90, p99 = _percentiles(matrix, (10, 50, 90, 99))
+        total = matrix.sum(axis=1)
+        mean = total / runs
+        deviation = matrix.std(axis=1, ddof=1) if runs > 1 else np.zeros(len(members))
+        cv = np.divide(deviation, mean, out=np.zeros(len(members)), where=mean > 0)
+        for row, index in enumerate(members):
+            result[index] = Times(
+                runs=runs,
+                total_ns=int(total[row]),
+                mean_ns=float(mean[row]),
+                median_ns=float(median[row]),
+                p10_ns=float(p10[row]),
+                p90_ns=float(p90[row]),
+                p99_ns=float(p99[row]),
+                min_ns=int(matrix[row, 0]),
+                max_ns=int(matrix[row, -1]),
+                cv=float(cv[row]),
+            )
+    return [times for times in result if times is not None]
+
+
+def _percentiles(
+    ordered: Int64, percents: Sequence[int]
+) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Linear interpolation between neighbours, as numpy's percentile; the rows are sorted already."""
+    last = ordered.shape[1] - 1
+    values = []
+    for percent in percents:
+        place = last * percent / 100
+        below = int(place)
+        above = min(below + 1, last)
+        weight = place - below
+        values.append(ordered[:, below] * (1 - weight) + ordered[:, above] * weight)
+    return values

@@ -1,0 +1,143 @@
+"""Findings from runs side by side: what SME2 did not speed up, where the time went instead, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.findings import SHOWN, Finding, percent, severity, share_of
+from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.summary import DumpAnalysis
+
+_NO_FASTER = 1.05
+_SLOWER = 0.97
+
+
+def about_pairing(pairing: Pairing) -> Iterable[Finding]:
+    """Findings from two dumps side by side."""
+    if pairing.baseline.sme2 is False and pairing.candidate.sme2:
+        yield from _shift_to_data_movement(pairing)
+        yield from _matrix_operators(pairing)
+
+
+def _shift_to_data_movement(pairing: Pairing) -> Iterable[Finding]:
+    moving = next(one for one in pairing.categories if one.name == Category.DATA_MOVEMENT.value)
+    if moving.candidate_share < 0.10 or moving.candidate_share < 1.2 * moving.baseline_share:
+        return
+    yield Finding(
+        id="data-movement-after-sme2",
+        title=f"SME2 moved the bottleneck: data movement grew from {percent(moving.baseline_share)}% to "
+        f"{percent(moving.candidate_share)}% of the time",
+        severity=severity(moving.candidate_share),
+        subject=pairing.label,
+        evidence={
+            "share_before_pct": percent(moving.baseline_share),
+            "share_after_pct": percent(moving.candidate_share),
+            "ms_before": round(moving.baseline_ms, 6),
+            "ms_after": round(moving.candidate_ms, 6),
+        },
+        max_gain_pct=percent(moving.candidate_share),
+        action="the arithmetic is no longer what costs: work on transposes, copies and conversions next",
+    )
+
+
+def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
+    matrix = [
+        pair
+        for pair in pairing.operators
+        if pair.category in (Category.CONV, Category.GEMM) and pair.ratio is not None
+    ]
+    slower = [pair for pair in matrix if (pair.ratio or 1) < _SLOWER]
+    same = [pair for pair in matrix if _SLOWER <= (pair.ratio or 1) < _NO_FASTER]
+    for id_, title, pairs in (
+        ("sme2-slower", "slowed down with SME2", slower),
+        ("sme2-no-faster", "did not speed up with SME2", same),
+    ):
+        chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
+        share = sum(share_of(pairing.candidate, one) for pair in chosen for one in pair.candidate)
+        if share < 0.01:
+            continue
+        lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.latency.median
+        gain = max(0.0, lost) if id_ == "sme2-slower" else share
+        yield Finding(
+            id=id_,
+            title=f"{len(chosen)} convolutions and matrix products ({percent(share)}% of the time) {title}",
+            severity=severity(gain),
+            subject=pairing.label,
+            evidence={
+                "count": len(chosen),
+                "share_pct": percent(share),
+                "operators": [_pair_evidence(pair) for pair in chosen[:SHOWN]],
+            },
+            max_gain_pct=percent(gain),
+            action="see the reason given for each: another number format, plain instead of depthwise or "
+            "grouped convolutions, or larger matrices reach SME2 kernels; the rest is bound by memory",
+        )
+
+
+def _pair_evidence(pair: OperatorPair) -> dict[str, object]:
+    return {
+        "operator": pair.main.name,
+        "place": pair.main.place,
+        "ms_before": round(pair.baseline_ms, 6),
+        "ms_after": round(pair.candidate_ms, 6),
+        "ratio": round(pair.ratio or 0.0, 3),
+        "verdict": pair.speedup.verdict.value if pair.speedup else "not judged: one round only",
+        "kernel_before": pair.families[0],
+        "kernel_after": pair.families[1],
+        "may_be_because": _reason(pair),
+    }
+
+
+def _reason(pair: OperatorPair) -> str:
+    """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
+    operator = pair.main
+    if any(one.packed for one in pair.candidate):
+        return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
+    if operator.kind == "depthwise convolution":
+        return "XNNPACK has no SME2 kernel for depthwise convolution"
+    if operator.source.groups > 1:
+        return f"a grouped convolution ({operator.source.groups} groups) keeps the NEON path"
+    if not operator.delegated:
+        return "it runs outside the backend that has SME2 kernels"
+    return f"no SME2 kernel was chosen for {operator.family or operator.type}"
+
+
+def _packed_reason(flops: int, bytes_moved: int) -> str:
+    if flops and bytes_moved and flops < 10 * bytes_moved:
+        return f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
+    if 0 < flops < 2_000_000:
+        return f"too small to pay for packing: {flops / 1e6:.2f} million operations"
+    return "packing its input may cost what the faster kernel saves"
+
+
+def about_threads(dumps: Sequence[DumpAnalysis]) -> Iterable[Finding]:
+    """Thread counts of one experiment that cost more than they give."""
+    sweeps: dict[str, list[DumpAnalysis]] = {}
+    for dump in dumps:
+        if dump.threads and dump.timings_are_latency:
+            sweeps.setdefault(dump.experiment, []).append(dump)
+    for experiment, sweep in sweeps.items():
+        ordered = sorted(sweep, key=lambda dump: dump.threads or 0)
+        if len({dump.threads for dump in ordered}) < 2:
+            continue
+        best = min(ordered, key=lambda dump: (dump.latency.median, dump.threads))
+        most = ordered[-1]
+        smallest_good = next(dump for dump in ordered if dump.latency.median <= 1.03 * best.latency.median)
+        if smallest_good is most:
+            continue
+        lost = max(0.0, 1 - smallest_good.latency.median / most.latency.median)
+        yield Finding(
+            id="too-many-threads",
+            title=f"{most.threads} threads are no faster than {smallest_good.threads}",
+            severity=severity(lost),
+            subject=experiment,
+            evidence={
+                "median_ms_by_threads": {
+                    str(dump.threads): round(dump.latency.median, 6) for dump in ordered
+                },
+                "best_threads": smallest_good.threads,
+            },
+            max_gain_pct=percent(lost),
+            action=f"run with {smallest_good.threads} thread(s) and leave the other cores to the application",
+        )

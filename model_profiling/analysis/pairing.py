@@ -1,0 +1,342 @@
+"""Two dumps of one model side by side: operator by operator, category by category.
+
+Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by what they are: the same
+node of the same graph when a program tells, the same place in the model when two programs' records do, and
+otherwise the same kind in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+import numpy as np
+
+from model_profiling.analysis.attribution import Int64
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.speedup import Rounds, Speedup, compare_many, compare_rounds
+from model_profiling.analysis.summary import DumpAnalysis
+
+Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "merged"]
+MatchedBy = Literal["graph node", "module", "order"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPair:
+    """What one operator of the baseline became; either side may hold none or several operators."""
+
+    baseline: tuple[Operator, ...]
+    candidate: tuple[Operator, ...]
+    change: Change
+    speedup: Speedup | None
+    """With confidence, from rounds; None where there were too few or the times mean nothing."""
+
+    @property
+    def main(self) -> Operator:
+        """The operator that stands for the pair: the longest, of the candidate where it has any."""
+        return max(self.candidate or self.baseline, key=lambda operator: operator.times.median_ns)
+
+    @property
+    def category(self) -> Category:
+        return self.main.category
+
+    @property
+    def baseline_ms(self) -> float:
+        return sum(operator.median_ms for operator in self.baseline)
+
+    @property
+    def candidate_ms(self) -> float:
+        return sum(operator.median_ms for operator in self.candidate)
+
+    @property
+    def delta_ms(self) -> float:
+        return self.candidate_ms - self.baseline_ms
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster the candidate is, from medians; None where one side has no time."""
+        if self.baseline_ms <= 0 or self.candidate_ms <= 0:
+            return None
+        return self.baseline_ms / self.candidate_ms
+
+    @property
+    def families(self) -> tuple[str, str]:
+        return _families(self.baseline), _families(self.candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryPair:
+    """One category, or one of the overheads, in both dumps; medians over runs of each run's sum."""
+
+    name: str
+    baseline_ms: float
+    candidate_ms: float
+    baseline_share: float
+    candidate_share: float
+    speedup: Speedup | None
+
+    @property
+    def ratio(self) -> float | None:
+        if self.baseline_ms <= 0 or self.candidate_ms <= 0:
+            return None
+        return self.baseline_ms / self.candidate_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Two dumps compared. `not_comparable` says why times are not, where they are not; pairs remain."""
+
+    label: str
+    baseline: DumpAnalysis
+    candidate: DumpAnalysis
+    matched_by: MatchedBy
+    not_comparable: str
+    e2e: Speedup
+    categories: tuple[CategoryPair, ...]
+    operators: tuple[OperatorPair, ...]
+
+    @property
+    def e2e_ratio(self) -> float | None:
+        if self.not_comparable or not self.candidate.latency.median:
+            return None
+        return self.baseline.latency.median / self.candidate.latency.median
+
+    def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
+        return tuple(pair for pair in self.operators if pair.change in changes)
+
+
+def pair_dumps(
+    baseline: DumpAnalysis,
+    candidate: DumpAnalysis,
+    *,
+    label: str = "",
+    baseline_rounds: Sequence[DumpAnalysis] = (),
+    candidate_rounds: Sequence[DumpAnalysis] = (),
+) -> Pairing:
+    """Pair the operators of two dumps; rounds measured side by side give each ratio its confidence."""
+    why_not = _why_not_comparable(baseline, candidate)
+    matched_by, pairs = match_operators(baseline.operators, candidate.operators)
+    before, after = (baseline, *baseline_rounds), (candidate, *candidate_rounds)
+    judged = {} if why_not else _judged_operators(pairs, before, after)
+    operators = tuple(
+        OperatorPair(ours, theirs, _change(ours, theirs), judged.get(str(index)))
+        for index, (ours, theirs) in enumerate(pairs)
+    )
+    return Pairing(
+        label=label or f"{baseline.experiment} vs {candidate.experiment}",
+        baseline=baseline,
+        candidate=candidate,
+        matched_by=matched_by,
+        not_comparable=why_not,
+        e2e=compare_rounds(
+            [_ms(dump.breakdown.e2e) for dump in before],
+            [_ms(dump.breakdown.e2e) for dump in after],
+            not_comparable=why_not or None,
+        ),
+        categories=_categories(before, after, why_not),
+        operators=operators,
+    )
+
+
+_Pairs = list[tuple[tuple[Operator, ...], tuple[Operator, ...]]]
+
+
+def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[MatchedBy, _Pairs]:
+    """Which operators stand for the same work, in the order they run, and how that was told."""
+    if _same_graph(ours, theirs):
+        return "graph node", _by_key(ours, theirs, _graph_key)
+    if _named(ours) and _named(theirs):
+        return "module", _by_order(
+            ours, theirs, lambda operator: (operator.source.module_path, operator.kind)
+        )
+    return "order", _by_order(ours, theirs, lambda operator: (operator.delegated, operator.kind))
+
+
+def _graph_key(operator: Operator) -> Hashable:
+    source = operator.source
+    place = (operator.method, operator.chain_index, operator.instruction_id, operator.occurrence)
+    # Outside delegates, and where an event fits no node, the position in the call is all there is.
+    return (*place, source.node_index) if source.node_index >= 0 else (*place, "position", operator.position)
+
+
+def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
+    """Whether the two ran the same program: every node both have is the same node."""
+
+    def nodes(operators: Sequence[Operator]) -> dict[Hashable, tuple[str, str, tuple[int, ...]]]:
+        return {
+            _graph_key(operator): (
+                operator.source.node_kind,
+                operator.source.dtype,
+                operator.source.output_shape,
+            )
+            for operator in operators
+            if operator.source.node_index >= 0
+        }
+
+    left, right = nodes(ours), nodes(theirs)
+    both = left.keys() & right.keys()
+    return (
+        bool(both)
+        and len(both) >= 0.5 * min(len(left), len(right))
+        and all(left[k] == right[k] for k in both)
+    )
+
+
+def _named(operators: Sequence[Operator]) -> bool:
+    return any(operator.source.module_path for operator in operators)
+
+
+def _by_key(
+    ours: Sequence[Operator], theirs: Sequence[Operator], key: Callable[[Operator], Hashable]
+) -> _Pairs:
+    pairs: dict[Hashable, tuple[list[Operator], list[Operator]]] = {}
+    for side, operators in enumerate((ours, theirs)):
+        for operator in operators:
+            pairs.setdefault(key(operator), ([], []))[side].append(operator)
+    found: _Pairs = []
+    for left, right in pairs.values():
+        if len(left) == len(right):
+            found.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
+        else:
+            found.append((tuple(left), tuple(right)))
+    return sorted(found, key=lambda pair: _place(pair[1] or pair[0]))
+
+
+def _place(operators: tuple[Operator, ...]) -> tuple[str, int, int]:
+    return operators[0].identity
+
+
+def _by_order(
+    ours: Sequence[Operator], theirs: Sequence[Operator], token: Callable[[Operator], Hashable]
+) -> _Pairs:
+    """Pair the longest runs of equal tokens; what is left between them appeared, vanished or was replaced."""
+    matcher = SequenceMatcher(
+        None, [token(one) for one in ours], [token(one) for one in theirs], autojunk=False
+    )
+    pairs: _Pairs = []
+    for _, a, b, c, d in matcher.get_opcodes():
+        left, right = list(ours[a:b]), list(theirs[c:d])
+        if len(left) == len(right) and _categories_agree(left, right):
+            pairs.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
+            continue
+        pairs.extend(_by_category(left, right))
+    return pairs
+
+
+def _categories_agree(left: Sequence[Operator], right: Sequence[Operator]) -> bool:
+    return all(one.category is other.category for one, other in zip(left, right, strict=True))
+
+
+def _by_category(left: list[Operator], right: list[Operator]) -> _Pairs:
+    """Within a stretch that differs, operators of one category still belong together in their order."""
+    pairs: _Pairs = []
+    for one in left:
+        other = next((other for other in right if other.category is one.category), None)
+        if other is not None:
+            right.remove(other)
+        pairs.append(((one,), (other,) if other else ()))
+    return pairs + [((), (other,)) for other in right]
+
+
+def _change(ours: tuple[Operator, ...], theirs: tuple[Operator, ...]) -> Change:
+    if not ours:
+        return "appeared"
+    if not theirs:
+        return "vanished"
+    if len(theirs) > len(ours):
+        return "split"
+    if len(theirs) < len(ours):
+        return "merged"
+    return "same" if _families(ours) == _families(theirs) else "kernel changed"
+
+
+def _families(operators: tuple[Operator, ...]) -> str:
+    return " + ".join(operator.family or operator.type for operator in operators)
+
+
+def _why_not_comparable(baseline: DumpAnalysis, candidate: DumpAnalysis) -> str:
+    for dump in (baseline, candidate):
+        if not dump.timings_are_latency:
+            return f"the times of {dump.experiment or dump.stem} come from an emulated or traced run"
+    return ""
+
+
+def _judged_operators(
+    pairs: _Pairs, before: Sequence[DumpAnalysis], after: Sequence[DumpAnalysis]
+) -> Mapping[str, Speedup]:
+    if min(len(before), len(after)) < 2:
+        return {}
+    ours, theirs = [_series(dump) for dump in before], [_series(dump) for dump in after]
+    wanted: dict[str, tuple[Rounds, Rounds]] = {}
+    for index, (left, right) in enumerate(pairs):
+        rounds = _rounds(left, ours), _rounds(right, theirs)
+        # Operators shorter than the delegate's clock step have medians of zero: nothing to compare.
+        if all(len(one) and np.median(one) > 0 for side in rounds for one in side):
+            wanted[str(index)] = rounds
+    return compare_many(wanted) if wanted else {}
+
+
+def _series(dump: DumpAnalysis) -> dict[tuple[tuple[str, int, int], str], Int64]:
+    """Self time in every run, by operator."""
+    found: dict[tuple[tuple[str, int, int], str], list[Int64]] = {}
+    for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
+        for column, owner in enumerate(of_event.tolist()):
+            if owner >= 0:
+                operator = dump.operators[owner]
+                found.setdefault((operator.identity, operator.type), []).append(group.self_ns[:, column])
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def _rounds(
+    operators: tuple[Operator, ...], rounds: Sequence[Mapping[tuple[tuple[str, int, int], str], Int64]]
+) -> list[Sequence[float]]:
+    result: list[Sequence[float]] = []
+    for series in rounds:
+        parts = [series.get((operator.identity, operator.type)) for operator in operators]
+        present = [part for part in parts if part is not None]
+        if not present or len(present) < len(parts) or len({len(part) for part in present}) != 1:
+            result.append(())
+        else:
+            result.append(_ms(np.sum(present, axis=0)))
+    return result
+
+
+def _categories(
+    before: Sequence[DumpAnalysis], after: Sequence[DumpAnalysis], why_not: str
+) -> tuple[CategoryPair, ...]:
+    parts: dict[str, Callable[[DumpAnalysis], Int64]] = {
+        category.value: lambda dump, category=category: dump.breakdown.categories[category]  # type: ignore[misc]
+        for category in Category
+    }
+    parts["Framework overhead"] = lambda dump: dump.breakdown.framework
+    parts["Unattributed"] = lambda dump: dump.breakdown.unattributed
+    rounds: dict[str, tuple[Rounds, Rounds]] = {
+        name: ([_ms(part(dump)) for dump in before], [_ms(part(dump)) for dump in after])
+        for name, part in parts.items()
+    }
+    comparable = {
+        name: pair
+        for name, pair in rounds.items()
+        if all(np.median(one) > 0 for side in pair for one in side)
+    }
+    enough = min(len(before), len(after)) > 1 and not why_not
+    judged = compare_many(comparable, correction="holm") if enough and comparable else {}
+    return tuple(
+        CategoryPair(
+            name=name,
+            baseline_ms=float(np.median(_ms(part(before[0])))),
+            candidate_ms=float(np.median(_ms(part(after[0])))),
+            baseline_share=before[0].breakdown.share(part(before[0])),
+            candidate_share=after[0].breakdown.share(part(after[0])),
+            speedup=judged.get(name),
+        )
+        for name, part in parts.items()
+    )
+
+
+def _ms(nanoseconds: Int64) -> list[float]:
+    milliseconds: list[float] = (nanoseconds / 1e6).tolist()
+    return milliseconds

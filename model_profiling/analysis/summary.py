@@ -1,0 +1,179 @@
+"""One dump's facts: how its end-to-end time divides into categories and overheads, and its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.latency import LatencySummary, summarize
+from model_profiling.analysis.operators import Operator, OperatorList, list_operators
+from model_profiling.analysis.sources import ProgramView
+from model_profiling.etdump import EventTable
+from model_profiling.program import EtRecord, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Where the time of each run went; every array has one entry per run, in nanoseconds.
+
+    categories + framework + unattributed = e2e, exactly, in every run. `delegate_overhead` is the part of
+    `unattributed` spent inside delegate calls that did report operators; the rest of it is calls of
+    delegates that reported none.
+    """
+
+    e2e: Int64
+    categories: Mapping[Category, Int64]
+    framework: Int64
+    delegate_overhead: Int64
+    unattributed: Int64
+
+    @property
+    def runs(self) -> int:
+        return len(self.e2e)
+
+    @property
+    def closes(self) -> bool:
+        """Whether the parts add up to end-to-end in every run; anything else is a defect."""
+        parts = sum(self.categories.values(), start=self.framework + self.unattributed)
+        return bool((parts == self.e2e).all())
+
+    def mean_ms(self, part: Int64) -> float:
+        return int(part.sum()) / self.runs / 1e6
+
+    def share(self, part: Int64) -> float:
+        """Of end-to-end time over all runs, from 0 to 1."""
+        whole = int(self.e2e.sum())
+        return int(part.sum()) / whole if whole else 0.0
+
+    @property
+    def categories_ms(self) -> dict[Category, float]:
+        return {category: self.mean_ms(part) for category, part in self.categories.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DumpAnalysis:
+    """Everything the kit knows about one dump."""
+
+    etdump: Path
+    experiment: str
+    threads: int | None
+    sme2: bool | None
+    """Whether SME2 was left on for the runner; None where nothing says so."""
+    timings_are_latency: bool
+    """False for traced and emulated runs, whose times mean nothing as latencies."""
+    round: int
+    model: Path | None
+    """The program that was used to explain the operators."""
+    etrecord: Path | None
+    attribution: Attribution
+    breakdown: Breakdown
+    latency: LatencySummary
+    """Of end-to-end time, in milliseconds."""
+    operators: tuple[Operator, ...]
+    operator_of_event: tuple[Int64, ...]
+    """For each run group of `attribution`, for each event: index into `operators`, or -1."""
+    delegate_calls: int
+    """In one run (the most common structure)."""
+    operator_calls: int
+    warnings: tuple[str, ...]
+
+    @property
+    def stem(self) -> str:
+        return self.etdump.name.removesuffix(".etdump")
+
+    @property
+    def runs(self) -> int:
+        return self.breakdown.runs
+
+    @property
+    def e2e_ms(self) -> float:
+        """Mean over the runs."""
+        return self.breakdown.mean_ms(self.breakdown.e2e)
+
+    @property
+    def unknown_names(self) -> tuple[str, ...]:
+        """Names the table of categories does not know; their time is in Other."""
+        return tuple(sorted({operator.type for operator in self.operators if not operator.known}))
+
+    def share_of(self, operator: Operator) -> float:
+        """Of end-to-end time over all runs, from 0 to 1."""
+        whole = int(self.breakdown.e2e.sum())
+        return operator.times.total_ns / whole if whole else 0.0
+
+    def mean_ms_of(self, operator: Operator) -> float:
+        """Per run of the dump, so that operators add up to their category."""
+        return operator.times.total_ns / self.runs / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class DumpContext:
+    """What is known about a dump from outside it."""
+
+    etdump: Path
+    experiment: str = ""
+    threads: int | None = None
+    sme2: bool | None = None
+    timings_are_latency: bool = True
+    model: Path | None = None
+    etrecord: Path | None = None
+    round: int = 0
+    """Processes of one experiment are measured in rounds; the first dump is round 0."""
+    warmup_runs: int = 0
+    """Runs at the dump's beginning that are not to be counted."""
+
+
+def analyse_dump(
+    table: EventTable,
+    context: DumpContext,
+    program: Program | None = None,
+    etrecord: EtRecord | None = None,
+) -> DumpAnalysis:
+    """Attribute, classify and summarise one dump."""
+    attribution = attribute(table, context.warmup_runs)
+    view = ProgramView(program, etrecord)
+    listed = list_operators(attribution, view)
+    breakdown = break_down(attribution, listed)
+    calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
+    return DumpAnalysis(
+        etdump=context.etdump,
+        experiment=context.experiment,
+        threads=context.threads,
+        sme2=context.sme2,
+        timings_are_latency=context.timings_are_latency,
+        round=context.round,
+        model=context.model if program else None,
+        etrecord=context.etrecord if etrecord else None,
+        attribution=attribution,
+        breakdown=breakdown,
+        latency=summarize(breakdown.e2e / 1e6),
+        operators=listed.operators,
+        operator_of_event=listed.of_event,
+        delegate_calls=sum(node.call_kind == "delegate" for node in calls),
+        operator_calls=sum(node.call_kind == "operator" for node in calls),
+        warnings=(*attribution.warnings, *view.warnings),
+    )
+
+
+def break_down(attribution: Attribution, listed: OperatorList) -> Breakdown:
+    """Divide every run's end-to-end time."""
+    runs = attribution.run_count
+    categories = {category: np.zeros(runs, np.int64) for category in Category}
+    for group, of_event in zip(attribution.groups, listed.of_event, strict=True):
+        columns: dict[Category, list[int]] = {}
+        for column, owner in enumerate(of_event.tolist()):
+            if owner >= 0:
+                columns.setdefault(listed.operators[owner].category, []).append(column)
+        for category, members in columns.items():
+            categories[category][group.runs] = group.self_ns[:, members].sum(axis=1)
+    return Breakdown(
+        e2e=attribution.e2e_ns(),
+        categories=categories,
+        framework=attribution.total_ns(Share.FRAMEWORK),
+        delegate_overhead=attribution.total_ns(Share.DELEGATE),
+        unattributed=attribution.total_ns(Share.DELEGATE, Share.OPAQUE),
+    )

@@ -1,0 +1,80 @@
+"""`sme2prof analyze`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.report.analysis_json import analysis_summary
+from model_profiling.workflow.analyse import analyse, write_analysis
+
+_SHOWN_FINDINGS = 5
+
+
+@frame.command(
+    "analyze",
+    example="""sme2prof analyze out_toy_cnn/runs/linux
+    sme2prof analyze someones_dump.etdump --model their_model.pte""",
+    facts=True,
+)
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="The .pte that was run [default: looked for].")
+@click.option(
+    "--etrecord", type=click.Path(path_type=Path), help="Its record [default: the one beside the .pte]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
+def command(
+    run_dir: Path, model: Path | None, etrecord: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
+
+    RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
+    """
+    with shown_progress() as progress:
+        analysis = analyse(run_dir, model=model, etrecord=etrecord, progress=progress)
+        written = write_analysis(analysis, out)
+    if as_json:
+        frame.facts(analysis_summary(analysis) | {"files": [str(path) for path in written]})
+        return
+    print_analysis(analysis)
+    frame.say(f"{len(written)} files written; the summary is {written[-1]}")
+
+
+def print_analysis(analysis: RunAnalysis) -> None:
+    for dump in analysis.dumps:
+        _print_dump(dump)
+    for pairing in analysis.pairings:
+        reason = pairing.not_comparable or pairing.e2e.reason
+        frame.say(f"{pairing.label}: {pairing.e2e.verdict.value} ({reason})")
+    for finding in analysis.findings[:_SHOWN_FINDINGS]:
+        frame.say(
+            f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
+        )
+    for warning in dict.fromkeys(
+        (*analysis.warnings, *(text for dump in analysis.dumps for text in dump.warnings))
+    ):
+        frame.warn(warning)
+
+
+def _print_dump(dump: DumpAnalysis) -> None:
+    threads = f", {dump.threads} threads" if dump.threads else ""
+    frame.say(f"{dump.experiment}{threads}: {dump.runs} runs, mean {dump.e2e_ms:.3f} ms")
+    if not dump.timings_are_latency:
+        frame.say("  emulated or traced: shares are of event times, not of a latency")
+    breakdown = dump.breakdown
+    rows = [(category.label, part) for category, part in breakdown.categories.items()]
+    rows += [("framework overhead", breakdown.framework), ("unattributed", breakdown.unattributed)]
+    frame.table(
+        ("  WHERE", "MEAN MS", "SHARE"),
+        [
+            (f"  {name}", f"{breakdown.mean_ms(part):.3f}", f"{breakdown.share(part):.1%}")
+            for name, part in rows
+        ],
+    )
+    if dump.unknown_names:
+        frame.say(f"  unknown operators, counted as Other: {', '.join(dump.unknown_names)}")

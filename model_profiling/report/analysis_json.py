@@ -1,0 +1,200 @@
+"""`analysis_summary.json`: the facts of a run directory's analysis, for machines and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.kernels import operator_kernels
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.speedup import Speedup
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.report.csv_files import CsvFiles
+
+SUMMARY_FILE = "analysis_summary.json"
+_SHOWN_OPERATORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDump:
+    """A dump and the files its analysis was written to."""
+
+    dump: DumpAnalysis
+    files: CsvFiles
+
+
+def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[WrittenDump]) -> None:
+    files.write_json(path, analysis_summary(analysis, written))
+
+
+def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
+    """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
+    home = analysis.run_dir
+    csv_of = {id(one.dump): one.files for one in written}
+    return {
+        "schema_version": 1,
+        "run_dir": str(home),
+        "model": str(analysis.model) if analysis.model else None,
+        "etrecord": str(analysis.etrecord) if analysis.etrecord else None,
+        "etdump_count": len(analysis.dumps),
+        "category_totals_ms": {
+            category.value: sum(dump.breakdown.categories_ms[category] for dump in analysis.dumps)
+            for category in Category
+        },
+        "kernel_hints": _kernel_hints(analysis.dumps),
+        "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
+        "pairs": [_pairing(pairing) for pairing in analysis.pairings],
+        "findings": [asdict(finding) for finding in analysis.findings],
+        "warnings": list(analysis.warnings),
+        "csv_files": [_inside(path, home) for one in written for path in one.files.every],
+    }
+
+
+def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, object]:
+    breakdown, latency = dump.breakdown, dump.latency
+    return {
+        "etdump": _inside(dump.etdump, home),
+        "experiment": dump.experiment,
+        "threads": dump.threads,
+        "sme2": dump.sme2,
+        "timings_are_latency": dump.timings_are_latency,
+        "categories_ms": {category.value: ms for category, ms in breakdown.categories_ms.items()},
+        "framework_overhead_ms": breakdown.mean_ms(breakdown.framework),
+        "delegate_overhead_ms": breakdown.mean_ms(breakdown.delegate_overhead),
+        "unattributed_ms": breakdown.mean_ms(breakdown.unattributed),
+        "e2e_ms": dump.e2e_ms,
+        "totals_ns": {
+            **{category.value: int(part.sum()) for category, part in breakdown.categories.items()},
+            "framework_overhead": int(breakdown.framework.sum()),
+            "delegate_overhead": int(breakdown.delegate_overhead.sum()),
+            "unattributed": int(breakdown.unattributed.sum()),
+            "e2e": int(breakdown.e2e.sum()),
+        },
+        "e2e_median_ms": latency.median,
+        "e2e_p10_ms": latency.p10,
+        "e2e_p90_ms": latency.p90,
+        "e2e_p99_ms": latency.p99,
+        "e2e_min_ms": latency.minimum,
+        "e2e_max_ms": latency.maximum,
+        "e2e_cv": latency.cv,
+        "runs": dump.runs,
+        "rows": dump.attribution.event_count,
+        "structures": len(dump.attribution.groups),
+        "delegate_calls": dump.delegate_calls,
+        "operator_calls": dump.operator_calls,
+        "operator_count": len(dump.operators),
+        "inserted_by_lowering": sum(operator.origin == "lowering" for operator in dump.operators),
+        "unknown_operators": list(dump.unknown_names),
+        "kernel_families": _kernel_hints([dump]),
+        "top_operators": [_operator(dump, operator) for operator in _longest(dump.operators)],
+        "warnings": list(dump.warnings),
+        "csv_timeline": _inside(paths.timeline, home) if paths else None,
+        "csv_run0_timeline": _inside(paths.run0_timeline, home) if paths else None,
+        "csv_stats": _inside(paths.stats, home) if paths else None,
+        "csv_operators": _inside(paths.details, home) if paths else None,
+        "csv_categories": _inside(paths.categories, home) if paths else None,
+        "csv_e2e": _inside(paths.e2e, home) if paths else None,
+    }
+
+
+def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
+    """Matrix operators by kernel family, counted in one run of each dump. The family tells the path, packed
+    (KleidiAI) or XNNPACK's own; which kernel ran is for a trace to say."""
+    names = [operator.name for dump in dumps for operator in dump.operators]
+    return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}
+
+
+def _longest(operators: Sequence[Operator]) -> list[Operator]:
+    return sorted(operators, key=lambda operator: -operator.times.median_ns)[:_SHOWN_OPERATORS]
+
+
+def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
+    return {
+        "method": operator.method,
+        "call": operator.call,
+        "position": operator.position,
+        "name": operator.name,
+        "category": operator.category.value,
+        "kind": operator.kind,
+        "family": operator.family,
+        "delegate_backend": operator.backend,
+        "origin": operator.origin,
+        "median_ms": operator.median_ms,
+        "mean_ms": operator.mean_ms,
+        "share_pct": 100 * dump.share_of(operator),
+        "cv": operator.times.cv,
+        "output_shape": list(operator.source.output_shape),
+        "dtype": operator.source.dtype,
+        "flops": operator.source.flops,
+        "gflops_per_s": operator.gflops,
+        "gbytes_per_s": operator.gbytes_per_s,
+        "module_path": operator.source.module_path,
+        "source": f"{operator.source.place.file}:{operator.source.place.line}"
+        if operator.source.place.line
+        else "",
+    }
+
+
+def _pairing(pairing: Pairing) -> dict[str, object]:
+    return {
+        "label": pairing.label,
+        "baseline": _named(pairing.baseline),
+        "candidate": _named(pairing.candidate),
+        "matched_by": pairing.matched_by,
+        "not_comparable": pairing.not_comparable or None,
+        "e2e": pairing.e2e.as_dict(),
+        "categories": [
+            _category_pair(one, comparable=not pairing.not_comparable) for one in pairing.categories
+        ],
+        "operators": [
+            _operator_pair(one, comparable=not pairing.not_comparable) for one in pairing.operators
+        ],
+    }
+
+
+def _named(dump: DumpAnalysis) -> dict[str, object]:
+    return {"experiment": dump.experiment, "threads": dump.threads}
+
+
+def _category_pair(pair: CategoryPair, *, comparable: bool) -> dict[str, object]:
+    return {
+        "category": pair.name,
+        "baseline_ms": pair.baseline_ms,
+        "candidate_ms": pair.candidate_ms,
+        "ratio": pair.ratio if comparable else None,
+        "baseline_share": pair.baseline_share,
+        "candidate_share": pair.candidate_share,
+        "speedup": _judged(pair.speedup),
+    }
+
+
+def _operator_pair(pair: OperatorPair, *, comparable: bool) -> dict[str, object]:
+    return {
+        "baseline": [operator.name for operator in pair.baseline],
+        "candidate": [operator.name for operator in pair.candidate],
+        "change": pair.change,
+        "category": pair.category.value,
+        "place": pair.main.place,
+        "kernel_before": pair.families[0],
+        "kernel_after": pair.families[1],
+        "baseline_ms": pair.baseline_ms,
+        "candidate_ms": pair.candidate_ms,
+        "ratio": pair.ratio if comparable else None,
+        "speedup": _judged(pair.speedup),
+    }
+
+
+def _judged(speedup: Speedup | None) -> dict[str, object] | None:
+    return speedup.as_dict() if speedup else None
+
+
+def _inside(path: Path, home: Path) -> str:
+    try:
+        return path.relative_to(home).as_posix()
+    except ValueError:
+        return str(path)

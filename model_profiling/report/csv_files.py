@@ -1,0 +1,298 @@
+"""The CSV files of an analysis: timelines, operator statistics and details, categories, end-to-end times."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling import files
+from model_profiling.analysis.attribution import Int64, RunGroup
+from model_profiling.analysis.categories import operator_type
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.report.csv_text import Column, NumberColumn, TextColumn, csv_bytes, joined
+
+TIMELINE_COLUMNS = (
+    "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
+    "node_id", "run_index", "block",
+    "self_ms", "level", "call", "position", "category", "kind",
+)  # fmt: skip
+STATS_COLUMNS = (
+    "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
+    "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
+    "method", "call", "position", "origin", "module_path",
+)  # fmt: skip
+DETAIL_COLUMNS = (
+    "method", "call", "position", "name", "type", "category", "kind", "family", "packed", "delegate_backend",
+    "delegated", "origin", "runs", "mean_ms", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms",
+    "cv", "pct_of_e2e", "dtype", "input_shapes", "output_shape", "kernel_size", "groups", "flops",
+    "bytes_moved", "gflops_per_s", "gbytes_per_s", "graph_node", "fused", "debug_handle", "module_path",
+    "module_class", "source_file", "source_line", "source_code",
+)  # fmt: skip
+
+
+CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
+E2E_COLUMNS = (
+    "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
+    "p99_ms", "cv", "timings_are_latency",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """The files written for one dump."""
+
+    timeline: Path
+    run0_timeline: Path
+    stats: Path
+    details: Path
+    categories: Path
+    e2e: Path
+
+    @property
+    def every(self) -> tuple[Path, ...]:
+        return self.timeline, self.run0_timeline, self.stats, self.details, self.categories, self.e2e
+
+
+def csv_paths(folder: Path, stem: str) -> CsvFiles:
+    """Where the files of the dump `stem` go."""
+    base = f"{stem}_exec"
+    return CsvFiles(
+        timeline=folder / f"{base}_all_runs_timeline.csv",
+        run0_timeline=folder / f"{base}_run0_timeline.csv",
+        stats=folder / f"{base}_ops_stats.csv",
+        details=folder / f"{base}_operator_details.csv",
+        categories=folder / f"{base}_category_summary.csv",
+        e2e=folder / f"{base}_e2e_latency.csv",
+    )
+
+
+def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: str | None = None) -> CsvFiles:
+    """Write every CSV file of `dump`, beside it unless `folder` says otherwise."""
+    paths = csv_paths(folder or dump.etdump.parent, dump.stem)
+    name = model_id or dump.stem
+    write_timeline(paths.timeline, dump, name)
+    write_timeline(paths.run0_timeline, dump, name, run=0)
+    write_rows(paths.stats, STATS_COLUMNS, (_stats(dump, operator, name) for operator in dump.operators))
+    write_rows(paths.details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
+    write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
+    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
+    return paths
+
+
+def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> int:
+    """Write every event of all runs, or of one, and return the number of rows.
+
+    Events outside runs (loading) come first, with run 0 and level `outside`. `self_ms` of the other rows of
+    a run add up to the duration of its `Method::execute`; `pct_total` is the share of that duration.
+    """
+    columns = _timeline_columns(dump, model_id, run)
+    with files.replacing(path) as part, part.open("wb") as stream:
+        for piece in csv_bytes(TIMELINE_COLUMNS, columns):
+            stream.write(piece)
+    return len(columns[0].codes) if isinstance(columns[0], TextColumn) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Some rows of the timeline by column; texts are indexes into lists kept beside."""
+
+    head: Int64
+    start: Int64
+    duration: Int64
+    own: Int64
+    e2e: Int64
+    node: Int64
+    run: Int64
+    block: Int64
+    tail: Int64
+
+
+def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[Column]:
+    heads: dict[str, int] = {}
+    tails: dict[str, int] = {}
+    parts = [] if run else [_outside_rows(dump, model_id, heads, tails)]
+    for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
+        chosen = np.arange(len(group.runs)) if run is None else np.flatnonzero(group.runs == run)
+        owners = [dump.operators[owner] if owner >= 0 else None for owner in of_event.tolist()]
+        parts.append(_group_rows(group, chosen, owners, model_id=model_id, heads=heads, tails=tails))
+    rows = _Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__slots__))
+    if len(parts) > 2:
+        order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e > 0))
+        rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
+    outside = rows.e2e == 0
+    percent = np.rint(rows.duration * 1e6 / np.where(outside, 1, rows.e2e)).astype(np.int64)
+    return [
+        TextColumn(rows.head, tuple(heads)),
+        NumberColumn(rows.start, 3),
+        NumberColumn(rows.start + rows.duration, 3),
+        NumberColumn(rows.duration, 6),
+        NumberColumn(percent, 4, empty=outside),
+        NumberColumn(rows.node),
+        NumberColumn(rows.run),
+        TextColumn(rows.block, tuple(map(_field, dump.attribution.block_names))),
+        NumberColumn(rows.own, 6, empty=outside),
+        TextColumn(rows.tail, tuple(tails)),
+    ]
+
+
+def _group_rows(
+    group: RunGroup,
+    chosen: Int64,
+    owners: Sequence[Operator | None],
+    *,
+    model_id: str,
+    heads: dict[str, int],
+    tails: dict[str, int],
+) -> _Rows:
+    backends = {owner.call: owner.backend for owner in owners if owner is not None}
+    head, tail = [], []
+    for node, owner in zip(group.nodes, owners, strict=True):
+        # The call around an operator is the runtime's; counting it with the operator would count twice.
+        backend = owner.backend if owner else "runtime"
+        if node.level == "call" and node.call_kind == "delegate":
+            backend = backends.get(node.call, "delegate")
+        head.append(_code(heads, (model_id, node.name, operator_type(node.name), backend)))
+        what = (owner.category.value, owner.kind) if owner else ("", "")
+        tail.append(_code(tails, (node.level, _index(node.call), _index(node.position), *what)))
+
+    def every_run(values: Int64 | list[int]) -> Int64:
+        return np.tile(np.asarray(values, np.int64), len(chosen))
+
+    events = len(group.nodes)
+    return _Rows(
+        head=every_run(head),
+        start=group.start_ns[chosen].ravel(),
+        duration=group.duration_ns[chosen].ravel(),
+        own=group.self_ns[chosen].ravel(),
+        e2e=np.repeat(group.e2e_ns[chosen], events),
+        node=every_run(np.arange(events)),
+        run=np.repeat(group.runs[chosen], events),
+        block=np.repeat(group.blocks[chosen], events),
+        tail=every_run(tail),
+    )
+
+
+def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tails: dict[str, int]) -> _Rows:
+    outside = dump.attribution.outside
+    nothing = np.zeros(len(outside.block), np.int64)
+    head = [_code(heads, (model_id, name, operator_type(name), "runtime")) for name in outside.name]
+    return _Rows(
+        head=np.array(head, np.int64),
+        start=outside.start_ns,
+        duration=outside.duration_ns,
+        own=nothing,
+        e2e=nothing,
+        node=outside.node,
+        run=nothing,
+        block=outside.block,
+        tail=nothing + _code(tails, ("outside", "", "", "", "")),
+    )
+
+
+def _code(texts: dict[str, int], fields: Iterable[object]) -> int:
+    return texts.setdefault(joined(fields), len(texts))
+
+
+def _field(text: str) -> str:
+    return joined((text,)) if text else ""
+
+
+def _index(number: int) -> object:
+    return number if number >= 0 else ""
+
+
+def _stats(dump: DumpAnalysis, operator: Operator, model_id: str) -> tuple[object, ...]:
+    times = operator.times
+    return (
+        model_id, operator.name, operator.type, operator.backend, times.runs, _ms(times.total_ns),
+        _ms(times.mean_ns), _number(100 * dump.share_of(operator)),
+        operator.category.value, operator.kind, *_spread(operator),
+        operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
+    )  # fmt: skip
+
+
+def _spread(operator: Operator) -> tuple[str, ...]:
+    times = operator.times
+    return (
+        _ms(times.median_ns), _ms(times.p10_ns), _ms(times.p90_ns), _ms(times.p99_ns), _ms(times.min_ns),
+        _ms(times.max_ns), _number(times.cv),
+    )  # fmt: skip
+
+
+def _details(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
+    source = operator.source
+    return (
+        operator.method, operator.call, operator.position, operator.name, operator.type,
+        operator.category.value, operator.kind, operator.family, operator.packed, operator.backend,
+        operator.delegated, operator.origin, operator.times.runs, _ms(operator.times.mean_ns),
+        *_spread(operator), _number(100 * dump.share_of(operator)),
+        source.dtype, " ".join(map(_shape, source.input_shapes)), _shape(source.output_shape),
+        _shape(source.kernel_size or ()), source.groups or "", _known(source.flops),
+        _known(source.bytes_moved), _number(operator.gflops), _number(operator.gbytes_per_s),
+        source.node_kind, " ".join(source.fused), _index(source.debug_handle), source.place.module_path,
+        source.place.module_class, source.place.file, source.place.line or "", source.place.code,
+    )  # fmt: skip
+
+
+def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
+    """Categories and overheads of a dump; their `mean_ms`, brackets left out, add up to end-to-end."""
+    breakdown = dump.breakdown
+    counts = Counter(operator.category for operator in dump.operators)
+    parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]
+    overheads = [
+        ("Framework overhead", breakdown.framework, ""),
+        ("Unattributed", breakdown.unattributed, ""),
+        ("(of which delegate overhead)", breakdown.delegate_overhead, ""),
+        ("End-to-end", breakdown.e2e, ""),
+    ]
+    return [
+        (
+            name,
+            f"{breakdown.mean_ms(part):.6f}",
+            _ms(float(np.median(part))),
+            _number(100 * breakdown.share(part)),
+            count,
+        )
+        for name, part, count in (*parts, *overheads)
+    ]
+
+
+def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
+    latency = dump.latency
+    return (
+        model_id, latency.count, _number(latency.mean * latency.count), _number(latency.mean),
+        _number(latency.minimum), _number(latency.maximum), _number(latency.median), _number(latency.p10),
+        _number(latency.p90), _number(latency.p99), _number(latency.cv),
+        dump.timings_are_latency,
+    )  # fmt: skip
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    files.write_text(path, text.getvalue())
+
+
+def _ms(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e6:.6f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _known(value: int | None) -> object:
+    return "" if value is None else value
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,160 @@
+"""From dumps to facts and files: read, attribute, pair, advise, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from model_profiling.analysis.advice import advise
+from model_profiling.analysis.pairing import Pairing, pair_dumps
+from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.errors import FormatError
+from model_profiling.etdump import read_etdump
+from model_profiling.program import EtRecord, Program, read_etrecord, read_program
+from model_profiling.progress import Progress, Silent
+from model_profiling.report.analysis_json import SUMMARY_FILE, WrittenDump, write_analysis_summary
+from model_profiling.report.csv_files import write_csv_files
+from model_profiling.workflow.dumps import FoundDumps, find_dumps
+
+_Read = TypeVar("_Read")
+
+
+def analyse(
+    source: str | Path | Sequence[str | Path],
+    *,
+    model: str | Path | None = None,
+    etrecord: str | Path | None = None,
+    roofline: Roofline | None = None,
+    progress: Progress | None = None,
+) -> RunAnalysis:
+    """Analyse a run directory, a folder with dumps, one dump or several; nothing is written.
+
+    `model` and `etrecord` override what the directory says. Without a program, operators have no shapes,
+    cost or source; without a record, no source.
+    """
+    found = find_dumps(
+        Path(source) if isinstance(source, str | Path) else [Path(path) for path in source],
+        model=Path(model) if model is not None else None,
+        etrecord=Path(etrecord) if etrecord is not None else None,
+    )
+    programs = _Programs(strict=model is not None or etrecord is not None)
+    shown = progress or Silent()
+    shown.stage("analysing dumps")
+    analysed = []
+    for done, context in enumerate(found.dumps):
+        shown.advance(done, len(found.dumps), context.etdump.name)
+        analysed.append(_analysed(context, programs))
+    series = _series(analysed)
+    dumps = tuple(members[0] for members in series)
+    pairings = tuple(_pairings(found, series))
+    first = dumps[0]
+    return RunAnalysis(
+        run_dir=found.run_dir,
+        model=first.model,
+        etrecord=first.etrecord,
+        dumps=dumps,
+        pairings=pairings,
+        findings=advise(dumps, pairings, roofline),
+        warnings=(*found.warnings, *programs.warnings),
+    )
+
+
+def write_analysis(analysis: RunAnalysis, out: Path | None = None) -> tuple[Path, ...]:
+    """Write the CSV files of every dump and `analysis_summary.json`; returns every file written.
+
+    Files go beside each dump and the summary into the run directory, or all into `out`.
+    """
+    written = []
+    for dump in analysis.dumps:
+        paths = write_csv_files(dump, out)
+        written.append(WrittenDump(dump, paths))
+    summary = (out or analysis.run_dir) / SUMMARY_FILE
+    write_analysis_summary(summary, analysis, written)
+    return (*(path for one in written for path in one.files.every), summary)
+
+
+class _Programs:
+    """Programs and records, each read once; a damaged one that was not asked for is only a warning."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._programs: dict[Path, Program | None] = {}
+        self._records: dict[Path, EtRecord | None] = {}
+        self.warnings: list[str] = []
+
+    def program(self, path: Path | None) -> Program | None:
+        if path is not None and path not in self._programs:
+            self._programs[path] = self._tried(read_program, path)
+        return self._programs[path] if path is not None else None
+
+    def record(self, path: Path | None) -> EtRecord | None:
+        if path is not None and path not in self._records:
+            self._records[path] = self._tried(read_etrecord, path)
+        return self._records[path] if path is not None else None
+
+    def _tried(self, read: Callable[[Path], _Read], path: Path) -> _Read | None:
+        try:
+            return read(path)
+        except FormatError as problem:
+            if self._strict:
+                raise
+            self.warnings.append(f"{problem.problem}; the analysis goes on without it")
+            return None
+
+
+def _analysed(context: DumpContext, programs: _Programs) -> DumpAnalysis:
+    program = programs.program(context.model)
+    record = programs.record(context.etrecord) if program else None
+    return analyse_dump(read_etdump(context.etdump), context, program, record)
+
+
+def _series(analysed: Sequence[DumpAnalysis]) -> list[list[DumpAnalysis]]:
+    """The dumps of each experiment and thread count, one after another by round."""
+    series: dict[tuple[str, int | None], list[DumpAnalysis]] = {}
+    alone: list[list[DumpAnalysis]] = []
+    for dump in analysed:
+        members = series.setdefault((dump.experiment, dump.threads), [])
+        if any(other.round == dump.round for other in members):
+            # Two dumps that only share a name are not rounds of one experiment.
+            alone.append([dump])
+        else:
+            members.append(dump)
+    return [sorted(members, key=lambda dump: dump.round) for members in series.values()] + alone
+
+
+def _pairings(found: FoundDumps, series: Sequence[list[DumpAnalysis]]) -> Iterator[Pairing]:
+    """The pairs the run's config asks for; without any, SME2 off against on at each thread count."""
+    for label, ours, theirs in _wanted(found, series) or _on_and_off(series):
+        common = {dump.round for dump in ours} & {dump.round for dump in theirs}
+        before = [dump for dump in ours if dump.round in common]
+        after = [dump for dump in theirs if dump.round in common]
+        if common:
+            yield pair_dumps(
+                before[0], after[0], label=label, baseline_rounds=before[1:], candidate_rounds=after[1:]
+            )
+
+
+_Chosen = tuple[str, list[DumpAnalysis], list[DumpAnalysis]]
+
+
+def _wanted(found: FoundDumps, series: Sequence[list[DumpAnalysis]]) -> list[_Chosen]:
+    chosen = []
+    for pair in found.wanted_pairs:
+        for ours in series:
+            for theirs in series:
+                if pair.fits(ours[0].experiment, ours[0].threads, theirs[0].experiment, theirs[0].threads):
+                    chosen.append((pair.label, ours, theirs))
+    return chosen
+
+
+def _on_and_off(series: Sequence[list[DumpAnalysis]]) -> list[_Chosen]:
+    chosen = []
+    for ours in series:
+        for theirs in series:
+            if ours[0].sme2 is False and theirs[0].sme2 and ours[0].threads == theirs[0].threads:
+                label = f"{ours[0].experiment} vs {theirs[0].experiment}"
+                chosen.append((label, ours, theirs))
+    return chosen
