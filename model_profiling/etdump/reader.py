@@ -105,12 +105,16 @@ class _Reading:
 
     def _root(self) -> Table:
         """The root table; ExecuTorch writes the buffer's size in front of it, other writers may not."""
-        for at in (4, 0):
-            if self.buffer.data[at + 4 : at + 8].tobytes() == _IDENTIFIER:
-                return self.buffer.root(at, "the root table")
-        raise FormatError(
-            f"{self.buffer.source} is not an ETDump", "name the .etdump file that a runner wrote"
-        )
+        data = self.buffer.data
+        if data[8:12].tobytes() == _IDENTIFIER:
+            if self.buffer.read("u32", 0, "the size") + 4 > self.buffer.size:
+                raise FormatError(
+                    f"{self.buffer.source} is cut short: {self.buffer.size} bytes are there", "copy it again"
+                )
+            return self.buffer.root(4, "the root table")
+        if data[4:8].tobytes() == _IDENTIFIER:
+            return self.buffer.root(0, "the root table")
+        raise FormatError(f"{self.buffer.source} is not an ETDump", "name the .etdump that a runner wrote")
 
     def _runs(self, root: Table) -> Tables:
         first, count = root.vector(1, 4, "the list of blocks")

@@ -1,0 +1,242 @@
+"""Hypothesis strategies and random damage, shared by every test (and campaign) that needs made-up files."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+
+import flatbuffers
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class ProfileEvent:
+    """A profile event as a runtime would log it."""
+
+    name: str | None
+    chain_index: int
+    instruction_id: int
+    delegate_id: int
+    delegate_name: str | None
+    metadata: bytes | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class AllocationEvent:
+    allocator: int
+    size: int
+
+
+@dataclass(frozen=True)
+class DebugEvent:
+    name: str | None
+    instruction_id: int
+    delegate_id: int
+    delegate_name: str | None
+    is_output: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    name: str | None
+    bundled_input: int
+    allocators: tuple[str, ...]
+    events: tuple[ProfileEvent | AllocationEvent | DebugEvent, ...]
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What an ETDump says, and two ways of writing it that a reader must not care about."""
+
+    blocks: tuple[Block, ...]
+    write_defaults: bool
+    size_prefixed: bool
+
+    def to_bytes(self) -> bytes:
+        builder = flatbuffers.Builder(256)
+        builder.ForceDefaults(self.write_defaults)
+        blocks = _offsets(builder, [_block(builder, block) for block in self.blocks])
+        builder.StartObject(2)
+        builder.PrependUint32Slot(0, 0, 0)
+        _refer(builder, 1, blocks)
+        root = builder.EndObject()
+        finish = builder.FinishSizePrefixed if self.size_prefixed else builder.Finish
+        finish(root, file_identifier=b"ED00")
+        return bytes(builder.Output())
+
+
+def _offsets(builder: flatbuffers.Builder, offsets: list[int]) -> int:
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+def _refer(builder: flatbuffers.Builder, slot: int, offset: int) -> None:
+    if offset:
+        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
+
+
+def _string(builder: flatbuffers.Builder, text: str | None) -> int:
+    return 0 if text is None else int(builder.CreateString(text))
+
+
+def _block(builder: flatbuffers.Builder, block: Block) -> int:
+    events = _offsets(builder, [_event(builder, event) for event in block.events])
+    allocators = []
+    for name in block.allocators:
+        text = _string(builder, name)
+        builder.StartObject(1)
+        _refer(builder, 0, text)
+        allocators.append(builder.EndObject())
+    allocator_list = _offsets(builder, allocators) if allocators else 0
+    name = _string(builder, block.name)
+    builder.StartObject(4)
+    _refer(builder, 0, name)
+    builder.PrependInt32Slot(1, block.bundled_input, -1)
+    _refer(builder, 2, allocator_list)
+    _refer(builder, 3, events)
+    return int(builder.EndObject())
+
+
+def _event(builder: flatbuffers.Builder, event: ProfileEvent | AllocationEvent | DebugEvent) -> int:
+    if isinstance(event, ProfileEvent):
+        slot, content = 0, _profile_event(builder, event)
+    elif isinstance(event, AllocationEvent):
+        builder.StartObject(2)
+        builder.PrependInt32Slot(0, event.allocator, 0)
+        builder.PrependUint64Slot(1, event.size, 0)
+        slot, content = 1, builder.EndObject()
+    else:
+        slot, content = 2, _debug_event(builder, event)
+    builder.StartObject(3)
+    _refer(builder, slot, content)
+    return int(builder.EndObject())
+
+
+def _profile_event(builder: flatbuffers.Builder, event: ProfileEvent) -> int:
+    name = _string(builder, event.name)
+    delegate_name = _string(builder, event.delegate_name)
+    metadata = 0 if event.metadata is None else builder.CreateByteVector(event.metadata)
+    builder.StartObject(8)
+    _refer(builder, 0, name)
+    builder.PrependInt32Slot(1, event.chain_index, 0)
+    builder.PrependInt32Slot(2, event.instruction_id, -1)
+    builder.PrependInt32Slot(3, event.delegate_id, -1)
+    _refer(builder, 4, delegate_name)
+    _refer(builder, 5, metadata)
+    builder.PrependUint64Slot(6, event.start, 0)
+    builder.PrependUint64Slot(7, event.end, 0)
+    return int(builder.EndObject())
+
+
+def _debug_event(builder: flatbuffers.Builder, event: DebugEvent) -> int:
+    name = _string(builder, event.name)
+    delegate_name = _string(builder, event.delegate_name)
+    builder.StartObject(1)
+    builder.PrependBoolSlot(0, event.is_output, False)
+    output = builder.EndObject()
+    builder.StartObject(8)
+    builder.PrependInt8Slot(0, 1, 0)
+    _refer(builder, 7, output)
+    value = builder.EndObject()
+    builder.StartObject(6)
+    builder.PrependInt32Slot(1, event.instruction_id, -1)
+    _refer(builder, 2, value)
+    builder.PrependInt32Slot(3, event.delegate_id, -1)
+    _refer(builder, 4, delegate_name)
+    _refer(builder, 5, name)
+    return int(builder.EndObject())
+
+
+_names = st.one_of(
+    st.none(),
+    st.sampled_from(
+        ["Method::execute", "DELEGATE_CALL", "OPERATOR_CALL", "Fully Connected (NC, F32) GEMM #1"]
+    ),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    st.integers(240, 300).map(lambda length: "x" * length),
+)
+_ids = st.one_of(st.just(-1), st.integers(-1, 2**31 - 1))
+
+
+@st.composite
+def profile_events(draw: st.DrawFn) -> ProfileEvent:
+    start = draw(st.integers(0, 2**62))
+    return ProfileEvent(
+        name=draw(_names),
+        chain_index=draw(st.integers(-1, 3)),
+        instruction_id=draw(_ids),
+        delegate_id=draw(_ids),
+        delegate_name=draw(_names),
+        metadata=draw(st.one_of(st.none(), st.binary(max_size=20))),
+        start=start,
+        end=start + draw(st.integers(0, 2**61)),
+    )
+
+
+_allocation_events = st.builds(AllocationEvent, st.integers(0, 4), st.integers(0, 2**62))
+_debug_events = st.builds(DebugEvent, _names, _ids, _ids, _names, st.booleans())
+_blocks = st.builds(
+    Block,
+    st.one_of(st.none(), st.sampled_from(["Default", "Execute"])),
+    st.integers(-1, 5),
+    st.lists(st.sampled_from(["method", "planned"]), max_size=3).map(tuple),
+    st.lists(
+        st.one_of(profile_events(), profile_events(), _allocation_events, _debug_events), max_size=8
+    ).map(tuple),
+)
+dumps = st.builds(Dump, st.lists(_blocks, max_size=5).map(tuple), st.booleans(), st.booleans())
+
+_TELLING_NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    0x7F,
+    0xFF,
+    0x7FFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFC,
+    0xFFFFFFFF,
+)
+
+
+def damage(data: bytes, chance: random.Random) -> bytes:
+    """`data` after one to a few accidents: flipped bits, wrong numbers, moved or lost stretches."""
+    damaged = bytearray(data)
+    for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
+        if len(damaged) < 16:
+            break
+        at = chance.randrange(len(damaged))
+        # Offsets and counts sit mostly at the ends of a file; half of the accidents happen near its start.
+        if chance.random() < 0.5:
+            at = chance.randrange(min(len(damaged), 512))
+        accident = chance.randrange(7)
+        if accident == 0:
+            damaged[at] ^= 1 << chance.randrange(8)
+        elif accident == 1:
+            damaged[at] = chance.randrange(256)
+        elif accident in (2, 3):
+            word = at & ~3
+            number = chance.choice((*_TELLING_NUMBERS, chance.randrange(2**32), chance.randrange(len(data))))
+            damaged[word : word + 4] = struct.pack("<I", number)
+        elif accident == 4:
+            del damaged[at:]
+        elif accident == 5:
+            source = chance.randrange(len(damaged))
+            length = chance.randrange(64)
+            damaged[at : at + length] = damaged[source : source + length]
+        else:
+            word = at & ~3
+            now = int.from_bytes(damaged[word : word + 4], "little")
+            damaged[word : word + 4] = struct.pack("<I", (now + chance.choice((-4, -1, 1, 4, 8))) % 2**32)
+    return bytes(damaged)

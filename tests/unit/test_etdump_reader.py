@@ -1,0 +1,229 @@
+"""What the reader makes of dumps whose content is known, however they are written."""
+
+from __future__ import annotations
+
+import cProfile
+import mmap
+import os
+import pstats
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import AllocationEvent, Block, DebugEvent, Dump, ProfileEvent, dumps
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.etdump import EventTable, names, read_etdump
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "etdump"
+
+
+def event(name: str = "OPERATOR_CALL", start: int = 10, end: int = 30, **fields: object) -> ProfileEvent:
+    known: dict[str, object] = {
+        "chain_index": 0,
+        "instruction_id": 0,
+        "delegate_id": -1,
+        "delegate_name": None,
+        "metadata": None,
+    }
+    return ProfileEvent(name=name, start=start, end=end, **{**known, **fields})  # type: ignore[arg-type]
+
+
+def dump(*events: ProfileEvent, runs: int = 1) -> bytes:
+    block = Block("Execute", -1, (), events)
+    return Dump((block,) * runs, write_defaults=False, size_prefixed=True).to_bytes()
+
+
+def own_name(name: str | None, delegate_id: int, delegate_name: str | None) -> str:
+    """The rule Inspector follows."""
+    return str(delegate_id) if delegate_id != -1 else delegate_name or name or ""
+
+
+def texts(table: EventTable, column: np.ndarray) -> list[str | None]:
+    return list(table.text(column))
+
+
+@given(dumps)
+@settings(max_examples=150, deadline=None)
+def test_everything_written_is_read_back(written: Dump) -> None:
+    table = read_etdump(written.to_bytes())
+    rows = [(index, each) for index, block in enumerate(written.blocks) for each in block.events]
+
+    profile = [(index, each) for index, each in rows if isinstance(each, ProfileEvent)]
+    assert table.block.tolist() == [index for index, _ in profile]
+    assert texts(table, table.name) == [own_name(e.name, e.delegate_id, e.delegate_name) for _, e in profile]
+    assert texts(table, table.delegate_name) == [e.delegate_name or None for _, e in profile]
+    assert texts(table, table.runtime_name) == [e.name or None for _, e in profile]
+    for column, field in (
+        (table.chain_index, "chain_index"),
+        (table.instruction_id, "instruction_id"),
+        (table.delegate_id, "delegate_id"),
+        (table.start_ns, "start"),
+        (table.end_ns, "end"),
+    ):
+        assert column.tolist() == [getattr(e, field) for _, e in profile]
+    assert table.duration_ns.tolist() == [e.end - e.start for _, e in profile]
+    metadata = [None if index < 0 else table.metadata_values[index] for index in table.metadata]
+    assert metadata == [e.metadata or None for _, e in profile]
+
+    assert texts(table, table.blocks.name) == [block.name or "" for block in written.blocks]
+    assert table.blocks.bundled_input.tolist() == [block.bundled_input for block in written.blocks]
+    labels = [block.name or "" for block in written.blocks]
+    assert table.blocks.run_index.tolist() == [labels[:i].count(label) for i, label in enumerate(labels)]
+    assert np.diff(table.blocks.first_event).tolist() == [
+        sum(isinstance(e, ProfileEvent) for e in block.events) for block in written.blocks
+    ]
+
+    allocations = [(index, e) for index, e in rows if isinstance(e, AllocationEvent)]
+    assert table.allocations.block.tolist() == [index for index, _ in allocations]
+    assert table.allocations.size.tolist() == [e.size for _, e in allocations]
+    assert texts(table, table.allocations.allocator) == [
+        dict(enumerate(written.blocks[index].allocators, 1)).get(e.allocator) for index, e in allocations
+    ]
+
+    logged = [(index, e) for index, e in rows if isinstance(e, DebugEvent)]
+    assert table.debug.block.tolist() == [index for index, _ in logged]
+    assert table.debug.is_output.tolist() == [e.is_output for _, e in logged]
+    assert texts(table, table.debug.name) == [
+        own_name(e.name, e.delegate_id, e.delegate_name) for _, e in logged
+    ]
+
+
+def test_names_stay_apart_when_their_hashes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dump(event("same length a"), event("same length b"), event("same length a"), event("c"))
+    expected = texts(read_etdump(data), read_etdump(data).name)
+    monkeypatch.setattr(names, "_MULTIPLIER", np.uint64(0))
+    table = read_etdump(data)
+    assert texts(table, table.name) == expected == ["same length a", "same length b", "same length a", "c"]
+    assert len(set(table.names)) == len(table.names)
+
+
+def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike(tmp_path: Path) -> None:
+    data = dump(event("a"), event("b", delegate_name="Clamp (NC) #1"), runs=3)
+    path = tmp_path / "x.etdump"
+    path.write_bytes(data)
+    with path.open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    frames = [
+        read_etdump(source).to_pandas()
+        for source in (path, str(path), mapped, memoryview(b"x" + data)[1:], data)
+    ]
+    for frame in frames[1:]:
+        assert frame.equals(frames[0])
+
+
+def test_the_data_frame_has_the_promised_columns() -> None:
+    frame = read_etdump(
+        dump(event("DELEGATE_CALL"), event("", delegate_name="Add (ND) #1"), runs=2)
+    ).to_pandas()
+    assert list(frame.columns[:8]) == [
+        "run_index", "block", "name", "start_ns", "end_ns", "duration_ns", "instruction_id", "delegate_name",
+    ]  # fmt: skip
+    assert frame["name"].tolist() == ["DELEGATE_CALL", "Add (ND) #1"] * 2
+    assert frame["delegate_name"].isna().tolist() == [True, False] * 2
+    assert frame["run_index"].tolist() == [0, 0, 1, 1]
+    assert set(frame["block"]) == {"Execute"}
+
+
+def test_delegates_may_count_in_another_unit_than_the_runtime() -> None:
+    data = dump(event("Method::execute", 1, 9), event("", 2, 5, delegate_id=7))
+    table = read_etdump(data, time_scale="us", delegate_time_scale="ms")
+    assert table.duration_ns.tolist() == [8_000, 3_000_000]
+    assert table.start_ns.tolist() == [1_000, 2_000_000]
+    assert read_etdump(data, time_scale="us").duration_ns.tolist() == [8_000, 3_000]
+
+
+def test_a_clock_of_32_bits_may_wrap_once() -> None:
+    table = read_etdump(dump(event("x", 2**32 - 11, 20)))
+    assert table.duration_ns.tolist() == [30]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is not an ETDump"),
+        (b"PK\x03\x04" + bytes(40), "is not an ETDump"),
+        (dump(event("x", 2**40, 5)), r"ends before it begins, at byte \d+"),
+        (dump(event("x", 0, 2**63)), "number out of range"),
+        (dump(event("ok"))[:-1], "is cut short"),
+    ],
+)
+def test_a_wrong_dump_is_one_error_that_says_where(data: bytes, says: str) -> None:
+    with pytest.raises(FormatError, match=says):
+        read_etdump(data)
+
+
+def test_times_too_large_for_their_unit_are_refused() -> None:
+    with pytest.raises(FormatError, match="time stamp is out of range"):
+        read_etdump(dump(event("x", 0, 2**60)), time_scale="s")
+
+
+def test_names_must_be_text() -> None:
+    data = dump(event("a name")).replace(b"a name", b"\xff\xfe\xfd\xfc\xfb\xfa")
+    with pytest.raises(FormatError, match="is not text"):
+        read_etdump(data)
+
+
+@pytest.mark.parametrize("size_prefixed", [True, False])
+def test_no_truncation_goes_unnoticed(size_prefixed: bool) -> None:
+    blocks = (Block("Default", -1, (), (event("load"),)), Block("Execute", -1, (), (event("a"), event("b"))))
+    data = Dump(blocks, write_defaults=True, size_prefixed=size_prefixed).to_bytes()
+    whole = read_etdump(data).to_pandas()
+    for length in range(len(data)):
+        try:
+            table = read_etdump(data[:length])
+        except FormatError:
+            continue
+        # Only padding at the very end can be missing without a trace, and only where no size is written.
+        assert not size_prefixed
+        assert length > len(data) - 8
+        assert table.to_pandas().equals(whole)
+
+
+def test_missing_empty_and_strange_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "none.etdump"))):
+        read_etdump(tmp_path / "none.etdump")
+    with pytest.raises(InputError, match="not a file"):
+        read_etdump(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a file"):
+        read_etdump(tmp_path / "pipe")
+    (tmp_path / "empty.etdump").touch()
+    with pytest.raises(FormatError, match="empty"):
+        read_etdump(tmp_path / "empty.etdump")
+
+
+def test_the_number_of_python_calls_does_not_grow_with_the_number_of_events() -> None:
+    def calls(runs: int) -> int:
+        data = dump(*(event(f"operator {number}") for number in range(40)), runs=runs)
+        profile = cProfile.Profile()
+        profile.enable()
+        read_etdump(data)
+        profile.disable()
+        return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+    assert calls(runs=500) < 1.5 * calls(runs=5)
+
+
+def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
+    """See tests/data/etdump/README.md for what was put in."""
+    table = read_etdump(DATA / "every_kind.etdump")
+    assert texts(table, table.blocks.name) == ["Default", "Execute"]
+    assert texts(table, table.name) == [
+        "Program::load_method",
+        "7",
+        "Add (ND) #1",
+        "DELEGATE_CALL",
+        "Method::execute",
+    ]
+    assert table.duration_ns.tolist() == [90, 20, 30, 70, 100]
+    assert table.instruction_id.tolist() == [-1, 3, 3, 3, -1]
+    assert table.is_delegated.tolist() == [False, True, True, False, False]
+    assert [table.metadata_values[index] for index in table.metadata if index >= 0] == [b"\x01\x02"]
+    assert texts(table, table.allocations.allocator) == ["planned"]
+    assert table.allocations.size.tolist() == [4096]
+    assert texts(table, table.debug.name) == ["aten::add.out", ""]
+    assert table.debug.is_output.tolist() == [False, True]
+    assert table.debug.value_type.tolist() == [5, 1]
