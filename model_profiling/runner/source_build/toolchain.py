@@ -1,0 +1,236 @@
+"""What a source build needs, checked before it starts: CMake, Ninja, a compiler that knows SME2, the NDK.
+
+The compiler is asked to compile SME2 code. XNNPACK drops its SME kernels without a word under an old Clang,
+and an old GCC dies half an hour into the build: both are refused here instead.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.process import run
+
+CMAKE_MINIMUM = (3, 29)
+# XNNPACK leaves SME out under Clang before 18; GCC knows SME2's intrinsics from 14 on (12 crashes on
+# KleidiAI's files). Apple numbers its Clang differently, so there the trial compilation decides alone.
+COMPILER_MINIMUM = {"Clang": 18, "GNU": 14}
+NDK_MINIMUM = 27
+ANDROID_TARGET = "aarch64-linux-android28"
+
+_PROBE = """\
+#include <arm_sme.h>
+__arm_new("za") void probe(float *out) __arm_streaming {
+  svbool_t all = svptrue_b32();
+  svfloat32_t one = svdup_f32(1.0f);
+  svzero_za();
+  svmopa_za32_f32_m(0, all, all, one, one);
+  svfloat32x4_t rows = svread_hor_za32_f32_vg4(0, 0);
+  svst1(all, out, svget4(rows, 0));
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C and C++ compiler that has been seen compiling SME2 code."""
+
+    c: Path
+    cxx: Path
+    family: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ndk:
+    """An Android NDK and its compiler."""
+
+    root: Path
+    revision: str
+    compiler: Compiler
+
+
+@dataclass(frozen=True, slots=True)
+class Cmake:
+    path: Path
+    version: str
+
+
+def search_path() -> str:
+    """PATH with this Python's own folder first, where pip puts cmake and ninja."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+def find_cmake() -> Cmake:
+    """The first CMake that is new enough, from this Python's environment or from PATH."""
+    fix = "pip install 'sme2-profiling-kit[source-build]', or cmake and ninja by other means"
+    seen = []
+    for path in _all_on_path("cmake"):
+        version = _first_number(run([path, "--version"], timeout=60).stdout)
+        if _parts(version) >= CMAKE_MINIMUM:
+            if shutil.which("ninja", path=search_path()) is None:
+                raise SetupError("Ninja is not installed", fix)
+            return Cmake(path, version)
+        seen.append(f"{path} is {version or 'broken'}")
+    needed = ".".join(map(str, CMAKE_MINIMUM))
+    raise SetupError(f"CMake {needed} or newer is needed; {', '.join(seen) or 'none found'}", fix)
+
+
+def find_compiler() -> Compiler:
+    """The compiler of the environment (CC, CXX), or else the first one on PATH that can build SME2."""
+    if os.environ.get("CC"):
+        return _checked(_program(os.environ["CC"]), os.environ.get("CXX"))
+    refusals = []
+    for name in (
+        "cc",
+        "clang",
+        *(f"clang-{n}" for n in range(30, 17, -1)),
+        *(f"gcc-{n}" for n in range(20, 13, -1)),
+    ):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        try:
+            return _checked(Path(path), None)
+        except SetupError as refused:
+            refusals.append(refused.problem)
+    raise SetupError(
+        "; ".join(refusals) or "no C compiler found", "install clang 18 or newer, or name one with CC and CXX"
+    )
+
+
+def find_ndk() -> Ndk:
+    """The Android NDK that ANDROID_NDK (or ANDROID_NDK_HOME) names."""
+    named = os.environ.get("ANDROID_NDK") or os.environ.get("ANDROID_NDK_HOME")
+    fix = f"install NDK r{NDK_MINIMUM} or newer and set ANDROID_NDK to its folder"
+    if not named:
+        raise SetupError("ANDROID_NDK is not set", fix)
+    root = Path(named).expanduser()
+    properties, toolchain = root / "source.properties", root / "build" / "cmake" / "android.toolchain.cmake"
+    for part in (properties, toolchain):
+        if not part.is_file():
+            raise SetupError(f"{root} is no Android NDK: it has no {part.relative_to(root)}", fix)
+    revision = re.search(r"Pkg\.Revision\s*=\s*([\d.]+)", properties.read_text(encoding="utf-8"))
+    if revision is None:
+        raise SetupError(f"{properties} names no revision", fix)
+    if _parts(revision[1])[0] < NDK_MINIMUM:
+        raise SetupError(f"the NDK in {root} is r{revision[1]}, whose compiler leaves SME2 out", fix)
+    clangs = sorted(root.glob("toolchains/llvm/prebuilt/*/bin/clang"))
+    if not clangs:
+        raise SetupError(f"{root} has no toolchains/llvm/prebuilt/*/bin/clang", fix)
+    return Ndk(root, revision[1], _checked(clangs[0], None, [f"--target={ANDROID_TARGET}"]))
+
+
+def check_torchgen() -> None:
+    """ExecuTorch's build generates operator tables with torchgen, by the Python that runs the kit."""
+    done = run([sys.executable, "-c", "import torchgen.model, yaml"], timeout=120)
+    if not done.ok:
+        raise SetupError(
+            f"{sys.executable} cannot import torchgen", "pip install 'sme2-profiling-kit[executorch]' into it"
+        )
+
+
+def check_checkout(checkout: Path) -> None:
+    """The checkout is ExecuTorch, in a folder of that name, and its submodules are there."""
+    if not (checkout / "CMakeLists.txt").is_file():
+        raise InputError(
+            f"{checkout} is no ExecuTorch checkout", "run setup_repo.sh --from-source, or give --executorch"
+        )
+    if checkout.name != "executorch":
+        raise InputError(
+            f"the checkout's folder is called {checkout.name}", "rename it to executorch: its build insists"
+        )
+    for part in ("backends/xnnpack/third-party/XNNPACK", "third-party/gflags", "third-party/flatcc"):
+        if not (checkout / part / "CMakeLists.txt").is_file():
+            raise InputError(
+                f"{checkout} lacks its submodule {part}",
+                f"git -C {checkout} submodule update --init --recursive --depth 1",
+            )
+
+
+def _checked(c: Path, cxx: str | None, flags: Sequence[str] = ()) -> Compiler:
+    family, version = _identify(c, flags)
+    minimum = COMPILER_MINIMUM.get(family)
+    if minimum is not None and _parts(version)[0] < minimum:
+        raise SetupError(
+            f"{c} is {family} {version}, too old for SME2", f"use {family} {minimum} or newer (CC, CXX)"
+        )
+    _compile_probe(c, f"{family} {version}", flags)
+    return Compiler(c, _program(cxx) if cxx else _sibling(c), family, version)
+
+
+def _identify(c: Path, flags: Sequence[str]) -> tuple[str, str]:
+    """Family and version by the macros a compiler predefines; what it prints for people varies."""
+    done = run([c, *flags, "-dM", "-E", "-x", "c", os.devnull], timeout=60)
+    macros = dict(re.findall(r"^#define (\w+) (.*)$", done.stdout, re.MULTILINE))
+    if "__clang__" in macros:
+        family = "AppleClang" if "__apple_build_version__" in macros else "Clang"
+        words = ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
+    elif "__GNUC__" in macros:
+        family, words = "GNU", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+    else:
+        raise SetupError(f"{c} is neither GCC nor Clang", "use clang 18 or newer (CC, CXX)")
+    return family, ".".join(macros.get(word, "0") for word in words)
+
+
+def _compile_probe(c: Path, title: str, flags: Sequence[str]) -> None:
+    target = ["-arch", "arm64"] if platform.system() == "Darwin" and not flags else list(flags)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text(_PROBE, encoding="utf-8")
+        done = run(
+            [c, *target, "-march=armv9-a+sme2", "-c", source, "-o", source.with_suffix(".o")], timeout=120
+        )
+    if not done.ok:
+        reason = next((line for line in done.stderr.splitlines() if "error:" in line), done.tail(1))
+        raise SetupError(
+            f"{c} ({title}) cannot compile SME2 code: {reason.split('error:')[-1].strip()}",
+            "use clang 18 or newer, or GCC 14 or newer, for Arm (CC, CXX)",
+        )
+
+
+def _sibling(c: Path) -> Path:
+    """The C++ compiler that belongs to a C compiler: clang-19 and clang++-19, cc and c++."""
+    name = re.sub(r"^(.*?)(clang|gcc|cc)(-[\d.]+)?$", _cxx_name, c.name)
+    path = c.with_name(name)
+    if not path.exists():
+        raise SetupError(f"{c} has no {name} beside it", "install it, or name the C++ compiler with CXX")
+    return path
+
+
+def _cxx_name(match: re.Match[str]) -> str:
+    plus = {"clang": "clang++", "gcc": "g++", "cc": "c++"}[match[2]]
+    return f"{match[1]}{plus}{match[3] or ''}"
+
+
+def _program(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise SetupError(f"there is no compiler {name}", "correct CC and CXX")
+    return Path(found)
+
+
+def _all_on_path(name: str) -> Iterator[Path]:
+    seen = set()
+    for folder in search_path().split(os.pathsep):
+        found = shutil.which(name, path=folder) if folder else None
+        if found and found not in seen:
+            seen.add(found)
+            yield Path(found)
+
+
+def _first_number(text: str) -> str:
+    found = re.search(r"\d+(\.\d+)+", text)
+    return found[0] if found else ""
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())

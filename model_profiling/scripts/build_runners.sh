@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds ExecuTorch's executor_runner from a source checkout: SME2 on and off, timing and XNNPACK log.
+# All options: bash model_profiling/scripts/build_runners.sh --help
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+python="${PYTHON:-$root/.venv/bin/python}"
+[[ -n "${PYTHON:-}" || -x "$python" ]] || python="$(command -v python3)" || {
+  echo "error: no Python found; run model_profiling/scripts/setup_repo.sh first" >&2
+  exit 2
+}
+
+# EXECUTORCH_DIR, then the checkout that setup_repo.sh --from-source makes; --executorch overrides both.
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+exec "$python" -m model_profiling.runner.source_build build \
+  --executorch "${EXECUTORCH_DIR:-$root/executorch}" "$@"

@@ -1,0 +1,662 @@
+"""Source-built runners, on a stand-in checkout with real git, real CMake and real compilers."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling.errors import FormatError, InputError, RunError, SetupError
+from model_profiling.process import run
+from model_profiling.runner.source_build import build, toolchain, verify
+from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
+from model_profiling.runner.source_build.fetch import fetch_source
+from model_profiling.runner.source_build.presets import (
+    USER_PRESETS,
+    choose_presets,
+    merge_presets,
+    runner_presets,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+STANDIN = ROOT / "tests" / "data" / "executorch_standin"
+SCRIPT = ROOT / "model_profiling" / "scripts" / "build_runners.sh"
+SUBMODULE = "backends/xnnpack/third-party/XNNPACK"
+PLATFORMS = ("mac-arm64", "linux-arm64", "android-arm64-v9a")
+HERE = next((name for name, preset in runner_presets().items() if preset.runs_here), None)
+
+on_arm = pytest.mark.skipif(HERE is None, reason="source-built runners are for arm64 machines")
+
+
+@pytest.fixture(scope="session")
+def cmake() -> toolchain.Cmake:
+    try:
+        return toolchain.find_cmake()
+    except SetupError as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def tools(cmake: toolchain.Cmake) -> Tools:
+    """The machine's own compiler, which need not know SME2: the stand-in has no SME2 code."""
+    c, cxx = shutil.which("cc"), shutil.which("c++")
+    assert c and cxx, "no compiler"
+    return Tools(cmake, toolchain.Compiler(Path(c), Path(cxx), "test", "0"), None)
+
+
+@pytest.fixture(autouse=True)
+def quiet_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git that needs no user's settings and may fetch submodules from folders."""
+    settings = {"protocol.file.allow": "always", "user.name": "t", "user.email": "t@example.org"}
+    monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(settings)))
+    for number, (key, value) in enumerate(settings.items()):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    for name in ("CC", "CXX", "ANDROID_NDK", "ANDROID_NDK_HOME", "EXECUTORCH_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def git(folder: Path, *words: str) -> str:
+    done = run(["git", "-C", folder, *words], timeout=60)
+    assert done.ok, done.tail()
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    """A git repository of the stand-in, with XNNPACK as its submodule and the tag v0.0.1."""
+    for name in ("XNNPACK", "executorch"):
+        folder = tmp_path / "origin" / name
+        shutil.copytree(STANDIN / name, folder)
+        git(folder, "init", "--quiet", "--initial-branch", "main")
+        if name == "executorch":
+            git(folder, "submodule", "--quiet", "add", f"file://{folder.parent}/XNNPACK", SUBMODULE)
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", "first")
+    git(folder, "tag", "v0.0.1")
+    return folder
+
+
+@pytest.fixture
+def checkout(origin: Path, tmp_path: Path) -> Path:
+    dest = tmp_path / "executorch"
+    fetch_source(f"file://{origin}", "v0.0.1", dest)
+    return dest
+
+
+def make(checkout: Path, names: list[str], tools: Tools, **options: object) -> list[build.BuiltRunner]:
+    plans = plan_builds(checkout, choose_presets(names), tools, **options)  # type: ignore[arg-type]
+    return list(build_runners(checkout, plans, tools))
+
+
+class TestPresets:
+    def test_there_is_one_for_each_platform_switch_and_log(self) -> None:
+        suffixes = ("", "-xnnlog", "-sme2-off", "-sme2-off-xnnlog")
+        assert set(runner_presets()) == {platform + suffix for platform in PLATFORMS for suffix in suffixes}
+
+    @pytest.mark.parametrize("name", runner_presets())
+    def test_on_and_off_differ_in_the_sme_switches_only(self, name: str) -> None:
+        preset = runner_presets()[name]
+        other = runner_presets()[preset.counterpart]
+        assert other.counterpart == name and other.sme2 is not preset.sme2
+        mine, theirs = dict(preset.cache_variables), dict(other.cache_variables)
+        for switch in ("XNNPACK_ENABLE_ARM_SME", "XNNPACK_ENABLE_ARM_SME2"):
+            assert {mine.pop(switch), theirs.pop(switch)} == {"ON", "OFF"}
+        assert mine == theirs
+
+    @pytest.mark.parametrize("name", [name for name in runner_presets() if not name.endswith("-xnnlog")])
+    def test_the_log_is_all_that_a_trace_runner_adds(self, name: str) -> None:
+        timing = runner_presets()[name].cache_variables
+        trace = dict(runner_presets()[f"{name}-xnnlog"].cache_variables)
+        assert trace.pop("EXECUTORCH_XNNPACK_LOG_LEVEL") == "5"
+        assert trace == timing
+
+    def test_no_preset_sets_compiler_flags(self) -> None:
+        for preset in runner_presets().values():
+            assert not [name for name in preset.cache_variables if name.endswith("_FLAGS")]
+
+    @on_arm
+    def test_cmake_resolves_them_as_the_kit_does(self, checkout: Path, cmake: toolchain.Cmake) -> None:
+        merge_presets(checkout)
+        for name, preset in runner_presets().items():
+            if not preset.runs_here:
+                continue
+            folder = checkout / "cmake-out" / name
+            done = run(
+                [cmake.path, "--preset", name, f"-DPYTHON_EXECUTABLE={sys.executable}"],
+                timeout=60,
+                cwd=checkout,
+            )
+            assert done.ok, done.tail()
+            lines = (folder / "CMakeCache.txt").read_text().splitlines()
+            cache = {
+                line.split(":")[0]: line.split("=", 1)[1] for line in lines if "=" in line and line[0] != "#"
+            }
+            assert {key: cache[key] for key in preset.cache_variables} == preset.cache_variables
+
+    def test_merging_twice_changes_nothing_and_touches_no_tracked_file(self, checkout: Path) -> None:
+        assert merge_presets(checkout)
+        first = (checkout / USER_PRESETS).read_bytes()
+        assert not merge_presets(checkout)
+        assert (checkout / USER_PRESETS).read_bytes() == first
+        assert git(checkout, "status", "--porcelain") == f"?? {USER_PRESETS}"
+
+    def test_a_user_s_own_presets_stay(self, checkout: Path) -> None:
+        mine = {
+            "version": 9,
+            "cmakeMinimumRequired": {"major": 3, "minor": 30, "patch": 0},
+            "configurePresets": [{"name": "mine", "generator": "Ninja"}],
+            "testPresets": [{"name": "t", "configurePreset": "mine"}],
+        }
+        path = checkout / USER_PRESETS
+        path.write_text(json.dumps(mine))
+        merge_presets(checkout)
+        merged = json.loads(path.read_text())
+        assert merged["version"] == 9 and merged["testPresets"] == mine["testPresets"]
+        assert merged["configurePresets"][0] == {"name": "mine", "generator": "Ninja"}
+        assert {preset["name"] for preset in merged["configurePresets"]} > set(runner_presets())
+
+    def test_an_older_form_of_the_kit_s_presets_is_replaced(self, checkout: Path) -> None:
+        merge_presets(checkout)
+        path = checkout / USER_PRESETS
+        wanted = path.read_text()
+        older = json.loads(wanted)
+        older["configurePresets"][-1]["inherits"] = ["gone"]
+        older["configurePresets"].append({"name": "retired", "vendor": {"sme2-profiling-kit": {}}})
+        path.write_text(json.dumps(older))
+        assert merge_presets(checkout)
+        assert path.read_text() == wanted
+
+    @pytest.mark.parametrize("file", [USER_PRESETS, "CMakePresets.json"])
+    def test_a_foreign_preset_of_the_same_name_is_not_overwritten(self, checkout: Path, file: str) -> None:
+        text = json.dumps({"version": 6, "configurePresets": [{"name": "mac-arm64"}]})
+        (checkout / file).write_text(text)
+        with pytest.raises(InputError, match=rf"{file} already has a preset called mac-arm64"):
+            merge_presets(checkout)
+        assert (checkout / file).read_text() == text
+
+    @pytest.mark.parametrize("text", ["{", "[]", '{"version": "six"}', '{"version": 6, "buildPresets": [1]}'])
+    def test_user_presets_that_cannot_be_read_are_left_alone(self, checkout: Path, text: str) -> None:
+        (checkout / USER_PRESETS).write_text(text)
+        with pytest.raises(FormatError, match=USER_PRESETS):
+            merge_presets(checkout)
+        assert (checkout / USER_PRESETS).read_text() == text
+
+    def test_groups_hold_android_only_with_an_ndk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not any(preset.is_android for preset in choose_presets(["all"]))
+        monkeypatch.setenv("ANDROID_NDK", "/somewhere")
+        assert sum(preset.is_android for preset in choose_presets(["timing"])) == 2
+
+    def test_a_preset_of_another_machine_or_no_preset_is_refused(self) -> None:
+        foreign = next(name for name, preset in runner_presets().items() if not preset.builds_here)
+        with pytest.raises(InputError, match="cannot be built on this machine"):
+            choose_presets([foreign])
+        with pytest.raises(InputError, match="no preset is called nonsense; choose from mac-arm64"):
+            choose_presets(["nonsense"])
+
+
+class TestFetch:
+    def test_a_checkout_is_shallow_and_has_its_submodules(self, origin: Path, tmp_path: Path) -> None:
+        (origin / "more.txt").write_text("more")
+        git(origin, "add", "more.txt")
+        git(origin, "commit", "--quiet", "--message", "second")
+        dest = tmp_path / "executorch"
+        commit = fetch_source(f"file://{origin}", "main", dest)
+        assert commit == git(origin, "rev-parse", "HEAD") == git(dest, "rev-parse", "HEAD")
+        assert git(dest, "rev-list", "--count", "HEAD") == "1"
+        assert (dest / SUBMODULE / "CMakeLists.txt").is_file()
+        toolchain.check_checkout(dest)
+
+    def test_a_complete_checkout_is_left_alone_without_the_network(
+        self, origin: Path, checkout: Path
+    ) -> None:
+        shutil.rmtree(origin.parent)
+        assert fetch_source(f"file://{origin}", "v0.0.1", checkout) == git(checkout, "rev-parse", "HEAD")
+
+    def test_an_interrupted_fetch_goes_on(self, origin: Path, tmp_path: Path) -> None:
+        dest, submodule = tmp_path / "executorch", origin.parent / "XNNPACK"
+        submodule.rename(submodule.with_name("away"))
+        with pytest.raises(SetupError, match="git submodule failed"):
+            fetch_source(f"file://{origin}", "v0.0.1", dest)
+        assert (dest / "CMakeLists.txt").is_file()
+        with pytest.raises(InputError, match="lacks its submodule"):
+            toolchain.check_checkout(dest)
+        submodule.with_name("away").rename(submodule)
+        fetch_source(f"file://{origin}", "v0.0.1", dest)
+        toolchain.check_checkout(dest)
+
+    def test_a_commit_can_be_named(self, origin: Path, tmp_path: Path) -> None:
+        commit = git(origin, "rev-parse", "HEAD")
+        assert fetch_source(f"file://{origin}", commit, tmp_path / "executorch") == commit
+
+    def test_changes_of_one_s_own_are_not_switched_away(self, origin: Path, checkout: Path) -> None:
+        (origin / "more.txt").write_text("more")
+        git(origin, "add", "more.txt")
+        git(origin, "commit", "--quiet", "--message", "second")
+        (checkout / "version.txt").write_text("mine")
+        with pytest.raises(InputError, match="has changes of its own"):
+            fetch_source(f"file://{origin}", "main", checkout)
+        git(checkout, "checkout", "--quiet", "version.txt")
+        assert fetch_source(f"file://{origin}", "main", checkout) == git(origin, "rev-parse", "main")
+
+    def test_what_cannot_be_fetched_is_one_line(self, origin: Path, tmp_path: Path) -> None:
+        with pytest.raises(SetupError, match=r"git fetch failed: .*v9.9.9") as caught:
+            fetch_source(f"file://{origin}", "v9.9.9", tmp_path / "executorch")
+        assert "\n" not in str(caught.value)
+        with pytest.raises(SetupError, match="git fetch failed"):
+            fetch_source(f"file://{tmp_path}/nowhere", "main", tmp_path / "other")
+
+    def test_a_folder_with_other_things_in_it_is_refused(self, origin: Path, tmp_path: Path) -> None:
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "file").touch()
+        with pytest.raises(InputError, match="is no git checkout"):
+            fetch_source(f"file://{origin}", "main", tmp_path / "full")
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def clang_that_says(path: Path, major: int, rest: str) -> Path:
+    """A compiler that introduces itself as Clang and then does something else."""
+    macros = f"#define __clang__ 1\\n#define __clang_major__ {major}\\n"
+    program(path.with_name(path.name.replace("clang", "clang++")), "exit 1")
+    return program(path, f'case "$*" in *-dM*) printf "{macros}"; exit 0;; esac\n{rest}')
+
+
+def sme2_compiler() -> toolchain.Compiler | None:
+    try:
+        return toolchain.find_compiler()
+    except SetupError:
+        return None
+
+
+needs_sme2_compiler = pytest.mark.skipif(
+    HERE is None or sme2_compiler() is None, reason="no compiler here can build SME2 (clang 18 or newer can)"
+)
+
+
+class TestToolchain:
+    def test_every_compiler_here_gets_the_answer_it_deserves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = 0
+        for name in ("gcc", "clang", *(f"{kind}-{n}" for kind in ("gcc", "clang") for n in range(9, 25))):
+            if shutil.which(name) is None:
+                continue
+            seen += 1
+            monkeypatch.setenv("CC", name)
+            version = int(run([name, "-dumpversion"], timeout=60).stdout.split(".")[0])
+            minimum = 14 if "gcc" in name else 18
+            try:
+                found = toolchain.find_compiler()
+            except SetupError as refused:
+                assert version < minimum or "cannot compile SME2" in str(refused)
+            else:
+                assert version >= minimum and found.version.startswith(f"{version}.")
+                assert run([found.cxx, "--version"], timeout=60).ok
+        assert seen, "there is no compiler at all"
+
+    def test_an_old_clang_is_refused_by_its_version(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # It would compile: the version alone must refuse it, because XNNPACK goes by the version.
+        monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang", 17, "exit 0")))
+        with pytest.raises(SetupError, match=r"is Clang 17.0.0, too old for SME2; use Clang 18 or newer"):
+            toolchain.find_compiler()
+
+    def test_a_new_compiler_that_cannot_compile_sme2_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = "echo \"probe.c:1:10: fatal error: 'arm_sme.h' file not found\" >&2; exit 1"
+        monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang-19", 19, broken)))
+        with pytest.raises(SetupError, match=r"cannot compile SME2 code: 'arm_sme.h' file not found"):
+            toolchain.find_compiler()
+
+    def test_no_compiler_and_a_wrong_one_say_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(SetupError, match="no C compiler found"):
+            toolchain.find_compiler()
+        monkeypatch.setenv("CC", "no-such-compiler")
+        with pytest.raises(SetupError, match="there is no compiler no-such-compiler"):
+            toolchain.find_compiler()
+
+    def test_an_unsuitable_cc_gives_way_to_a_suitable_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program(tmp_path / "cc", "printf '#define __GNUC__ 12\\n'")
+        good = clang_that_says(tmp_path / "clang-20", 20, "exit 0")
+        monkeypatch.setenv("PATH", f"{tmp_path}")
+        assert toolchain.find_compiler().c == good
+
+    def test_an_old_cmake_is_refused_and_a_newer_one_behind_it_found(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+        program(tmp_path / "old" / "cmake", "echo cmake version 3.25.1")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'old'}")
+        with pytest.raises(SetupError, match=r"CMake 3.29 or newer is needed; .*/old/cmake is 3.25.1"):
+            toolchain.find_cmake()
+        program(tmp_path / "new" / "cmake", "echo cmake version 3.29.0")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:{tmp_path / 'new'}")
+        with pytest.raises(SetupError, match="Ninja is not installed"):
+            toolchain.find_cmake()
+        program(tmp_path / "new" / "ninja", "exit 0")
+        assert toolchain.find_cmake().path == tmp_path / "new" / "cmake"
+
+    def test_a_python_without_torchgen_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bare = program(tmp_path / "python", f'exec "{sys.executable}" -I -S "$@"')
+        monkeypatch.setattr(sys, "executable", str(bare))
+        with pytest.raises(SetupError, match="cannot import torchgen"):
+            toolchain.check_torchgen()
+
+    def test_the_ndk_is_checked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(SetupError, match="ANDROID_NDK is not set"):
+            toolchain.find_ndk()
+        monkeypatch.setenv("ANDROID_NDK", str(tmp_path))
+        with pytest.raises(SetupError, match=r"is no Android NDK: it has no source.properties"):
+            toolchain.find_ndk()
+        make_ndk(tmp_path, "26.3.11579264")
+        with pytest.raises(SetupError, match=r"is r26.3.11579264, whose compiler leaves SME2 out"):
+            toolchain.find_ndk()
+        make_ndk(tmp_path, "27.2.12479018")
+        found = toolchain.find_ndk()
+        assert found.revision == "27.2.12479018" and found.compiler.cxx.name == "clang++"
+
+    def test_a_checkout_must_be_called_executorch(self, checkout: Path, tmp_path: Path) -> None:
+        other = checkout.rename(tmp_path / "et")
+        with pytest.raises(InputError, match="the checkout's folder is called et; rename it to executorch"):
+            toolchain.check_checkout(other)
+        with pytest.raises(InputError, match="is no ExecuTorch checkout"):
+            toolchain.check_checkout(tmp_path)
+
+
+def make_ndk(root: Path, revision: str) -> None:
+    """An NDK's layout around this machine's compiler, which makes the same kind of file on an arm64 Linux."""
+    (root / "source.properties").write_text(f"Pkg.Desc = Android NDK\nPkg.Revision = {revision}\n")
+    toolchain_file = root / "build" / "cmake" / "android.toolchain.cmake"
+    toolchain_file.parent.mkdir(parents=True, exist_ok=True)
+    toolchain_file.write_text(
+        f'set(CMAKE_C_COMPILER "{shutil.which("cc")}")\nset(CMAKE_CXX_COMPILER "{shutil.which("c++")}")\n'
+    )
+    clang_that_says(
+        root / "toolchains" / "llvm" / "prebuilt" / "linux-x86_64" / "bin" / "clang", 18, "exit 0"
+    )
+
+
+@on_arm
+class TestBuild:
+    def test_on_and_off_are_built_verified_and_recorded(self, checkout: Path, tools: Tools) -> None:
+        on, off = make(checkout, [f"{HERE}", f"{HERE}-sme2-off"], tools)
+        assert on.binary == checkout / "cmake-out" / f"{HERE}" / "executor_runner"
+        assert on.verified == off.verified == "ran --help"
+        assert run([on.binary], timeout=60).stdout == "sme2=1 log=0\n"
+        assert run([off.binary], timeout=60).stdout == "sme2=0 log=0\n"
+        record = json.loads((on.binary.parent / RECORD).read_text())
+        assert record["schema_version"] == 1 and record["sme2"] is True and record["xnnlog"] is False
+        inputs = record["inputs"]
+        assert inputs["executorch"] == {
+            "version": "0.0.1",
+            "commit": git(checkout, "rev-parse", "HEAD"),
+            "changed": False,
+            "xnnpack_commit": git(checkout / SUBMODULE, "rev-parse", "HEAD"),
+        }
+        assert inputs["cmake"] == tools.cmake.version and inputs["compiler"]["version"] == "0"
+        assert inputs["cache_variables"]["XNNPACK_ENABLE_ARM_SME2"] == "ON"
+
+    def test_a_trace_runner_has_xnnpack_s_log(self, checkout: Path, tools: Tools) -> None:
+        (trace,) = make(checkout, [f"{HERE}-sme2-off-xnnlog"], tools)
+        assert run([trace.binary], timeout=60).stdout == "sme2=0 log=5\n"
+
+    def test_finished_presets_are_skipped_until_something_changes(self, checkout: Path, tools: Tools) -> None:
+        names = [f"{HERE}"]
+        (first,) = make(checkout, names, tools)
+        stamp = first.binary.stat().st_mtime_ns
+        (second,) = make(checkout, names, tools)
+        assert second.seconds == 0 and second.verified == "ran --help"
+        assert first.binary.stat().st_mtime_ns == stamp
+
+        def finished(**options: object) -> bool:
+            plans = plan_builds(checkout, choose_presets(names), tools, **options)  # type: ignore[arg-type]
+            return plans[0].finished
+
+        assert finished()
+        assert not finished(force=True)
+        assert not finished(defines=["X=1"])
+        source = checkout / "executor_runner.cpp"
+        text = source.read_text()
+        source.write_text(text.replace("sme2=", "now="))
+        assert not finished(), "changed sources have no commit to go by"
+        (third,) = make(checkout, names, tools)
+        assert run([third.binary], timeout=60).stdout.startswith("now=1")
+        git(checkout, "commit", "--quiet", "--all", "--message", "mine")
+        assert not finished()
+
+    def test_a_damaged_binary_is_built_again(self, checkout: Path, tools: Tools) -> None:
+        (built,) = make(checkout, [f"{HERE}"], tools)
+        built.binary.write_bytes(b"")
+        (again,) = make(checkout, [f"{HERE}"], tools)
+        assert again.seconds > 0
+        assert run([again.binary], timeout=60).stdout == "sme2=1 log=0\n"
+
+    def test_force_builds_everything_anew(self, checkout: Path, tools: Tools) -> None:
+        make(checkout, [f"{HERE}"], tools)
+        library = next((checkout / "cmake-out" / f"{HERE}").rglob("libXNNPACK.a"))
+        stamp = library.stat().st_mtime_ns
+        (again,) = make(checkout, [f"{HERE}"], tools, force=True)
+        assert again.seconds > 0 and library.stat().st_mtime_ns > stamp
+
+    def test_a_failed_build_says_why_and_goes_on_when_repaired(self, checkout: Path, tools: Tools) -> None:
+        source = checkout / "executor_runner.cpp"
+        text = source.read_text()
+        source.write_text(text + "\nthis is an error;\n")
+        with pytest.raises(
+            SetupError, match=r"building \S+ failed: .*executor_runner.cpp.* error: "
+        ) as caught:
+            make(checkout, [f"{HERE}"], tools)
+        assert caught.value.fix == f"see {checkout}/cmake-out/{HERE}.log"
+        assert "error" in (checkout / "cmake-out" / f"{HERE}.log").read_text()
+        library = next((checkout / "cmake-out" / f"{HERE}").rglob("libXNNPACK.a"))
+        stamp = library.stat().st_mtime_ns
+        source.write_text(text)
+        (built,) = make(checkout, [f"{HERE}"], tools)
+        assert built.binary.is_file()
+        assert library.stat().st_mtime_ns == stamp, "what was built before the failure is kept"
+
+    def test_kernels_dropped_without_a_word_stop_the_build(self, checkout: Path, tools: Tools) -> None:
+        with pytest.raises(SetupError, match=r"XNN_ENABLE_ARM_SME is 0 in compile_commands.json, not 1"):
+            make(checkout, [f"{HERE}"], tools, defines=["STANDIN_DROP_SME=ON"])
+        assert not (checkout / "cmake-out" / f"{HERE}" / "executor_runner").exists()
+
+    def test_a_build_without_xnnpack_s_switches_is_refused(self, checkout: Path, tools: Tools) -> None:
+        with pytest.raises(SetupError, match="XNN_ENABLE_ARM_SME is not set"):
+            make(checkout, [f"{HERE}"], tools, defines=["EXECUTORCH_BUILD_XNNPACK=OFF"])
+
+    @pytest.mark.parametrize("order", [("", "-sme2-off"), ("-sme2-off", "")], ids=["on first", "off first"])
+    def test_a_flag_that_only_one_of_a_pair_has_is_refused(
+        self, checkout: Path, tools: Tools, order: tuple[str, str]
+    ) -> None:
+        names = [f"{HERE}{suffix}" for suffix in order]
+        with pytest.raises(
+            SetupError, match=rf"{HERE} and {HERE}-sme2-off compile 1 files differently, .*kernels.c"
+        ):
+            make(checkout, names, tools, defines=["STANDIN_CONFOUND=ON"])
+
+    def test_a_program_that_is_no_executor_runner_is_refused(self, checkout: Path, tools: Tools) -> None:
+        (checkout / "executor_runner.cpp").write_text("#include <cstdlib>\nint main() { std::abort(); }\n")
+        with pytest.raises(RunError, match=r"--help is no executor_runner's \(SIGABRT\)"):
+            make(checkout, [f"{HERE}"], tools)
+        assert not (checkout / "cmake-out" / f"{HERE}" / RECORD).exists()
+
+    def test_a_target_that_is_not_defined_is_reported(self, checkout: Path, tools: Tools) -> None:
+        with pytest.raises(SetupError, match=r"failed: .*executor_runner"):
+            make(checkout, [f"{HERE}"], tools, defines=["EXECUTORCH_BUILD_EXECUTOR_RUNNER=OFF"])
+
+    def test_another_compiler_starts_the_folder_afresh(self, checkout: Path, tools: Tools) -> None:
+        make(checkout, [f"{HERE}"], tools)
+        assert tools.compiler
+        gcc = toolchain.Compiler(tools.compiler.c, tools.compiler.cxx, "test", "1")
+        (plan,) = plan_builds(checkout, choose_presets([f"{HERE}"]), Tools(tools.cmake, gcc, None))
+        assert "--fresh" in plan.configure and not plan.finished
+
+    def test_two_builds_in_one_checkout_do_not_mix(self, checkout: Path, tools: Tools) -> None:
+        (checkout / "cmake-out").mkdir()
+        with (checkout / "cmake-out" / ".sme2prof.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(SetupError, match="another build is running"):
+                make(checkout, [f"{HERE}"], tools)
+
+    def test_a_step_that_hangs_is_ended(
+        self, checkout: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(build, "_CONFIGURE_LIMIT", 2.0)
+        with pytest.raises(SetupError, match="took longer than 2 s"):
+            make(checkout, [f"{HERE}"], tools, defines=["STANDIN_SLEEP=60"])
+
+    def test_android_is_verified_by_its_header(
+        self, checkout: Path, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "ndk").mkdir()
+        make_ndk(tmp_path / "ndk", "27.2.12479018")
+        monkeypatch.setenv("ANDROID_NDK", str(tmp_path / "ndk"))
+        with_ndk = Tools(tools.cmake, None, toolchain.find_ndk())
+        (built,) = make(checkout, ["android-arm64-v9a"], with_ndk)
+        assert built.verified in ("ELF header says aarch64", "Mach-O header says arm64")
+        record = json.loads((built.binary.parent / RECORD).read_text())
+        assert record["inputs"]["ndk"] == "27.2.12479018"
+        assert record["inputs"]["cache_variables"]["ANDROID_ABI"] == "arm64-v8a"
+
+
+class TestHeaders:
+    preset = next(preset for preset in runner_presets().values() if not preset.runs_here)
+
+    def check(self, path: Path, content: bytes) -> str:
+        path.write_bytes(content)
+        return verify.verify_binary(path, self.preset)
+
+    def test_arm64_programs_are_known(self, tmp_path: Path) -> None:
+        elf = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183) + bytes(44)
+        macho = struct.pack("<IIII", 0xFEEDFACF, 0x0100000C, 0, 2) + bytes(48)
+        assert self.check(tmp_path / "r", elf) == "ELF header says aarch64"
+        assert self.check(tmp_path / "r", macho) == "Mach-O header says arm64"
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"#!/bin/sh\n" + b"x" * 100,
+            b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 62) + bytes(44),
+            b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183) + bytes(44),
+            b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183),
+            struct.pack("<IIII", 0xFEEDFACF, 0x01000007, 3, 2) + bytes(48),
+        ],
+        ids=["empty", "script", "x86 ELF", "32-bit ELF", "cut ELF", "x86 Mach-O"],
+    )
+    def test_anything_else_is_refused(self, tmp_path: Path, content: bytes) -> None:
+        with pytest.raises(FormatError):
+            self.check(tmp_path / "r", content)
+
+    def test_a_missing_program_is_reported(self, tmp_path: Path) -> None:
+        with pytest.raises(SetupError, match="the build left no"):
+            verify.verify_binary(tmp_path / "none", self.preset)
+
+
+Script = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def script() -> Script:
+    def call(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(SCRIPT), *map(str, arguments)],
+            env={**os.environ, "PYTHON": sys.executable, **environment},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return call
+
+
+class TestScript:
+    def test_help_and_list(self, script: Script) -> None:
+        done = script("--help")
+        assert done.returncode == 0
+        assert all(
+            flag in done.stdout for flag in ("--presets", "--jobs", "--force", "--dry-run", "--define")
+        )
+        assert script("--list").stdout.split("\n")[0].startswith("mac-arm64")
+
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            (("--executorch", "/nowhere"), "is no ExecuTorch checkout"),
+            (("--presets", "nonsense"), "no preset is called nonsense"),
+            (("--jobs", "0"), "--jobs 0"),
+        ],
+    )
+    def test_bad_input_is_one_line(
+        self, script: Script, checkout: Path, arguments: tuple[str, ...], problem: str
+    ) -> None:
+        done = script(*arguments, EXECUTORCH_DIR=str(checkout))
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ") and problem in done.stderr and done.stderr.count("\n") == 1
+
+    @on_arm
+    def test_an_old_compiler_is_refused_before_anything_is_written(
+        self, script: Script, checkout: Path, tmp_path: Path, cmake: toolchain.Cmake
+    ) -> None:
+        del cmake
+        old = clang_that_says(tmp_path / "clang", 17, "exit 0")
+        done = script("--executorch", checkout, CC=str(old))
+        assert done.returncode == 2 and "too old for SME2" in done.stderr
+        assert git(checkout, "status", "--porcelain", "--ignored") == ""
+
+    @needs_sme2_compiler
+    def test_from_nothing_to_two_runners(
+        self, script: Script, checkout: Path, cmake: toolchain.Cmake
+    ) -> None:
+        del cmake
+        planned = script("--executorch", checkout, "--dry-run")
+        assert planned.returncode == 0, planned.stderr
+        assert f"{HERE}-sme2-off: would run" in planned.stdout
+        assert git(checkout, "status", "--porcelain", "--ignored") == "", "a dry run writes nothing"
+        done = script("--executorch", checkout, "--jobs", "2")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("ran --help") == 2 and "ANDROID_NDK is not set" in done.stderr
+        again = script("--executorch", checkout)
+        assert again.stdout.count("was finished, ran --help") == 2
+
+    def test_the_kit_fetches_by_command(self, origin: Path, tmp_path: Path) -> None:
+        module = [sys.executable, "-m", "model_profiling.runner.source_build"]
+        dest = tmp_path / "executorch"
+        fetched = run(
+            [*module, "fetch", "--url", f"file://{origin}", "--ref", "v0.0.1", "--dest", dest], timeout=120
+        )
+        assert fetched.ok and git(dest, "rev-parse", "HEAD") in fetched.stdout
+        assert run([*module, "merge", "--executorch", dest], timeout=60).stdout == "presets written\n"
+        assert (
+            run([*module, "merge", "--executorch", dest], timeout=60).stdout == "presets were already there\n"
+        )
+        wrong = run(
+            [*module, "fetch", "--url", f"file://{origin}", "--ref", "v9", "--dest", dest], timeout=120
+        )
+        assert wrong.returncode == 2 and wrong.stderr.splitlines()[-1].startswith("error: git fetch failed")
