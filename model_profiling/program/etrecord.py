@@ -6,6 +6,7 @@ would unpack to more than a real record holds are refused before they are unpack
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zipfile
@@ -14,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError
+from model_profiling.flatbuffer import Source, load
 from model_profiling.program.records import EtRecord, SourceRef
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -39,26 +41,25 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read_etrecord(source: str | Path) -> EtRecord:
-    """Read the debug handles of every method in an ETRecord."""
-    path = Path(source)
-    if not path.is_file():
-        raise InputError(f"{path} is not a file", "name the .etrecord that was exported with the program")
+def read_etrecord(source: Source) -> EtRecord:
+    """Read the debug handles of every method in an ETRecord, from a path or its bytes."""
+    name, _ = load(source, "ETRecord")
+    stream = source if isinstance(source, str | Path) else io.BytesIO(source)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(stream) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _IDENTIFIER not in members:
                 raise FormatError(
-                    f"{path} is not an ETRecord", "name the .etrecord exported with the program"
+                    f"{name} is not an ETRecord", "name the .etrecord exported with the program"
                 )
             graphs = {
-                method: _parse(path, archive, members[member]) for member, method in _graph_members(members)
+                method: _parse(name, archive, members[member]) for member, method in _graph_members(members)
             }
-            handles = _parse(path, archive, members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
+            handles = _parse(name, archive, members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
-        raise FormatError(f"{path} is a damaged ETRecord: {problem}", "export the model again") from problem
+        raise FormatError(f"{name} is a damaged ETRecord: {problem}", "export the model again") from problem
     return EtRecord(
-        source=str(path),
+        source=name,
         sources={method: _sources(graph) for method, graph in graphs.items()},
         handles=_handles(handles, next(iter(graphs), "forward")),
     )
@@ -75,19 +76,19 @@ def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, s
             yield member, member.removeprefix(_GRAPH + "/")
 
 
-def _parse(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
+def _parse(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
     fix = "export the model again"
     if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise FormatError(f"{path} has a member that no exporter writes: {info.filename}", fix)
+        raise FormatError(f"{name} has a member that no exporter writes: {info.filename}", fix)
     with archive.open(info) as stream:
         content = stream.read(_MOST_BYTES + 1)
     containers = content.count(b"{") + content.count(b"[") + content.count(b",") // 4
     if len(content) > _MOST_BYTES or 2 * len(content) + containers * _BYTES_PER_CONTAINER > _MOST_MEMORY:
-        raise FormatError(f"{path} is refused: its member {info.filename} unpacks to too much", fix)
+        raise FormatError(f"{name} is refused: its member {info.filename} unpacks to too much", fix)
     try:
         parsed: Json = json.loads(content, parse_int=_number)
     except RecursionError as problem:
-        raise FormatError(f"{path} is refused: {info.filename} nests too deeply", fix) from problem
+        raise FormatError(f"{name} is refused: {info.filename} nests too deeply", fix) from problem
     return parsed
 
 
