@@ -146,7 +146,7 @@ def _operator(found: _Found, times: Times) -> Operator:
     node, source = found.node, found.source
     name = source.operator or node.name if node.level == "call" else node.name
     known = classify(name, source.node_kind)
-    kind = known.kind
+    category, kind = source.stated or (known.category, known.kind)
     if kind == "convert" and source.converts:
         kind = source.converts
     return Operator(
@@ -158,7 +158,7 @@ def _operator(found: _Found, times: Times) -> Operator:
         occurrence=node.occurrence,
         name=name,
         type=operator_type(name),
-        category=known.category,
+        category=category,
         kind=kind,
         family=known.family,
         known=known.known,

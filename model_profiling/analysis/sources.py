@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from model_profiling.analysis.attribution import Node, RunGroup
-from model_profiling.analysis.categories import classify
+from model_profiling.analysis.categories import Category, classify
 from model_profiling.program import (
     EtRecord,
     Instruction,
@@ -65,6 +65,8 @@ class OperatorSource:
     flops: int | None = None
     bytes_moved: int | None = None
     place: ModelPlace = NOWHERE
+    stated: tuple[Category, str] | None = None
+    """Category and kind from a file that was written with the program at hand."""
 
     @property
     def module_path(self) -> str:

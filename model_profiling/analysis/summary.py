@@ -14,7 +14,6 @@ from model_profiling.analysis.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, OperatorList, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable
-from model_profiling.program import EtRecord, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,8 @@ class DumpAnalysis:
     timings_are_latency: bool
     """False for traced and emulated runs, whose times mean nothing as latencies."""
     round: int
+    cpu_has_sme2: bool | None
+    """None where nothing says what the CPU can do."""
     model: Path | None
     """The program that was used to explain the operators."""
     etrecord: Path | None
@@ -125,17 +126,17 @@ class DumpContext:
     """Processes of one experiment are measured in rounds; the first dump is round 0."""
     warmup_runs: int = 0
     """Runs at the dump's beginning that are not to be counted."""
+    cpu_has_sme2: bool | None = None
 
 
 def analyse_dump(
     table: EventTable,
     context: DumpContext,
-    program: Program | None = None,
-    etrecord: EtRecord | None = None,
+    view: ProgramView | None = None,
 ) -> DumpAnalysis:
-    """Attribute, classify and summarise one dump."""
+    """Attribute, classify and summarise one dump; `view` explains its operators."""
     attribution = attribute(table, context.warmup_runs)
-    view = ProgramView(program, etrecord)
+    view = view or ProgramView()
     listed = list_operators(attribution, view)
     breakdown = break_down(attribution, listed)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
@@ -146,8 +147,9 @@ def analyse_dump(
         sme2=context.sme2,
         timings_are_latency=context.timings_are_latency,
         round=context.round,
-        model=context.model if program else None,
-        etrecord=context.etrecord if etrecord else None,
+        cpu_has_sme2=context.cpu_has_sme2,
+        model=context.model if view.program else None,
+        etrecord=context.etrecord if view.etrecord else None,
         attribution=attribution,
         breakdown=breakdown,
         latency=summarize(breakdown.e2e / 1e6),

@@ -79,11 +79,26 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     name = model_id or dump.stem
     write_timeline(paths.timeline, dump, name)
     write_timeline(paths.run0_timeline, dump, name, run=0)
-    write_rows(paths.stats, STATS_COLUMNS, (_stats(dump, operator, name) for operator in dump.operators))
+    write_stats(paths.stats, dump, name)
     write_rows(paths.details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
     write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
     write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     return paths
+
+
+def write_summaries(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
+    """Write the files that need no timeline: categories, operators and end-to-end times, named by `stem`."""
+    details, categories, e2e = (
+        folder / f"{stem}_{name}.csv" for name in ("operator_details", "category_summary", "e2e_latency")
+    )
+    write_rows(details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
+    write_rows(categories, CATEGORY_COLUMNS, category_rows(dump))
+    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, stem),))
+    return [categories, details, e2e]
+
+
+def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
+    write_rows(path, STATS_COLUMNS, (_stats(dump, operator, model_id) for operator in dump.operators))
 
 
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> int:

@@ -10,6 +10,7 @@ from model_profiling.analysis.advice import advise
 from model_profiling.analysis.pairing import Pairing, pair_dumps
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
@@ -108,7 +109,7 @@ class _Programs:
 def _analysed(context: DumpContext, programs: _Programs) -> DumpAnalysis:
     program = programs.program(context.model)
     record = programs.record(context.etrecord) if program else None
-    return analyse_dump(read_etdump(context.etdump), context, program, record)
+    return analyse_dump(read_etdump(context.etdump), context, ProgramView(program, record))
 
 
 def _series(analysed: Sequence[DumpAnalysis]) -> list[list[DumpAnalysis]]:

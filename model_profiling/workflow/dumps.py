@@ -134,6 +134,7 @@ def _listed(
                     sme2=said if said is not None else bare.sme2,
                     timings_are_latency=not emulated and _text(result, "mode") not in _NO_LATENCY_MODES,
                     warmup_runs=_integer(result.get("etdump_warmup_runs")) or 0,
+                    cpu_has_sme2=_cpu_has_sme2(result, manifest),
                 )
             )
     return dumps, warnings
@@ -222,6 +223,18 @@ def _sme2(result: Json) -> bool | None:
     disabled = result.get("disable")
     if isinstance(disabled, list) and disabled:
         return "sme2" not in disabled
+    return None
+
+
+def _cpu_has_sme2(result: Json, manifest: Json) -> bool | None:
+    machine = manifest.get("machine")
+    before = machine.get("before") if isinstance(machine, dict) else None
+    for features in (
+        result.get("features_present"),
+        before.get("features") if isinstance(before, dict) else None,
+    ):
+        if isinstance(features, list) and features:
+            return "sme2" in features
     return None
 
 

@@ -1,0 +1,78 @@
+"""Turn an ETDump of any runner into CSV: a timeline of events and statistics of operators.
+
+examples:
+  python model_profiling/tools/etdump_to_csv.py --etdump run.etdump --out-dir csv --all-runs
+  python model_profiling/tools/etdump_to_csv.py --etdump run.etdump --model m.pte --out-dir csv --run-index 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from model_profiling import files
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.report.csv_files import csv_paths, write_stats, write_timeline
+from model_profiling.workflow.analyse import analyse
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        for path in _write(options):
+            print(f"wrote {path}")
+    except ProfilingError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _write(options: argparse.Namespace) -> list[Path]:
+    dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
+    if not options.all_runs and not 0 <= options.run_index < dump.runs:
+        raise InputError(
+            f"there is no run {options.run_index} in {options.etdump}", f"choose from 0 to {dump.runs - 1}"
+        )
+    paths = csv_paths(options.out_dir, dump.stem)
+    name = options.model_id or dump.stem
+    number = 0 if options.all_runs else options.run_index
+    single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
+    written = [single, paths.stats]
+    write_timeline(single, dump, name, run=number)
+    write_stats(paths.stats, dump, name)
+    if options.all_runs:
+        write_timeline(paths.timeline, dump, name)
+        written.insert(0, paths.timeline)
+    return written + ([_as_json(path) for path in written] if options.json else [])
+
+
+def _as_json(path: Path) -> Path:
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    beside = path.with_suffix(".json")
+    files.write_text(beside, json.dumps({"schema_version": 1, "rows": rows}, indent=1) + "\n")
+    return beside
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--etdump", type=Path, required=True, help="the dump to read")
+    parser.add_argument("--out-dir", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")
+    parser.add_argument("--etrecord", type=Path, help="its record, for places in the model")
+    parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
+    parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")
+    parser.add_argument("--model-id", help="text for the column model_id (default: the dump's name)")
+    parser.add_argument("--json", action="store_true", help="also write each file as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
