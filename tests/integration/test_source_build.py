@@ -76,9 +76,9 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture
 def origin(tmp_path: Path) -> Path:
     """A git repository of the stand-in, with XNNPACK as its submodule and the tag v0.0.1."""
-    for name in ("XNNPACK", "executorch"):
+    for name, source in (("XNNPACK", "XNNPACK"), ("executorch", "checkout")):
         folder = tmp_path / "origin" / name
-        shutil.copytree(STANDIN / name, folder)
+        shutil.copytree(STANDIN / source, folder)
         git(folder, "init", "--quiet", "--initial-branch", "main")
         if name == "executorch":
             git(folder, "submodule", "--quiet", "add", f"file://{folder.parent}/XNNPACK", SUBMODULE)
