@@ -39,6 +39,10 @@ struct Flag {
   int word; // 1: HWCAP, 2: HWCAP2
   uint64_t bits; // all of them
   const char* sysctl;
+  // cpuinfo copies most flags from the system, but knows some CPUs better than old Linux kernels do, and
+  // takes what every Apple CPU has for granted. Such a flag may differ without the layout being wrong.
+  bool guessed_on_linux = false;
+  bool given_on_macos = false;
 };
 
 constexpr uint64_t bit(int n) {
@@ -59,20 +63,32 @@ const Flag kFlags[] = {
     {"sme_bi32i32", 9, 2, bit(40), "SME_BI32I32"},
     {"sme_b16b16", 10, 2, bit(41), "FEAT_SME_B16B16"},
     {"sme_f16f16", 11, 2, bit(42), "FEAT_SME_F16F16"},
-    {"rdm", 20, 1, bit(12), "FEAT_RDM"},
-    {"fp16arith", 21, 1, bit(9) | bit(10), "FEAT_FP16"},
-    {"dot", 22, 1, bit(20), "FEAT_DotProd"},
+    {"rdm", 20, 1, bit(12), "FEAT_RDM", true},
+    {"fp16arith", 21, 1, bit(9) | bit(10), "FEAT_FP16", true},
+    {"dot", 22, 1, bit(20), "FEAT_DotProd", true},
     {"jscvt", 23, 1, bit(13), "FEAT_JSCVT"},
     {"fcma", 24, 1, bit(14), "FEAT_FCMA"},
     {"fhm", 25, 1, bit(23), "FEAT_FHM"},
-    {"aes", 26, 1, bit(3), "FEAT_AES"},
-    {"sha1", 27, 1, bit(5), "FEAT_SHA1"},
-    {"sha2", 28, 1, bit(6), "FEAT_SHA256"},
-    {"pmull", 29, 1, bit(4), "FEAT_PMULL"},
-    {"crc32", 30, 1, bit(7), "FEAT_CRC32"},
+    {"aes", 26, 1, bit(3), "FEAT_AES", false, true},
+    {"sha1", 27, 1, bit(5), "FEAT_SHA1", false, true},
+    {"sha2", 28, 1, bit(6), "FEAT_SHA256", false, true},
+    {"pmull", 29, 1, bit(4), "FEAT_PMULL", false, true},
+    {"crc32", 30, 1, bit(7), "FEAT_CRC32", false, true},
 };
 constexpr size_t kLayoutBytes = 31;
 constexpr size_t kSveLengthOffset = 12;
+constexpr size_t kSmeLengthOffset = 16;
+
+// Vector lengths are numbers, not flags: they anchor the middle of the structure.
+std::string length_disagreement(const char* name, const unsigned char* place, uint32_t expected) {
+  uint32_t kept = 0;
+  std::memcpy(&kept, place, sizeof(kept));
+  if (kept == expected) {
+    return "";
+  }
+  return std::string("the ") + name + " vector length is " + std::to_string(kept) + " bytes in cpuinfo, " +
+      std::to_string(expected) + " in the operating system";
+}
 
 #if defined(__linux__)
 
@@ -81,19 +97,21 @@ bool reported(const Flag& flag) {
   return (word & flag.bits) == flag.bits;
 }
 
-// The vector length is a number, not a flag: it anchors the middle of the structure.
-std::string length_disagreement(const unsigned char* isa) {
-#if defined(PR_SVE_GET_VL)
-  uint32_t kept = 0;
-  std::memcpy(&kept, isa + kSveLengthOffset, sizeof(kept));
-  const int asked = prctl(PR_SVE_GET_VL);
-  const uint32_t expected = asked > 0 ? static_cast<uint32_t>(asked & 0xffff) : 0;
-  if (kept != expected) {
-    return "SVE length is " + std::to_string(kept) + " bytes in cpuinfo, " + std::to_string(expected) +
-        " in the kernel";
-  }
-#endif
-  return "";
+bool may_differ(const Flag& flag) {
+  return flag.guessed_on_linux;
+}
+
+uint32_t asked_length(int request) {
+  const int answer = prctl(request);
+  return answer > 0 ? static_cast<uint32_t>(answer & 0xffff) : 0;
+}
+
+std::string lengths_disagreement(const unsigned char* isa) {
+  constexpr int kSveGetLength = 51; // PR_SVE_GET_VL and PR_SME_GET_VL, which old headers lack
+  constexpr int kSmeGetLength = 64;
+  const std::string sve = length_disagreement("SVE", isa + kSveLengthOffset, asked_length(kSveGetLength));
+  return !sve.empty() ? sve
+                      : length_disagreement("SME", isa + kSmeLengthOffset, asked_length(kSmeGetLength));
 }
 
 size_t symbol_size(void* address) {
@@ -109,15 +127,23 @@ size_t symbol_size(void* address) {
 
 #else
 
-bool reported(const Flag& flag) {
-  int value = 0;
+uint32_t asked(const std::string& name) {
+  uint32_t value = 0;
   size_t size = sizeof(value);
-  const std::string name = std::string("hw.optional.arm.") + flag.sysctl;
-  return sysctlbyname(name.c_str(), &value, &size, nullptr, 0) == 0 && value == 1;
+  const std::string full = "hw.optional.arm." + name;
+  return sysctlbyname(full.c_str(), &value, &size, nullptr, 0) == 0 ? value : 0;
 }
 
-std::string length_disagreement(const unsigned char*) {
-  return "";
+bool reported(const Flag& flag) {
+  return flag.given_on_macos || asked(flag.sysctl) == 1;
+}
+
+bool may_differ(const Flag&) {
+  return false;
+}
+
+std::string lengths_disagreement(const unsigned char* isa) {
+  return length_disagreement("SME", isa + kSmeLengthOffset, asked("sme_max_svl_b"));
 }
 
 size_t symbol_size(void*) {
@@ -136,12 +162,12 @@ std::string disagreement(unsigned char* isa) {
     if (kept > 1) {
       return std::string("the byte for ") + flag.name + " holds " + std::to_string(kept);
     }
-    if ((kept == 1) != reported(flag)) {
+    if ((kept == 1) != reported(flag) && !may_differ(flag)) {
       return std::string(flag.name) + " is " + (kept ? "on" : "off") + " in cpuinfo, " +
           (kept ? "off" : "on") + " in the operating system";
     }
   }
-  return length_disagreement(isa);
+  return lengths_disagreement(isa);
 }
 
 } // namespace

@@ -1,0 +1,79 @@
+"""The runner's build: once per content, safe when raced, and clear when there is no compiler."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.runner import build, sdk
+
+_BUILD = "from model_profiling.runner.build import build_runner; b = build_runner(); print(b.path, b.cached)"
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_two_processes_racing_get_one_working_runner(own_cache: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        racers = [pool.submit(process.run, [sys.executable, "-c", _BUILD], timeout=300) for _ in range(2)]
+    ends = [racer.result() for racer in racers]
+    assert all(end.ok for end in ends), [end.tail() for end in ends]
+    paths = {end.stdout.split()[0] for end in ends}
+    assert len(paths) == 1
+    (path,) = paths
+    told = process.run([path, "--features-only"], timeout=60)
+    assert json.loads(told.stdout)["build_id"] == Path(path).parent.name
+    # Nothing is left of the one that lost, nor of either's objects.
+    assert [entry.name for entry in (own_cache / "runners").iterdir()] == [Path(path).parent.name]
+    assert sorted(entry.name for entry in Path(path).parent.iterdir()) == ["build.json", "sme2prof-runner"]
+
+    again = build.build_runner()
+    assert again.cached and again.seconds < 1 and again.path == Path(path)
+
+
+def test_identity_changes_with_what_goes_in() -> None:
+    wheel = sdk.installed_sdk()
+    compiler = build.find_compiler()
+    sources = sorted(Path(build.__file__).parent.glob("*.cpp"))
+    same = build._identity(wheel, compiler, sources, ["-O2"])
+    assert build._identity(wheel, compiler, sources, ["-O2"]) == same
+    newer = sdk.Sdk(wheel.root, "9.9.9", wheel.sha, wheel.machine)
+    other = build.Compiler(compiler.command, "another compiler 1.0")
+    changed = {
+        build._identity(wheel, compiler, sources, ["-O3"]),
+        build._identity(wheel, compiler, sources[1:], ["-O2"]),
+        build._identity(newer, compiler, sources, ["-O2"]),
+        build._identity(wheel, other, sources, ["-O2"]),
+    }
+    assert len(changed) == 4 and same not in changed
+
+
+def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        SetupError, match=r"no C\+\+ compiler was found .*; install g\+\+ or clang\+\+, or set CXX"
+    ):
+        build.build_runner()
+    assert not own_cache.exists()
+
+
+def test_compiler_that_cannot_compile(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", f"{build.find_compiler().command[0]} -include no_such_header.h")
+    with pytest.raises(SetupError, match=r"cannot build \w+\.cpp: .*no_such_header\.h.*; name a compiler"):
+        build.build_runner()
+    assert list((own_cache / "runners").iterdir()) == []
+
+
+def test_wheel_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"has no version\.py"):
+        sdk.sdk_at(tmp_path, "aarch64")

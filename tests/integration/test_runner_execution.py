@@ -1,0 +1,179 @@
+"""What the runner does with a real program on this machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_profiling import process
+from model_profiling.etdump import read_etdump
+from model_profiling.runner import features
+from model_profiling.targets import Job, Outcome
+from model_profiling.targets.host import HostTarget
+
+Run = Callable[..., Outcome]
+ON_ARM = platform.machine() in ("aarch64", "arm64")
+TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
+
+
+@pytest.fixture(scope="module")
+def host() -> HostTarget:
+    target = HostTarget()
+    target.prepare()
+    return target
+
+
+@pytest.fixture
+def run(host: HostTarget, tmp_path: Path) -> Run:
+    def execute(model: Path, stem: str = "job", **options: object) -> Outcome:
+        return host.execute(Job(model=model, **options), tmp_path, stem)  # type: ignore[arg-type]
+
+    return execute
+
+
+def test_every_execution_is_timed_and_the_circumstances_are_told(
+    run: Run, exported, host: HostTarget
+) -> None:
+    outcome = run(exported("toy_cnn", "fp32").pte, runs=7, warmup=2)
+    result = outcome.result
+    assert len(result.iterations_ns) == 7 and min(result.iterations_ns) > 10_000
+    assert result.warmup == 2 and result.threads == 1 and not result.traced
+    assert result.load_ns is not None and result.load_ns > 0
+    assert result.first_ns is not None and result.first_ns > 0
+    assert result.loop_ns is not None and result.loop_ns >= sum(result.iterations_ns)
+    assert result.peak_memory_bytes is not None and 1 << 20 < result.peak_memory_bytes < 1 << 30
+    assert result.backends == ("XnnpackBackend",)
+    assert host.build is not None
+    assert (result.build_id, result.executorch_version) == (
+        host.build.build_id,
+        host.build.executorch_version,
+    )
+    assert result.compiler
+    assert [(o.dtype, o.shape, o.nan, o.inf) for o in result.outputs] == [("float32", (1, 1000), 0, 0)]
+    assert outcome.timings_are_latency and outcome.etdump is None and outcome.outputs == ()
+    assert outcome.kernels == {} and outcome.kernels_note is None
+    assert "--executions 7" in outcome.log.read_text()
+
+
+def test_the_dump_holds_the_measured_executions_alone(run: Run, exported) -> None:
+    outcome = run(exported("toy_cnn", "fp32").pte, runs=5, warmup=3, etdump=True)
+    assert outcome.etdump is not None and outcome.etdump_warmup_runs == 0 and outcome.result.traced
+    events = read_etdump(outcome.etdump).to_pandas()
+    executes = events[events["name"] == "Method::execute"]
+    assert len(executes) == 5 and executes["run_index"].nunique() == 5
+    # The clock around the call and the tracer inside it saw the same executions.
+    for inside, outside in zip(executes["duration_ns"], outcome.result.iterations_ns, strict=True):
+        assert inside <= outside < inside * 1.5 + 1_000_000
+
+
+def test_a_thousand_executions_fit_in_one_dump(run: Run, exported) -> None:
+    outcome = run(exported(TYPED, "fp32", "portable").pte, runs=1500, warmup=1, etdump=True)
+    assert outcome.etdump is not None
+    events = read_etdump(outcome.etdump).to_pandas()
+    assert (events["name"] == "Method::execute").sum() == 1500
+
+
+def test_the_same_seed_gives_the_same_output_and_another_does_not(run: Run, exported) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    checksums = [run(pte, seed=seed).result.outputs[0].checksum for seed in (1, 1, 2)]
+    assert checksums[0] == checksums[1] != checksums[2]
+
+
+def test_threads_are_what_was_asked_for(run: Run, exported) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    one, two = run(pte, threads=1).result, run(pte, threads=2).result
+    assert (one.threads, two.threads) == (1, 2)
+    assert one.outputs[0].checksum == two.outputs[0].checksum
+
+
+def test_inputs_of_every_type_are_made_right(run: Run, exported) -> None:
+    pte = exported(TYPED, "fp32", "portable").pte
+    made = run(pte, seed=5, save_outputs=True)
+    half, byte, index, flag = (
+        np.fromfile(path, dtype)
+        for path, dtype in zip(made.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
+    )
+    assert [o.dtype for o in made.result.outputs[:4]] == ["float16", "int8", "int64", "bool"]
+    assert np.all((half >= -1) & (half < 1)) and len(np.unique(half)) > 10
+    assert byte.min() < -10 and byte.max() > 10
+    assert index.min() >= 0 and index.max() < 10 and len(np.unique(index)) > 3
+    assert 0 < flag.sum() < flag.size
+    ones = run(pte, "ones", fill="ones", save_outputs=True)
+    half, byte, index, flag = (
+        np.fromfile(path, dtype)
+        for path, dtype in zip(ones.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
+    )
+    assert np.all(half == 1) and np.all(byte == 1) and np.all(index == 1) and not flag.any()
+
+
+def test_input_files_arrive_and_nan_and_infinity_are_counted(run: Run, exported, tmp_path: Path) -> None:
+    values = {
+        "half": np.array([0] * 3 + [2] * 17, dtype="f2"),
+        "byte": np.arange(20, dtype="i1"),
+        "index": np.arange(20, dtype="i8") * 1_000_000_007,
+        "flag": np.zeros(20, dtype="?"),
+    }
+    paths = []
+    for name, array in values.items():
+        paths.append(tmp_path / f"{name}.bin")
+        paths[-1].write_bytes(array.tobytes())
+    pte = exported(TYPED, "fp32", "portable").pte
+    outcome = run(pte, inputs=tuple(paths), save_outputs=True, runs=2)
+    assert np.array_equal(np.fromfile(outcome.outputs[1], "i1"), values["byte"])
+    assert np.array_equal(np.fromfile(outcome.outputs[2], "i8"), values["index"])
+    ratio, inverse = outcome.result.outputs[4], outcome.result.outputs[5]
+    assert (ratio.nan, ratio.inf) == (3, 0)
+    assert (inverse.nan, inverse.inf) == (0, 3)
+
+
+@pytest.mark.skipif(not ON_ARM, reason="Arm features exist on Arm only")
+def test_features_are_what_the_system_reports_and_go_off_when_asked(run: Run, exported) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    everything = run(pte).result
+    assert set(everything.features_present) == features.host_features()
+    assert everything.features_verified and everything.features_masked == ()
+    lowest = features.ladder(features.host_features())[-1]
+    masked = run(pte, disable=lowest.disable).result
+    assert set(masked.features_masked) == features.host_features()
+    assert set(masked.features_present) == features.host_features()
+
+
+@pytest.mark.skipif(ON_ARM, reason="says what happens where there is nothing to switch off")
+def test_switching_arm_features_off_elsewhere_says_it_means_nothing(run: Run, exported) -> None:
+    result = run(exported("toy_cnn", "fp32").pte, disable=("sme2",)).result
+    assert result.features_masked == ()
+    assert result.features_note == "not an Arm CPU: there are no Arm features to switch off"
+
+
+@pytest.mark.skipif("dotprod" not in features.host_features(), reason="needs a CPU with dotprod")
+def test_a_feature_switched_off_changes_the_kernels_chosen(run: Run, exported) -> None:
+    """int8 without dotprod takes XNNPACK's slower kernels: the switch reaches XNNPACK itself."""
+    pte = exported("toy_cnn", "int8").pte
+    with_it = run(pte, runs=5, warmup=2).result
+    without = run(pte, runs=5, warmup=2, disable=("dotprod",)).result
+    assert min(without.iterations_ns) > 1.2 * min(with_it.iterations_ns)
+    assert without.outputs[0].checksum == with_it.outputs[0].checksum
+
+
+def test_counting_kernels_is_not_a_latency_and_only_on_request(run: Run, exported) -> None:
+    outcome = run(exported("toy_cnn", "fp32").pte, kernels=True)
+    assert not outcome.timings_are_latency
+    if platform.system() == "Linux" and ON_ARM:
+        assert outcome.kernels_note is None and outcome.result.kernels is not None
+    else:
+        assert outcome.kernels_note
+
+
+def test_the_binary_explains_itself(host: HostTarget) -> None:
+    assert host.build is not None
+    told = process.run([host.build.path, "--help"], timeout=60)
+    assert told.ok and "--disable FLAG,FLAG" in told.stdout
+    wrong = process.run([host.build.path, "--modle", "x"], timeout=60)
+    assert wrong.returncode == 2 and "sme2prof-runner: unknown flag or value: --modle x" in wrong.stderr
+    facts = json.loads(process.run([host.build.path, "--features-only"], timeout=60).stdout)
+    assert facts["schema_version"] == 1 and facts["layout_verified"] is ON_ARM

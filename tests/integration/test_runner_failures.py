@@ -1,0 +1,238 @@
+"""Each way a run can break, made real, and the one line it becomes."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import missing
+
+from model_profiling import process
+from model_profiling.errors import FormatError, InputError, RunError
+from model_profiling.runner.build import find_compiler
+from model_profiling.targets import Job
+from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.host import HostTarget
+
+ON_LINUX_ARM = sys.platform == "linux" and platform.machine() == "aarch64"
+
+# Stands in front of cpuinfo: SHIFT moves its flags as another layout would, LIE claims SME2.
+CPUINFO_SHIM = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+int cpuinfo_initialize(void) {
+  int (*real)(void) = dlsym(RTLD_NEXT, "cpuinfo_initialize");
+  unsigned char* isa = dlsym(RTLD_DEFAULT, "cpuinfo_isa");
+  static int done;
+  int answer = real();
+  if (!done++) {
+    if (getenv("SHIM_SHIFT")) memmove(isa + 16, isa + 12, 16);
+    if (getenv("SHIM_LIE")) { isa[5] = isa[6] = 1; isa[16] = 64; }
+  }
+  return answer;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> HostTarget:
+    target = HostTarget()
+    target.prepare()
+    return target
+
+
+@pytest.fixture
+def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not ON_LINUX_ARM:
+        pytest.skip("the shim is for Linux on Arm")
+    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
+    source.write_text(CPUINFO_SHIM)
+    compiler = find_compiler().command[0]
+    flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
+    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
+    assert built.ok, built.tail()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
+def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
+    """A copy of a real program in which one name was changed for another of the same length."""
+    content = source.read_bytes()
+    assert old in content and len(old) == len(new)
+    copy = into / f"damaged_{source.name}"
+    copy.write_bytes(content.replace(old, new))
+    return copy
+
+
+@pytest.mark.usefixtures("shim")
+def test_masking_is_refused_when_cpuinfo_has_another_layout(
+    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIM_SHIFT", "1")
+    pte = exported("toy_cnn", "fp32").pte
+    with pytest.raises(
+        RunError, match=r"cannot be switched off safely: .* in the operating system; run without"
+    ):
+        host.execute(Job(pte, disable=("fp16",)), tmp_path, "off")
+    untouched = host.execute(Job(pte), tmp_path, "on").result
+    assert not untouched.features_verified and untouched.features_note
+
+
+@pytest.mark.usefixtures("shim")
+def test_a_feature_reported_but_not_usable_is_a_named_crash(
+    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if host.facts().has_sme2:
+        pytest.skip("this CPU has what the shim would invent")
+    monkeypatch.setenv("SHIM_LIE", "1")
+    with pytest.raises(RunError) as caught:
+        host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
+    assert caught.value.problem == "the runner crashed with SIGILL"
+    assert "reported but not usable" in caught.value.fix
+    assert "Resetting threadpool" in caught.value.log_tail
+    assert "Resetting threadpool" in (tmp_path / "job.log").read_text()
+
+
+def test_a_run_without_end_is_stopped_at_its_limit(host: HostTarget, exported, tmp_path: Path) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=1_000_000_000, timeout_s=2)
+    with pytest.raises(RunError, match="did not finish within 2 s and was stopped; ask for fewer runs"):
+        host.execute(job, tmp_path, "job")
+
+
+def test_a_stopped_run_takes_its_children_along(
+    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher whose child knows no limit: the whole process group is killed."""
+    assert host.build is not None
+    launcher, note = tmp_path / "launcher.sh", tmp_path / "pid"
+    launcher.write_text(
+        f'#!/bin/sh\n"{host.build.path}" --model "$MODEL" --executions 1000000000 &\necho $! > "{note}"\nwait\n'
+    )
+    launcher.chmod(0o755)
+    pte = exported("toy_cnn", "fp32").pte
+    monkeypatch.setenv("MODEL", str(pte))
+    with pytest.raises(RunError, match="did not finish within 1 s"):
+        host.execute(Job(pte, timeout_s=1, runner_path=launcher), tmp_path, "job")
+    state = process.run(["ps", "-o", "stat=", "-p", note.read_text().strip()], timeout=20).stdout.strip()
+    assert state == "" or state.startswith("Z"), "the child is still running"
+
+
+@pytest.mark.parametrize("kept", [0, 5, 40, 5_000])
+def test_a_truncated_program(host: HostTarget, exported, tmp_path: Path, kept: int) -> None:
+    cut = tmp_path / "cut.pte"
+    cut.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes()[:kept])
+    with pytest.raises(FormatError, match=rf"cut\.pte is cut short: {kept}( of \d+)? bytes; export it again"):
+        host.execute(Job(cut), tmp_path, "job")
+
+
+def test_a_corrupt_program(host: HostTarget, exported, tmp_path: Path) -> None:
+    content = bytearray(exported("toy_cnn", "fp32").pte.read_bytes())
+    content[64:1024] = b"\xff" * 960
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(content)
+    with pytest.raises(FormatError, match=r"broken\.pte is not a usable program: .*; export it again"):
+        host.execute(Job(broken), tmp_path, "job")
+
+
+def test_a_corrupt_delegate(host: HostTarget, exported, tmp_path: Path) -> None:
+    broken = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XH00", b"XH99")
+    with pytest.raises(RunError, match="cannot load method 'forward'"):
+        host.execute(Job(broken), tmp_path, "job")
+
+
+def test_a_program_of_another_version(host: HostTarget, exported, tmp_path: Path) -> None:
+    other = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"ET12", b"ET13")
+    with pytest.raises(
+        FormatError, match="another ExecuTorch version: its format is ET13, this one reads ET12"
+    ):
+        host.execute(Job(other), tmp_path, "job")
+
+
+def test_the_installed_executorch_still_writes_the_format_we_check_for(exported) -> None:
+    assert exported("toy_cnn", "fp32").pte.read_bytes()[4:8] == b"ET12"
+
+
+def test_something_that_is_not_a_program(host: HostTarget, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.pte"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
+    with pytest.raises(FormatError, match="is not an ExecuTorch program"):
+        host.execute(Job(picture), tmp_path, "job")
+    with pytest.raises(InputError, match=r"there is no program .*gone\.pte; export one with"):
+        host.execute(Job(tmp_path / "gone.pte"), tmp_path, "job")
+
+
+def test_a_missing_operator(host: HostTarget, exported, tmp_path: Path) -> None:
+    pte = damaged(
+        exported("toy_cnn", "fp32", "portable").pte, tmp_path, b"aten::convolution", b"aten::convolutiom"
+    )
+    with pytest.raises(
+        RunError, match=r"needs operators the runner does not have: aten::convolutiom\.out; export"
+    ):
+        host.execute(Job(pte), tmp_path, "job")
+
+
+def test_a_missing_backend(host: HostTarget, exported, tmp_path: Path) -> None:
+    pte = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XnnpackBackend", b"UnknownBackend")
+    with pytest.raises(RunError, match="needs the backend UnknownBackend, which the runner does not have"):
+        host.execute(Job(pte), tmp_path, "job")
+
+
+def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
+    if shutil.which("prlimit") is None:
+        missing("prlimit")
+    assert host.build is not None
+    pte = exported("mobilenet_v3_small", "fp32").pte
+    wide = Launch(host.build.path, prefix=("prlimit", "--as=2000000000", "--"))
+    assert execute(Job(pte), wide, tmp_path, "wide").result.iterations_ns
+    tight = Launch(host.build.path, prefix=("prlimit", "--as=40000000", "--"))
+    with pytest.raises(RunError, match="the runner ran out of memory; free some memory"):
+        execute(Job(pte), tight, tmp_path, "tight")
+
+
+def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    small = tmp_path / "small.bin"
+    small.write_bytes(b"\0" * 10)
+    with pytest.raises(InputError, match=r"small\.bin has 10 bytes; input 0 \(float32\) needs \d+"):
+        host.execute(Job(pte, inputs=(small,)), tmp_path, "job")
+    with pytest.raises(InputError, match="has 1 tensor inputs, but 2 input files were given"):
+        full = tmp_path / "full.bin"
+        size = int(next(iter(_needed(host, pte, small, tmp_path))))
+        full.write_bytes(b"\0" * size)
+        host.execute(Job(pte, inputs=(full, full)), tmp_path, "job")
+    with pytest.raises(InputError, match=r"there is no input file .*gone\.bin"):
+        host.execute(Job(pte, inputs=(tmp_path / "gone.bin",)), tmp_path, "job")
+
+
+def _needed(host: HostTarget, pte: Path, small: Path, tmp_path: Path) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        host.execute(Job(pte, inputs=(small,)), tmp_path, "job")
+    return caught.value.problem.split()[-1:]
+
+
+def test_names_and_numbers_that_cannot_be(host: HostTarget, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    with pytest.raises(InputError, match="the program has no method 'backward'; it has forward"):
+        host.execute(Job(pte, method="backward"), tmp_path, "job")
+    with pytest.raises(InputError, match="runs=0"):
+        host.execute(Job(pte, runs=0), tmp_path, "job")
+    with pytest.raises(InputError, match="unknown CPU feature 'sme3'"):
+        host.execute(Job(pte, disable=("sme3",)), tmp_path, "job")
+
+
+def test_an_unwritable_place_and_a_full_disk(host: HostTarget, exported, tiny_disk: Path) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=500, etdump=True)
+    with pytest.raises(InputError, match=r"cannot write .*job\.etdump; check the folder and the space"):
+        host.execute(job, tiny_disk, "job")
+    assert not (tiny_disk / "job.etdump").exists()
+
+
+def test_a_failed_run_does_not_pass_off_an_earlier_result(host: HostTarget, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    host.execute(Job(pte, etdump=True), tmp_path, "job")
+    with pytest.raises(InputError):
+        host.execute(Job(pte, method="backward"), tmp_path, "job")
+    assert not (tmp_path / "job.etdump").exists() and not (tmp_path / "job_runner.json").exists()
