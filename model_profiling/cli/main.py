@@ -20,6 +20,8 @@ COMMANDS = {
     "doctor": "Check that this machine can profile, and say how to fix what is missing.",
     "models": "List the models that can be named.",
     "export": "Export a PyTorch model to a checked .pte program.",
+    "profile": "Measure a model with SME2 on and off: the whole job in one command.",
+    "run": "Run the experiments of a config.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 
