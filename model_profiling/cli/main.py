@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "Export a PyTorch model to a checked .pte program.",
     "profile": "Measure a model with SME2 on and off: the whole job in one command.",
     "run": "Run the experiments of a config.",
+    "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 
