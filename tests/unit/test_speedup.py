@@ -1,0 +1,310 @@
+"""Verdicts on speedups: rarely wrong without a difference, right with one, whatever the noise looks like."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from model_profiling.analysis.intervals import (
+    Floats,
+    benjamini_hochberg,
+    bootstrap_interval,
+    holm,
+    signed_rank_interval,
+    signed_rank_p,
+)
+from model_profiling.analysis.speedup import (
+    Rounds,
+    Verdict,
+    compare_many,
+    compare_rounds,
+    compare_separate,
+    precise_enough,
+)
+from model_profiling.errors import InputError
+
+JUDGED = (Verdict.FASTER, Verdict.SLOWER)
+Noise = Callable[[np.random.Generator, int], Floats]
+
+
+def swapped(noise: np.random.Generator, slots: Floats) -> Floats:
+    """Which experiment goes first in a round is drawn by chance."""
+    order = noise.permuted(np.tile([0, 1], (len(slots), 1)), axis=1)
+    return np.take_along_axis(slots, order, axis=1)
+
+
+# Logs of the two medians of each round, without any difference between the experiments.
+NOISES: dict[str, Noise] = {
+    "normal": lambda n, rounds: 0.02 * n.normal(size=(rounds, 2)),
+    "spikes": lambda n, rounds: (
+        0.01 * n.normal(size=(rounds, 2)) + (n.random((rounds, 2)) < 0.12) * n.exponential(0.3, (rounds, 2))
+    ),
+    "wandering": lambda n, rounds: swapped(n, np.cumsum(0.02 * n.normal(size=2 * rounds)).reshape(-1, 2)),
+    "two speeds": lambda n, rounds: (
+        0.08 * (n.random((rounds, 2)) < 0.35) + 0.003 * n.normal(size=(rounds, 2))
+    ),
+    "throttling": lambda n, rounds: (
+        swapped(n, np.linspace(0, 0.3, 2 * rounds).reshape(-1, 2)) + 0.005 * n.normal(size=(rounds, 2))
+    ),
+    "heavy tails": lambda n, rounds: 0.01 * n.standard_t(2, (rounds, 2)),
+}
+
+
+def measured(logs: Floats, slower: float = 0.0) -> tuple[list[list[float]], list[list[float]]]:
+    """Rounds of three iterations around the given medians; the candidate is `slower` by this share."""
+    jitter = np.array([0.999, 1.0, 1.004])
+    baseline = np.exp(logs[:, :1]) * jitter
+    candidate = np.exp(logs[:, 1:]) * (1 + slower) * jitter
+    return baseline.tolist(), candidate.tolist()
+
+
+@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize("rounds", [3, 6, 10])
+def test_false_verdicts_stay_below_five_percent(kind: str, rounds: int) -> None:
+    noise = np.random.default_rng(11)
+    trials = 200
+    wrong = sum(
+        compare_rounds(*measured(NOISES[kind](noise, rounds))).verdict in JUDGED for _ in range(trials)
+    )
+    # The second term is luck: a true 5% stays below the sum in 99 of 100 seeds. This seed is fixed.
+    assert wrong <= 0.05 * trials + 2.33 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_false_verdicts_over_all_noises_stay_below_five_percent() -> None:
+    noise = np.random.default_rng(12)
+    trials = [measured(make(noise, 8)) for make in NOISES.values() for _ in range(100)]
+    wrong = sum(compare_rounds(*trial).verdict in JUDGED for trial in trials)
+    assert wrong / len(trials) <= 0.05
+
+
+@pytest.mark.parametrize("target", [0.01, 0.02])
+@pytest.mark.parametrize("kind", ["normal", "wandering", "heavy tails"])
+def test_stopping_early_does_not_invent_differences(kind: str, target: float) -> None:
+    noise = np.random.default_rng(13)
+    trials, most = 100, 22
+    wrong = early = 0
+    for _ in range(trials):
+        baseline, candidate = measured(NOISES[kind](noise, most))
+        stop = next((n for n in range(6, most) if precise_enough(baseline[:n], candidate[:n], target)), most)
+        early += stop < most
+        wrong += compare_rounds(baseline[:stop], candidate[:stop]).verdict in JUDGED
+    assert early > 0
+    assert wrong <= 0.05 * trials + 2.33 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_a_slowdown_of_three_percent_is_found() -> None:
+    noise = np.random.default_rng(14)
+    for kind, least in {"wandering": 0.9, "throttling": 0.9, "heavy tails": 0.6, "normal": 0.6}.items():
+        found = [compare_rounds(*measured(NOISES[kind](noise, 12), 0.03)).verdict for _ in range(60)]
+        assert found.count(Verdict.SLOWER) >= least * 60, kind
+        assert Verdict.FASTER not in found
+
+
+def test_the_interval_covers_the_truth() -> None:
+    noise = np.random.default_rng(15)
+    covered = 0
+    for _ in range(300):
+        found = compare_rounds(*measured(NOISES["normal"](noise, 10), 0.2))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1 / 1.2 <= found.high
+    assert covered >= 0.94 * 300
+
+
+def rounds_of(values: list[float]) -> Rounds:
+    return [[value, value, value] for value in values]
+
+
+def test_a_clear_speedup_in_words() -> None:
+    found = compare_rounds(
+        rounds_of([9.9, 10, 10.1, 10, 10.05, 9.95]), rounds_of([5, 5.05, 4.95, 5, 5, 5.02])
+    )
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio == pytest.approx(2.0, rel=0.01)
+    assert found.reason == "1.995x [1.980, 2.040]"
+    assert found.rounds == 6
+    assert (found.baseline_median, found.candidate_median) == (10, 5)
+    assert found.p_value is not None
+    assert found.p_value < 0.05
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+def test_the_other_way_round_is_slower_by_the_inverse() -> None:
+    noise = np.random.default_rng(3)
+    baseline, candidate = measured(NOISES["wandering"](noise, 8), 0.5)
+    there, back = compare_rounds(baseline, candidate), compare_rounds(candidate, baseline)
+    assert (there.verdict, back.verdict) == (Verdict.SLOWER, Verdict.FASTER)
+    assert there.ratio is not None
+    assert back.ratio is not None
+    assert there.ratio * back.ratio == pytest.approx(1.0)
+
+
+def test_order_and_unit_do_not_matter_and_results_repeat() -> None:
+    noise = np.random.default_rng(4)
+    baseline, candidate = measured(NOISES["normal"](noise, 9), 0.02)
+    first = compare_rounds(baseline, candidate)
+    scaled = compare_rounds(
+        [[1e6 * x for x in one] for one in baseline], [[1e6 * x for x in one] for one in candidate]
+    )
+    assert first == compare_rounds(baseline, candidate)
+    assert (scaled.verdict, scaled.rounds) == (first.verdict, first.rounds)
+    assert scaled.low == pytest.approx(first.low)
+    shuffled = noise.permutation(9)
+    mixed = compare_rounds([baseline[i] for i in shuffled], [candidate[i] for i in shuffled])
+    assert mixed.ratio == pytest.approx(first.ratio)
+
+
+def test_the_same_is_said_to_be_the_same_and_the_unknown_to_be_unknown() -> None:
+    steady = compare_rounds(rounds_of([10, 10.01, 9.99] * 4), rounds_of([10.01, 9.99, 10] * 4))
+    assert steady.verdict is Verdict.NO_CHANGE
+    assert "the same within 1.0%" in steady.reason
+    wild = compare_rounds(rounds_of([10, 13, 8, 11, 9, 12]), rounds_of([12, 9, 11, 10, 13, 8]))
+    assert wild.verdict is Verdict.NO_CHANGE
+    assert "could hide in the noise" in wild.reason
+
+
+def test_a_certain_but_tiny_difference_does_not_matter() -> None:
+    baseline, candidate = rounds_of([10.0] * 8), rounds_of([10.02, 10.021, 10.019, 10.02] * 2)
+    assert "below the 1.0% that matters" in compare_rounds(baseline, candidate).reason
+    assert compare_rounds(baseline, candidate, practical_threshold=0.001).verdict is Verdict.SLOWER
+
+
+def test_few_rounds_are_honest() -> None:
+    one = compare_rounds([[10, 10]], [[5, 5]])
+    assert one.verdict is Verdict.NOT_COMPARABLE
+    assert one.ratio == 2.0
+    assert "1 round cannot" in one.reason
+    three = compare_rounds(rounds_of([10, 10.1, 9.9]), rounds_of([9.4, 9.5, 9.3]))
+    assert three.verdict is Verdict.NO_CHANGE
+    large = compare_rounds(rounds_of([10, 10.1, 9.9]), rounds_of([2.5, 2.51, 2.49]))
+    assert large.verdict is Verdict.FASTER
+    assert large.half_width is not None
+    assert large.half_width > 0.1
+
+
+def test_what_must_not_be_compared_is_not() -> None:
+    emulated = compare_rounds(rounds_of([2] * 8), rounds_of([1] * 8), not_comparable="times are emulated")
+    assert (emulated.verdict, emulated.ratio, emulated.reason) == (
+        Verdict.NOT_COMPARABLE,
+        None,
+        "times are emulated",
+    )
+    nothing = compare_rounds([[], [1.0]], [[1.0], []])
+    assert nothing.verdict is Verdict.NOT_COMPARABLE
+    assert "no round finished in both" in nothing.reason
+    assert compare_rounds(rounds_of([0] * 8), rounds_of([1] * 8)).reason == "shorter than the clock can tell"
+    with pytest.raises(InputError):
+        compare_rounds([[-1.0]], [[1.0]])
+
+
+def test_failed_rounds_are_left_out_in_pairs() -> None:
+    baseline = [*rounds_of([10] * 7), []]
+    candidate = [[], *rounds_of([5] * 7)]
+    assert compare_rounds(baseline, candidate).rounds == 6
+
+
+def test_a_coarse_clock_widens_the_interval() -> None:
+    baseline, candidate = rounds_of([3.0] * 8), rounds_of([4.0] * 8)
+    assert compare_rounds(baseline, candidate).verdict is Verdict.SLOWER
+    assert compare_rounds(baseline, candidate, resolution=1.0).verdict is Verdict.NO_CHANGE
+
+
+def test_a_bad_round_hardly_moves_the_answer() -> None:
+    baseline, candidate = rounds_of([10.0, 10.1, 9.9, 10.05] * 4), rounds_of([9.0, 9.1, 8.9, 9.05] * 4)
+    spoilt = [list(one) for one in candidate]
+    spoilt[5] = [90.0, 95.0, 99.0]
+    before, after = compare_rounds(baseline, candidate), compare_rounds(baseline, spoilt)
+    assert after.verdict is Verdict.FASTER
+    assert after.ratio == pytest.approx(before.ratio, rel=0.01)
+
+
+def test_the_interval_respects_rounds_where_the_naive_one_does_not() -> None:
+    """Many iterations in few processes must not look like many measurements."""
+    noise = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(60):
+        process = np.exp(0.05 * noise.normal(size=(6, 2)))
+        iterations = process[:, :, None] * np.exp(0.002 * noise.normal(size=(6, 2, 200)))
+        wrong += compare_rounds(iterations[:, 0].tolist(), iterations[:, 1].tolist()).verdict in JUDGED
+    assert wrong <= 6
+
+
+def test_separate_runs_are_compared_with_more_caution() -> None:
+    slower = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([12, 12.1, 11.9] * 2))
+    assert slower.verdict is Verdict.SLOWER
+    near = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([10.2, 10.3, 10.1] * 3))
+    assert near.verdict is Verdict.NO_CHANGE
+    assert compare_separate(rounds_of([10, 10]), rounds_of([10, 10])).verdict is Verdict.NOT_COMPARABLE
+    assert compare_separate([[]], rounds_of([1] * 6)).verdict is Verdict.NOT_COMPARABLE
+
+
+def test_the_rank_interval_is_the_one_in_the_books() -> None:
+    """Wilcoxon's own limits for six values at 95%: the smallest and the largest; against scipy's p-values."""
+    from scipy.stats import wilcoxon
+
+    values = np.array([0.3, -0.1, 0.5, 0.2, 0.8, 0.4])
+    assert signed_rank_interval(values, 0.95) == (-0.1, 0.8)
+    noise = np.random.default_rng(6)
+    for count in (6, 9, 15, 25):
+        drawn = noise.normal(0.3, 1, count)
+        assert signed_rank_p(drawn) == pytest.approx(wilcoxon(drawn, method="exact").pvalue)
+        low, high = signed_rank_interval(drawn, 0.95)
+        assert wilcoxon(drawn - (low - 1e-9), method="exact").pvalue <= 0.05
+        assert wilcoxon(drawn - (high + 1e-9), method="exact").pvalue <= 0.05
+        assert wilcoxon(drawn - (low + high) / 2, method="exact").pvalue > 0.05
+
+
+def test_the_bootstrap_resamples_rounds() -> None:
+    noise = np.random.default_rng(8)
+    covered = 0
+    for _ in range(300):
+        low, high = bootstrap_interval(noise.normal(size=8), 0.95)
+        covered += low <= 0 <= high
+    assert 0.92 * 300 <= covered <= 0.99 * 300
+
+
+def test_corrections_are_those_in_the_books() -> None:
+    raw = np.array([0.01, 0.04, 0.03, 0.005])
+    assert holm(raw) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert benjamini_hochberg(raw) == pytest.approx([0.02, 0.04, 0.04, 0.02])
+
+
+def test_many_operators_without_a_difference_give_few_false_verdicts() -> None:
+    noise = np.random.default_rng(9)
+    families = 25
+    any_wrong = 0
+    for _ in range(families):
+        pairs = {f"op{i}": measured(NOISES["normal"](noise, 8)) for i in range(25)}
+        any_wrong += any(found.verdict in JUDGED for found in compare_many(pairs).values())
+    assert any_wrong <= 4
+
+
+def test_operators_that_changed_are_found_among_many() -> None:
+    noise = np.random.default_rng(10)
+    pairs = {f"op{i}": measured(NOISES["normal"](noise, 8), 1.0 if i < 3 else 0.0) for i in range(60)}
+    for correction in ("holm", "benjamini-hochberg"):
+        found = compare_many(pairs, correction=correction)  # type: ignore[arg-type]
+        slower = [name for name, one in found.items() if one.verdict is Verdict.SLOWER]
+        assert slower[:3] == ["op0", "op1", "op2"]
+        assert len(slower) <= 4
+    assert compare_many({}) == {}
+    refused = compare_many(pairs, not_comparable="emulated")
+    assert {one.verdict for one in refused.values()} == {Verdict.NOT_COMPARABLE}
+
+
+def test_precision_asks_for_the_minimum_and_for_a_narrow_interval() -> None:
+    noise = np.random.default_rng(16)
+    steady = measured(0.0005 * noise.normal(size=(40, 2)))
+    wild = measured(0.2 * noise.normal(size=(40, 2)))
+
+    def looks(pair: tuple[Rounds, Rounds], target: float, minimum: int) -> list[int]:
+        return [n for n in range(1, 41) if precise_enough(pair[0][:n], pair[1][:n], target, minimum)]
+
+    assert looks(steady, 0.01, 6)[:3] == [6, 8, 10]
+    assert looks(steady, 0.01, 12)[0] == 12
+    assert looks(steady, 0.01, 3)[0] == 6
+    assert looks(wild, 0.01, 6) == []
