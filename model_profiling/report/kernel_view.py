@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -66,21 +67,44 @@ def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
 def find_kernel_files(run_dir: Path) -> tuple[Path, Path]:
     """The kernels.csv of an experiment with SME2 on and of one with it off, on the same number of threads.
 
-    Experiments are told apart by the words `on` and `off` in their names, as the templates name them.
+    The manifest says which is which; without one the words `on` and `off` in the experiments' names do.
     """
-    found: dict[str, dict[str, Path]] = {"on": {}, "off": {}}
-    for path in sorted(run_dir.glob("*/*_kernels.csv")):
-        words = re.split(r"[_\-.]", path.parent.name.lower())
-        threads = re.search(r"_t(\d+)_kernels\.csv$", path.name)
-        for state in found.keys() & set(words):
-            found[state].setdefault(threads[1] if threads else "", path)
-    shared = sorted(found["on"].keys() & found["off"].keys(), key=lambda text: int(text or 0))
+    found: dict[str, dict[int, Path]] = {"on": {}, "off": {}}
+    for state, threads, path in _listed_kernels(run_dir) or _named_kernels(run_dir):
+        found[state].setdefault(threads, path)
+    shared = sorted(found["on"].keys() & found["off"].keys())
     if not shared:
         raise InputError(
             f"{run_dir} has no pair of *_kernels.csv from an experiment with SME2 on and one with it off",
-            "run experiments in mode xnntrace, or name the files with --sme2-on and --sme2-off",
+            "run such a pair, or name the files with --sme2-on and --sme2-off",
         )
     return found["on"][shared[0]], found["off"][shared[0]]
+
+
+def _listed_kernels(run_dir: Path) -> list[tuple[str, int, Path]]:
+    """What the manifest lists as kernel evidence: SME2 `on` or `off`, threads, file."""
+    path = run_dir / "manifest.json"
+    if not path.is_file():
+        return []
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        listed = [(str(one["sme2"]), int(one["threads"]), one["kernels"]) for one in results]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise FormatError(f"{path} is damaged: {problem!r}", "analyse the run again") from problem
+    return [
+        (state, threads, run_dir / name) for state, threads, name in listed if name and state in ("on", "off")
+    ]
+
+
+def _named_kernels(run_dir: Path) -> list[tuple[str, int, Path]]:
+    listed = []
+    for path in sorted(run_dir.glob("*/*_kernels.csv")):
+        words = set(re.split(r"[_\-.]", path.parent.name.lower()))
+        threads = re.search(r"_t(\d+)_kernels\.csv$", path.name)
+        listed += [
+            (state, int(threads[1]) if threads else 0, path) for state in ("on", "off") if state in words
+        ]
+    return listed
 
 
 def kernel_view(

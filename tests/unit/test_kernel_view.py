@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,23 @@ def test_a_run_directory_s_pair_is_found(tmp_path: Path) -> None:
     assert on.name.endswith("_t4_kernels.csv") and off.name.endswith("_t4_kernels.csv")
     on.unlink()
     with pytest.raises(InputError, match="no pair"):
+        find_kernel_files(tmp_path)
+
+
+def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
+    run_directory(tmp_path)
+    for experiment in ("fast", "slow"):
+        write_kernels_csv(tmp_path / experiment / "k_kernels.csv", "toy", ON)
+    results = [
+        {"sme2": "off", "threads": 2, "kernels": "slow/k_kernels.csv"},
+        {"sme2": "on", "threads": 2, "kernels": "fast/k_kernels.csv"},
+        {"sme2": "on", "threads": 1, "kernels": None},
+    ]
+    (tmp_path / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": results}))
+    on, off = find_kernel_files(tmp_path)
+    assert (on.parent.name, off.parent.name) == ("fast", "slow")
+    (tmp_path / "manifest.json").write_text('{"results": [{}]}')
+    with pytest.raises(FormatError, match=r"manifest\.json is damaged"):
         find_kernel_files(tmp_path)
 
 
