@@ -1,4 +1,4 @@
-"""Damaged and hostile dumps end in one clear error, soon and in little memory; bench/ has the long campaign."""
+"""Damaged and hostile dumps end in one clear error, soon and in little memory (long campaign: bench/)."""
 
 from __future__ import annotations
 
