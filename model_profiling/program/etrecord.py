@@ -80,11 +80,13 @@ def _parse(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
     fix = "export the model again"
     if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise FormatError(f"{name} has a member that no exporter writes: {info.filename}", fix)
-    with archive.open(info) as stream:
-        content = stream.read(_MOST_BYTES + 1)
+    too_much = FormatError(f"{name} is refused: its member {info.filename} unpacks to too much", fix)
+    if info.file_size > _MOST_BYTES:
+        raise too_much
+    content = archive.read(info)
     containers = content.count(b"{") + content.count(b"[") + content.count(b",") // 4
-    if len(content) > _MOST_BYTES or 2 * len(content) + containers * _BYTES_PER_CONTAINER > _MOST_MEMORY:
-        raise FormatError(f"{name} is refused: its member {info.filename} unpacks to too much", fix)
+    if 2 * len(content) + containers * _BYTES_PER_CONTAINER > _MOST_MEMORY:
+        raise too_much
     try:
         parsed: Json = json.loads(content, parse_int=_number)
     except RecursionError as problem:

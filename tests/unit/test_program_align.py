@@ -1,0 +1,95 @@
+"""Events laid along the nodes they come from."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from model_profiling.program import Tensor, XnnNode, align, is_packing
+
+
+def graph(*kinds: str) -> list[XnnNode]:
+    """A chain of nodes; `Convert>` goes from a quantized type to fp32, `>Convert` the other way."""
+    nodes = []
+    for index, kind in enumerate(kinds):
+        before, after = (
+            ("qint8" if kind.endswith(">") else "fp32"),
+            ("qint8" if kind.startswith(">") else "fp32"),
+        )
+        nodes.append(
+            XnnNode(
+                index=index,
+                kind=kind.strip(">"),
+                debug_handle=index,
+                inputs=(Tensor((1,), before),),
+                outputs=(Tensor((1,), after),),
+                input_ids=(index,),
+                output_ids=(index + 1,),
+                window=None,
+                clamp=None,
+                permutation=(),
+                flops=0,
+                bytes_moved=0,
+            )
+        )
+    return nodes
+
+
+def test_one_event_per_node() -> None:
+    nodes = graph("StaticTranspose", "Conv2d", "DepthwiseConv2d", "Conv2d")
+    events = [
+        "Transpose (ND, X32) #1",
+        "Convolution (NHWC, PF32) IGEMM #1",
+        "Convolution (NHWC, F32) DWConv #1",
+        "Fully Connected (NC, F32) GEMM #1",
+    ]
+    assert align(nodes, events) == ((0,), (1,), (2,), (3,))
+
+
+def test_clamps_are_fused_into_what_they_limit() -> None:
+    nodes = graph("Add", "Clamp", "Clamp", "Div")
+    assert align(nodes, ["Add (ND) #1", "Clamp (NC) #1", "Divide (ND) #1"]) == ((0,), (1, 2), (3,))
+    assert align(nodes, ["Add (ND) #1", "Divide (ND) #1"]) == ((0, 1, 2), (3,))
+
+
+def test_a_lookup_table_stands_for_the_conversions_around_it() -> None:
+    nodes = graph("Conv2d", "Convert>", "Hardswish", ">Convert", "Conv2d")
+    events = ["Convolution (NHWC, QC8) IGEMM #1", "Invalid Unary Op #1", "Convolution (NHWC, QC8) IGEMM #2"]
+    assert align(nodes, events) == ((0,), (2, 1, 3), (4,))
+
+
+def test_a_reshape_that_became_nothing_goes_with_what_feeds_it() -> None:
+    nodes = graph("GlobalAvgPooling2d", "StaticReshape", "FullyConnected")
+    assert align(nodes, ["Mean (ND) Reduce2 #1", "Fully Connected (NC, F32) GEMM #1"]) == ((0, 1), (2,))
+
+
+def test_packing_belongs_to_the_operator_it_packs_for() -> None:
+    nodes = graph("Clamp", "FullyConnected")
+    events = ["Clamp (NC) #1", "Pack LH (X32) #1", "Fully Connected (NC, PF32) GEMM #1"]
+    assert align(nodes, events) == ((0,), (1,), (1,))
+    assert [is_packing(event) for event in events] == [False, True, False]
+
+
+def test_one_node_may_give_several_events() -> None:
+    nodes = graph("Concatenate3", "Softmax")
+    events = ["Copy (NC, X32) #1", "Copy (NC, X32) #2", "Copy (NC, X32) #3", "Softmax (NC, F32) #1"]
+    assert align(nodes, events) == ((0,), (0,), (0,), (1,))
+
+
+def test_an_event_of_no_known_kind_is_left_alone_and_disturbs_nothing() -> None:
+    nodes = graph("Conv2d", "Conv2d")
+    events = ["Fully Connected (NC, F32) GEMM #1", "Teleport (ND) #1", "Fully Connected (NC, F32) GEMM #2"]
+    assert align(nodes, events) == ((0,), (), (1,))
+
+
+@pytest.mark.parametrize(("nodes", "events"), [(0, 0), (0, 3), (3, 0)])
+def test_either_side_may_be_empty(nodes: int, events: int) -> None:
+    assert align(graph(*["Conv2d"] * nodes), ["Add (ND)"] * events) == ((),) * events
+
+
+def test_two_strangers_are_compared_in_reasonable_time() -> None:
+    began = time.perf_counter()
+    found = align(graph(*["Conv2d"] * 2000), ["Add (ND)"] * 2000)
+    assert found == ((),) * 2000
+    assert time.perf_counter() - began < 30

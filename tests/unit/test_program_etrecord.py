@@ -1,0 +1,173 @@
+"""ETRecords: what is read from them, and what is refused unread."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import time
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.program import read_etrecord
+
+GRAPH = "edge_dialect_exported_program/forward"
+
+
+def node(name: str, handle: int, target: str = "aten.relu.default", **meta: str) -> dict[str, object]:
+    reads = meta.pop("reads", "x")
+    return {
+        "name": name,
+        "target": f"executorch.exir.dialects.edge.ops.{target}",
+        "inputs": [{"name": "input", "arg": {"as_tensor": {"name": reads}}}],
+        "outputs": [{"as_tensor": {"name": name}}],
+        "metadata": {"debug_handle": str(handle), **meta},
+    }
+
+
+def graph(*nodes: dict[str, object], tensors: dict[str, object] | None = None) -> str:
+    return json.dumps({"graph_module": {"graph": {"nodes": nodes, "tensor_values": tensors or {}}}})
+
+
+def record(content: dict[str, str | bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive:
+        archive.writestr("ETRECORD_V0", "")
+        for name, data in content.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def test_a_handle_is_a_module_a_line_and_a_shape() -> None:
+    trace = (
+        'File "models/net.py", line 12, in forward\n    x = self.features(x)\n'
+        '  File "lib/site-packages/torch/nn/modules/conv.py", line 565, in forward\n    return self._conv()'
+    )
+    stack = "L__self__,,net.Net;L__self__features,features,torch.nn.modules.container.Sequential;"
+    stack += "L__self__features_0,features.0,torch.nn.modules.conv.Conv2d"
+    tensors = {"conv": {"dtype": 6, "sizes": [{"as_int": 1}, {"as_int": 16}]}}
+    content = graph(
+        node("conv", 4, "aten.convolution.default", stack_trace=trace, nn_module_stack=stack), tensors=tensors
+    )
+    found = read_etrecord(record({GRAPH: content})).ref("forward", 4)
+    assert found is not None
+    assert found.module_path == "features.0"
+    assert found.module_class == "torch.nn.modules.conv.Conv2d"
+    assert (found.file, found.line, found.code) == ("models/net.py", 12, "x = self.features(x)")
+    assert (found.shape, found.dtype) == ((1, 16), "fp16")
+    assert (found.node, found.target) == ("conv", "aten.convolution.default")
+
+
+def test_of_nodes_that_share_a_handle_the_operator_speaks_not_its_quantizing() -> None:
+    quantize = "quantized_decomposed.quantize_per_tensor.default"
+    content = graph(
+        node("conv", 1, "aten.convolution.default", nn_module_stack="a,features.0,torch.Conv2d"),
+        node("quantize", 1, quantize, reads="conv"),
+        node("requantize", 2, quantize, reads="quantize"),
+        node("input", 3, quantize, reads="image"),
+        node("relu", 4, nn_module_stack="a,features.1,torch.ReLU", reads="input"),
+    )
+    sources = read_etrecord(record({GRAPH: content})).sources["forward"]
+    assert sources[1].target == "aten.convolution.default"
+    assert sources[2].module_path == "features.0", "it converts what that module made"
+    assert sources[3].module_path == "features.1", "nobody made it, so it is converted for its user"
+
+
+def test_instructions_lead_to_their_handles() -> None:
+    handles = json.dumps({"forward": {"0": [1, 2], "1": 3}})
+    content = record({GRAPH: graph(node("a", 1), node("b", 2), node("c", 3)), "debug_handle_map": handles})
+    found = read_etrecord(content)
+    assert [ref.node for ref in found.refs_of_instruction("forward", 0)] == ["a", "b"]
+    assert [ref.node for ref in found.refs_of_instruction("forward", 1)] == ["c"]
+    assert found.refs_of_instruction("forward", 9) == ()
+    assert found.ref("backward", 1) is None
+
+
+def test_records_of_one_unnamed_method_are_understood() -> None:
+    handles = json.dumps({"0": [1], "1": 2})
+    content = {"edge_dialect_exported_program": graph(node("a", 1)), "debug_handle_map": handles}
+    found = read_etrecord(record(content))
+    assert found.handles == {"forward": {0: (1,), 1: (2,)}}
+    assert found.ref("forward", 1) is not None
+
+
+def test_nothing_is_unpickled() -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (pytest.fail, ("a pickle was opened",))
+
+    parts = {f"{GRAPH}_state_dict": pickle.dumps(Trap()), f"{GRAPH}_constants": pickle.dumps(Trap())}
+    found = read_etrecord(record({GRAPH: graph(node("a", 1)), **parts}))
+    assert list(found.sources) == ["forward"]
+
+
+# Each bomb: what begins it, what is repeated how often, what ends it.
+BOMBS = {
+    "spaces": (b"", b" " * 2**20, 300, b""),
+    "brackets": (b"[", b"[]," * 2**20, 20, b"0]"),
+    "nesting": (b"", b"[" * 2**20, 2, b""),
+    "digits": (b'{"a":', b"9" * 2**20, 2, b"}"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_member_that_unpacks_to_too_much_is_refused(bomb: str) -> None:
+    begin, repeated, times, end = BOMBS[bomb]
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("ETRECORD_V0", "")
+        with archive.open(GRAPH, "w") as member:
+            for part in (begin, *[repeated] * times, end):
+                member.write(part)
+    assert len(stream.getvalue()) < 2 * 2**20
+    tracemalloc.start()
+    began = time.perf_counter()
+    with pytest.raises(FormatError):
+        read_etrecord(stream.getvalue())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 * 2**20
+    assert time.perf_counter() - began < 20
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "null", "[]", "{}", '{"graph_module": 3}',
+        '{"graph_module": {"graph": {"nodes": [1, {"metadata": []}]}}}',
+        graph({"name": 1, "metadata": {"debug_handle": "x", "stack_trace": 7}}),
+        graph({"metadata": {"debug_handle": "1" * 400}}),
+        graph({"metadata": {"debug_handle": "1"}, "outputs": [{"as_tensor": {"name": None}}]}),
+    ],
+)  # fmt: skip
+def test_json_of_another_shape_yields_nothing_and_breaks_nothing(content: str) -> None:
+    found = read_etrecord(record({GRAPH: content}))
+    assert all(ref.file == "" for ref in found.sources["forward"].values())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"not a zip at all", "damaged ETRecord"),
+        (record({GRAPH: "{"}), "damaged ETRecord"),
+        (record({GRAPH: b"\xff\xfe"}), "damaged ETRecord"),
+        (record({GRAPH: graph(node("a", 1))})[:-30], "damaged ETRecord"),
+        (record({GRAPH: graph(node("a", 1))}, zipfile.ZIP_LZMA), "a member that no exporter writes"),
+    ],
+)
+def test_a_wrong_record_is_one_error(content: bytes, says: str) -> None:
+    with pytest.raises(FormatError, match=says):
+        read_etrecord(content)
+
+
+def test_another_zip_is_not_a_record(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(FormatError, match=r"x\.zip is not an ETRecord"):
+        read_etrecord(tmp_path / "x.zip")
+    with pytest.raises(InputError, match="none"):
+        read_etrecord(tmp_path / "none")

@@ -1,0 +1,160 @@
+"""What the program reader makes of a small real program, and of ones that are damaged or hostile."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from pathlib import Path
+
+import flatbuffers
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import damage
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.program import INSERTED_HANDLE, Program, Tensor, read_program
+
+PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
+WHOLE = PTE.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return read_program(PTE)
+
+
+def test_a_method_is_its_instructions_in_order(program: Program) -> None:
+    method = program.method("forward")
+    assert method is not None
+    assert [(step.instruction_id, step.kind, step.name) for step in method.instructions] == [
+        (0, "delegate", "XnnpackBackend"),
+        (1, "operator", "aten::erf.out"),
+        (2, "delegate", "XnnpackBackend"),
+        (3, "operator", "aten::mean.out"),
+        (4, "delegate", "XnnpackBackend"),
+    ]
+    assert method.inputs == (Tensor((1, 3, 32, 32), "fp32"),)
+    assert method.outputs == (Tensor((1, 10), "fp32"),)
+    assert program.method("other") is None
+
+
+def test_operators_outside_delegates_have_shapes_and_cost(program: Program) -> None:
+    mean = program.methods[0].operators[1]
+    assert mean.inputs == (Tensor((1, 32, 32, 32), "fp32"),)
+    assert mean.outputs == (Tensor((1, 32), "fp32"),)
+    assert mean.flops == 32 * 32 * 32
+    assert mean.bytes_moved == 4 * (32 * 32 * 32 + 32)
+
+
+def test_delegates_are_their_nodes_in_order(program: Program) -> None:
+    first, second, third = program.methods[0].delegates
+    assert [node.kind for node in first.nodes] == [
+        "StaticTranspose", "Conv2d", "DepthwiseConv2d", "Hardswish", "StaticTranspose",
+    ]  # fmt: skip
+    assert [node.kind for node in second.nodes] == ["StaticTranspose", "Conv2d", "StaticTranspose"]
+    assert [node.kind for node in third.nodes] == ["FullyConnected", "Softmax"]
+    assert [node.inserted for node in first.nodes] == [True, False, False, False, True]
+    assert first.nodes[0].debug_handle == INSERTED_HANDLE
+    assert first.nodes[0].permutation == (0, 2, 3, 1)
+
+
+def test_a_convolution_tells_all_about_itself(program: Program) -> None:
+    convolution, depthwise = program.methods[0].delegates[0].nodes[1:3]
+    assert [tensor.shape for tensor in convolution.inputs] == [(1, 32, 32, 3), (16, 3, 3, 3), (16,)]
+    assert [tensor.constant for tensor in convolution.inputs] == [False, True, True]
+    assert convolution.outputs == (Tensor((1, 32, 32, 16), "fp32"),)
+    assert convolution.clamp == (0.0, float("inf"))
+    assert convolution.window is not None
+    assert convolution.window.kernel == (3, 3)
+    assert convolution.window.padding == (1, 1, 1, 1)
+    assert convolution.flops == 2 * 32 * 32 * 16 * 3 * 3 * 3
+    assert convolution.bytes_moved == 4 * (32 * 32 * 3 + 16 * 27 + 16 + 32 * 32 * 16)
+    assert depthwise.window is not None
+    assert depthwise.window.groups == 16
+    assert depthwise.flops == 2 * 32 * 32 * 16 * 3 * 3
+    assert depthwise.clamp is None
+
+
+def test_a_delegate_call_adds_up_its_nodes_and_knows_its_tensors(program: Program) -> None:
+    method = program.methods[0]
+    call = method.instruction(0, 2)
+    assert call is not None
+    assert call.flops == 2 * 32 * 32 * 32 * 16
+    assert call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
+    assert call.outputs == (Tensor((1, 32, 32, 32), "fp32"),)
+    assert method.instruction(0, 99) is None
+
+
+def test_bytes_are_counted_by_type() -> None:
+    assert Tensor((3, 5), "fp16").nbytes == 30
+    assert Tensor((3, 5), "qcint4").nbytes == 8
+    assert Tensor((), "int64").nbytes == 8
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is not an ExecuTorch program"),
+        (b"PK\x03\x04" + bytes(40), "is not an ExecuTorch program"),
+        (WHOLE[:1000], r"leaves the file at byte \d+"),
+        (WHOLE.replace(b"XH00", b"XH99"), "XNNPACK delegate of an unknown format at byte"),
+    ],
+)
+def test_a_wrong_program_is_one_error_that_says_where(data: bytes, says: str) -> None:
+    with pytest.raises(FormatError, match=says):
+        read_program(data)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.pte"):
+        read_program(tmp_path / "none.pte")
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=300, deadline=None)
+def test_programs_survive_accidents(seed: int) -> None:
+    try:
+        read_program(damage(WHOLE, random.Random(seed)))
+    except FormatError as refusal:
+        assert refusal.problem
+        assert refusal.fix
+
+
+def test_lists_that_share_their_members_cannot_multiply_them() -> None:
+    """1,000 methods that all have the same 1,000 chains of the same 1,000 instructions."""
+    builder = flatbuffers.Builder(1024)
+
+    def repeated(offset: int) -> int:
+        builder.StartVector(4, 1000, 4)
+        for _ in range(1000):
+            builder.PrependUOffsetTRelative(offset)
+        return int(builder.EndVector())
+
+    def table(slots: int, slot: int, offset: int, kind: int = 0) -> int:
+        builder.StartObject(slots)
+        if kind:
+            builder.PrependUint8Slot(0, kind, 0)
+        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
+        return int(builder.EndObject())
+
+    builder.StartObject(1)
+    free = builder.EndObject()
+    instruction = table(2, 1, free, kind=5)
+    chain = table(4, 2, repeated(instruction))
+    plan = table(8, 5, repeated(chain))
+    builder.Finish(table(8, 1, repeated(plan)), file_identifier=b"ET12")
+    began = time.perf_counter()
+    with pytest.raises(FormatError, match="refers to more than it can hold"):
+        read_program(bytes(builder.Output()))
+    assert time.perf_counter() - began < 5
+
+
+def test_shapes_that_no_arithmetic_can_be_done_on_are_refused() -> None:
+    shape = struct.pack("<4i", 1, 3, 32, 32)
+    assert shape in WHOLE
+    with pytest.raises(FormatError, match="impossible shape"):
+        read_program(WHOLE.replace(shape, struct.pack("<4i", *[2**31 - 1] * 4)))
+    with pytest.raises(FormatError, match="impossible shape"):
+        read_program(WHOLE.replace(shape, struct.pack("<4i", 1, 3, -32, 32)))
