@@ -28,6 +28,7 @@ __all__ = [
     "Kernel",
     "KernelPair",
     "KernelUse",
+    "MatrixShare",
     "SmeVerdict",
     "classify",
     "classify_operator",
@@ -35,6 +36,7 @@ __all__ = [
     "configured_kernels",
     "executed_kernels",
     "is_kernel",
+    "matrix_share",
     "operator_family",
     "operator_kernels",
     "sme_verdict",
@@ -72,6 +74,14 @@ class SmeVerdict:
 
     answer: Literal["sme2", "sme", "sme-or-sme2", "none", "unknown"]
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShare:
+    """Of the matrix operators a run executed, how many took an SME or SME2 path."""
+
+    sme: int
+    total: int
 
 
 def executed_kernels(calls: Mapping[str, int | None]) -> tuple[KernelUse, ...]:
@@ -127,6 +137,23 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
     if any(use.kernel.has_sme for use in known):
         return SmeVerdict("unknown", "SME kernels were configured, but nothing shows that they ran")
     return SmeVerdict("unknown", "no kernel evidence")
+
+
+def matrix_share(uses: Iterable[KernelUse]) -> MatrixShare | None:
+    """How much of the matrix work went to SME, by operators; None where no dump or log told of operators.
+
+    A model may run one operator on SME2 and forty beside it: that SME2 ran does not say how much of it did.
+    """
+    counted = [
+        (use.calls or 0, bool(use.kernel.has_sme))
+        for use in uses
+        if use.kernel.library == "operator" and use.kernel.role == "matmul"
+    ]
+    if not counted:
+        return None
+    return MatrixShare(
+        sme=sum(calls for calls, sme in counted if sme), total=sum(calls for calls, _ in counted)
+    )
 
 
 def _count(uses: list[KernelUse]) -> str:

@@ -19,6 +19,7 @@ from model_profiling.analysis.kernels import (
     classify,
     classify_operator,
     compare_kernels,
+    matrix_share,
     sme_verdict,
     unknown_kernels,
 )
@@ -137,8 +138,14 @@ def kernel_view(
 
 
 def _verdicts(on: Sequence[KernelUse], off: Sequence[KernelUse], names: tuple[str, str]) -> str:
-    answers = [(name, _verdict(uses)) for name, uses in zip(names, (on, off), strict=True)]
-    return "\n".join(f"- {name}: {answer.text}" for name, answer in answers)
+    lines = []
+    for name, uses in zip(names, (on, off), strict=True):
+        share = matrix_share(uses)
+        took = (
+            f"; {share.sme} of {share.total} matrix operators took an SME path" if share and share.sme else ""
+        )
+        lines.append(f"- {name}: {_verdict(uses).text}{took}")
+    return "\n".join(lines)
 
 
 def _verdict(uses: Sequence[KernelUse]) -> SmeVerdict:

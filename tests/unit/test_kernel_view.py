@@ -70,7 +70,7 @@ def test_a_csv_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     text = kernel_view(ON, OFF)
-    assert "- SME2 on: SME2 ran: 1 kernel, 12 calls" in text
+    assert "- SME2 on: SME2 ran: 1 kernel, 12 calls; 1 of 1 matrix operators took an SME path\n" in text
     assert "- SME2 off: no operator of the dump took an SME or SME2 path" in text
     executed, configured = text.split("## Configured only")
     assert f"| `{MOPA}` | 12 calls | - | SME2 | matmul | f16 |" in executed
