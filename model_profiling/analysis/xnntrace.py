@@ -111,10 +111,8 @@ _LOGCAT = re.compile(
     r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d+)\): )(?P<message>.*)"
 )
 _CONFIGURED = re.compile(r"Using (?P<kind>\w+) microkernel '(?P<name>[^']+)'")
-_PLACE = r"(?: \(\w+, .*:\d+\))?"
-_RUNNING = re.compile(
-    rf"(?P<skip>skip )?running operator (?P<index>\d+):(?P<part>\d+) \((?P<name>.+?)\){_PLACE}"
-)
+_RUNNING = re.compile(r"(?P<skip>skip )?running operator (?P<index>\d+):(?P<part>\d+) \((?P<name>.+)\)")
+_PLACE = re.compile(r"\w+, .*:\d+\)")
 _RESHAPING = re.compile(r"reshaping operator \d+ \(")
 _ITERATION = re.compile(r"executed successfully (?P<done>\d+) time|Iteration \d+ of (?P<planned>\d+)")
 
@@ -131,7 +129,7 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
         elif _RESHAPING.match(message):
             # Each delegate call reshapes its operators first; indices restart in the next one.
             closed = True
-        elif found := _RUNNING.fullmatch(message):
+        elif found := _RUNNING.fullmatch(_without_place(message)):
             place = (int(found["index"]), int(found["part"]))
             if closed or place <= last:
                 calls.append([])
@@ -194,6 +192,12 @@ def _same(logged: str, family: str) -> bool:
     return logged == family or (
         logged.startswith(f"{family} ") and not set("()") & set(logged[len(family) :])
     )
+
+
+def _without_place(message: str) -> str:
+    """A message without the `(function, file:line)` that XNNPACK ends it with."""
+    head, _, place = message.rpartition(") (")
+    return f"{head})" if head and _PLACE.fullmatch(place) else message
 
 
 def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:

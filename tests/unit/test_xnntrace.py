@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.xnntrace import (
@@ -140,6 +143,21 @@ def test_reshaping_begins_another_delegate_even_if_numbers_go_on() -> None:
     between = "Debug (XNNPACK): reshaping operator 5 (Add (ND)) (xnn_reshape_runtime, r.c:1)"
     text = "\n".join([run_lines((0, 0, "Add (ND)")), between, run_lines((5, 0, "Add (ND)"))])
     assert len(parse_xnntrace(text).calls) == 2
+
+
+@given(text=st.text(st.sampled_from("0:9 ()\n,a'") | st.characters(), max_size=400))
+def test_whatever_follows_is_read_or_ignored(text: str) -> None:
+    for start in ("running operator 0:0 (", "Using gemm microkernel '", "reshaping operator ", ""):
+        trace = parse_xnntrace(
+            f"Debug (XNNPACK): {start}{text}\nDebug (XNNPACK): running operator 0:0 (Add (ND))"
+        )
+        assert trace.steps[-1].name == "Add (ND)"
+
+
+def test_a_very_long_line_takes_no_long_time() -> None:
+    began = time.monotonic()
+    parse_xnntrace("Debug (XNNPACK): running operator 0:0 (" + ") (a, b:1) " * 100_000)
+    assert time.monotonic() - began < 5
 
 
 def as_logcat(line: str, form: str, pid: int = 4242) -> str:
