@@ -1,0 +1,149 @@
+"""Pairing of operators whose names and numbers differ between two dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from strategies import Block, Dump, ProfileEvent
+
+from model_profiling.analysis.pairing import match_operators, pair_dumps
+from model_profiling.analysis.sources import OperatorSource
+from model_profiling.analysis.speedup import Verdict
+from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.etdump import read_etdump
+
+
+def dump_of(
+    operators: Sequence[tuple[str, float]], *, noise: Sequence[float] = (1.0,), **context: object
+) -> DumpAnalysis:
+    """A dump with one delegate call; each operator is (name, microseconds), each factor of noise a run."""
+    blocks = []
+    for factor in noise:
+        clock, events = 1000, []
+        for name, spent in operators:
+            end = clock + round(spent * factor) * 1000
+            events.append(ProfileEvent(None, 0, 0, -1, name, None, clock, end))
+            clock = end
+        events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 500, clock + 500))
+        events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock + 1000))
+        blocks.append(Block("Execute", -1, (), tuple(events)))
+    table = read_etdump(Dump(tuple(blocks), True, False).to_bytes())
+    return analyse_dump(table, DumpContext(Path("made.etdump"), **context))  # type: ignore[arg-type]
+
+
+def with_nodes(dump: DumpAnalysis, nodes: Sequence[int], kind: str = "kind") -> DumpAnalysis:
+    """As if a program had told which graph node each operator is."""
+    operators = tuple(
+        replace(one, source=OperatorSource(origin="model", node_index=node, node_kind=f"{kind}{node}"))
+        for one, node in zip(dump.operators, nodes, strict=True)
+    )
+    return replace(dump, operators=operators)
+
+
+OFF = [
+    ("Transpose (ND, X16) #1", 10),
+    ("Convolution (NHWC, F16) IGEMM #1", 100),
+    ("Clamp (NC) #1", 5),
+    ("Fully Connected (NC, F16) GEMM #1", 50),
+]
+ON = [
+    ("Transpose (ND, X16) #1", 10),
+    ("Convolution (NHWC, PF16) IGEMM #1", 25),
+    ("Pack LH (X16) #1", 5),
+    ("Fully Connected (NC, PF16) GEMM #1", 10),
+]
+
+
+def described(pairs) -> list[tuple[str, str, str]]:
+    return [
+        (one.change, "+".join(op.type for op in one.baseline), "+".join(op.type for op in one.candidate))
+        for one in pairs
+    ]
+
+
+def test_without_a_program_operators_are_paired_by_kind_and_order() -> None:
+    pairing = pair_dumps(dump_of(OFF, experiment="off"), dump_of(ON, experiment="on"))
+    assert pairing.matched_by == "order"
+    assert described(pairing.operators) == [
+        ("same", "Transpose (ND, X16)", "Transpose (ND, X16)"),
+        ("kernel changed", "Convolution (NHWC, F16) IGEMM", "Convolution (NHWC, PF16) IGEMM"),
+        ("vanished", "Clamp (NC)", ""),
+        ("appeared", "", "Pack LH (X16)"),
+        ("kernel changed", "Fully Connected (NC, F16) GEMM", "Fully Connected (NC, PF16) GEMM"),
+    ]
+    assert [one.families for one in pairing.changed("kernel changed")] == [("F16", "PF16"), ("F16", "PF16")]
+
+
+def test_with_a_program_a_node_that_became_two_events_is_a_split() -> None:
+    off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 3, 3])
+    pairing = pair_dumps(off, on)
+    assert pairing.matched_by == "graph node"
+    split = pairing.changed("split")
+    assert described(split) == [
+        ("split", "Fully Connected (NC, F16) GEMM", "Pack LH (X16)+Fully Connected (NC, PF16) GEMM")
+    ]
+    assert split[0].baseline_ms == pytest.approx(0.050) and split[0].candidate_ms == pytest.approx(0.015)
+    assert split[0].ratio == pytest.approx(50 / 15)
+    assert described(pairing.changed("vanished")) == [("vanished", "Clamp (NC)", "")]
+    assert [one.change for one in pair_dumps(on, off).operators if len(one.baseline) == 2] == ["merged"]
+
+
+def test_programs_that_differ_are_not_paired_by_node() -> None:
+    off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 2, 3], "other")
+    assert match_operators(off.operators, on.operators)[0] == "order"
+
+
+def test_every_operator_is_in_exactly_one_pair() -> None:
+    long = [(f"Add (ND) #{n}", 3) for n in range(1, 9)] + OFF
+    for ours, theirs in ((OFF, ON), (OFF, long), (long, ON), (OFF, [])):
+        left, right = dump_of(ours).operators, dump_of(theirs).operators
+        _, pairs = match_operators(left, right)
+        assert sorted(one.identity for pair in pairs for one in pair[0]) == [one.identity for one in left]
+        assert sorted(one.identity for pair in pairs for one in pair[1]) == [one.identity for one in right]
+
+
+def test_categories_add_up_and_carry_their_share() -> None:
+    pairing = pair_dumps(dump_of(OFF), dump_of(ON))
+    by_name = {one.name: one for one in pairing.categories}
+    assert by_name["Convolution"].ratio == pytest.approx(4)
+    assert by_name["GEMM"].ratio == pytest.approx(5)
+    assert by_name["Data Movement"].baseline_ms == pytest.approx(0.010)
+    assert by_name["Data Movement"].candidate_ms == pytest.approx(0.015)
+    assert sum(one.candidate_share for one in pairing.categories) == pytest.approx(1)
+    assert pairing.e2e_ratio == pytest.approx(167 / 52)
+
+
+def test_one_process_each_gives_a_ratio_but_no_verdict() -> None:
+    pairing = pair_dumps(dump_of(OFF), dump_of(ON))
+    assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE
+    assert all(one.speedup is None for one in pairing.operators)
+
+
+def test_rounds_give_operators_their_verdict() -> None:
+    factors = (1.0, 1.02, 0.98, 1.01, 1.0, 0.99, 1.03, 1.0)
+    off = [dump_of(OFF, noise=(one, one * 1.01, one)) for one in factors]
+    on = [dump_of(ON, noise=(one * 1.01, one, one)) for one in factors]
+    pairing = pair_dumps(off[0], on[0], baseline_rounds=off[1:], candidate_rounds=on[1:])
+    assert pairing.e2e.verdict is Verdict.FASTER
+    verdicts = {one.main.type: one.speedup.verdict for one in pairing.operators if one.speedup}
+    assert verdicts["Convolution (NHWC, PF16) IGEMM"] is Verdict.FASTER
+    assert verdicts["Transpose (ND, X16)"] is Verdict.NO_CHANGE
+    by_name = {one.name: one.speedup for one in pairing.categories}
+    assert by_name["GEMM"] is not None and by_name["GEMM"].verdict is Verdict.FASTER
+    assert by_name["Elementwise"] is None
+
+
+def test_times_that_are_no_latencies_are_not_compared() -> None:
+    pairing = pair_dumps(dump_of(OFF, experiment="off", timings_are_latency=False), dump_of(ON))
+    assert "emulated or traced" in pairing.not_comparable
+    assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE and pairing.e2e_ratio is None
+    assert len(pairing.changed("kernel changed")) == 2
+
+
+def test_on_and_off_on_a_cpu_without_sme2_are_not_compared() -> None:
+    off = dump_of(OFF, sme2=False, cpu_has_sme2=False)
+    pairing = pair_dumps(off, dump_of(OFF, sme2=True, cpu_has_sme2=False))
+    assert "has no SME2" in pairing.not_comparable
