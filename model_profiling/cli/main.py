@@ -66,11 +66,15 @@ def program() -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911  one return for each way it can end
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     signal.signal(signal.SIGTERM, _terminated)
+    words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
+    outcome: object = None
     try:
-        outcome = program().main(
-            args=list(argv) if argv is not None else None, prog_name="sme2prof", standalone_mode=False
-        )
+        # Not click's own main(): it answers Ctrl-C with an empty line of its own.
+        with program().make_context("sme2prof", words) as context:
+            outcome = context.command.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _failure("interrupted; nothing was left half written", INTERRUPTED)
     except click.ClickException as problem:

@@ -62,6 +62,10 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
     logging.disable(logging.NOTSET)
     try:
         edge = to_edge_transform_and_lower(traced, partitioner=partitioner, generate_etrecord=True)
+        graph = edge.exported_program().graph_module
+        inside = [_operators(part.original_module.graph_module) for part in _lowered_modules(graph)]
+        # Before to_executorch(), which rewrites this graph's operators into their out= variants.
+        outside = [(node.name, operator_name(node), module_path(node)) for node in _operators(graph)]
         program = edge.to_executorch()
     except Exception as problem:
         said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
@@ -73,9 +77,6 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         logger.removeHandler(refusals)
         logger.setLevel(level)
         logging.disable(disabled)
-    graph = edge.exported_program().graph_module
-    inside = [_operators(part.original_module.graph_module) for part in _lowered_modules(graph)]
-    reasons = refusals.reasons
     default = _PORTABLE if backend == "portable" else _NO_RULE
     return Lowered(
         program=program,
@@ -83,21 +84,18 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         delegated=sum(not is_rounding(node) for nodes in inside for node in nodes),
         partitions=len(inside),
         undelegated=tuple(
-            Undelegated(
-                operator=operator_name(node),
-                node=node.name,
-                module_path=module_path(node),
-                reason=reasons.get(node.name, default),
-            )
-            for node in _operators(graph)
+            Undelegated(operator, node, path, refusals.reasons.get(node, default))
+            for node, operator, path in outside
         ),
     )
 
 
 def operator_name(node: torch.fx.Node) -> str:
-    """`aten.convolution.default`, whichever dialect wraps it."""
-    target = getattr(node.target, "_op", node.target)
-    return str(target) if not callable(target) or hasattr(target, "overloadpacket") else target.__name__
+    """`aten.convolution.default`, whichever dialect wraps it; a Python function goes by its own name."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return str(getattr(node.target, "__name__", node.target))
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
 
 
 def is_rounding(node: torch.fx.Node) -> bool:

@@ -93,8 +93,8 @@ def test_main_turns_every_failure_into_one_line(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr(LazyGroup, "main", fail)
-    assert main([]) == code
+    monkeypatch.setattr(LazyGroup, "invoke", fail)
+    assert main(["models"]) == code
     assert capsys.readouterr().err == line + "\n"
 
 
