@@ -222,8 +222,8 @@ def _all_on_path(name: str) -> Iterator[Path]:
     seen = set()
     for folder in search_path().split(os.pathsep):
         found = shutil.which(name, path=folder) if folder else None
-        if found and found not in seen:
-            seen.add(found)
+        if found and (real := Path(found).resolve()) not in seen:
+            seen.add(real)
             yield Path(found)
 
 
