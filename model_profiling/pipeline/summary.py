@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
@@ -20,6 +20,8 @@ class KernelAnswer:
     threads: int
     answer: str
     text: str
+    ran: Mapping[str, int]
+    """How many different kernels of each instruction set were called, packing left out."""
 
 
 def write_summary(measured: Measured, kernels: Sequence[KernelAnswer]) -> Json:
@@ -54,16 +56,34 @@ def summary(measured: Measured, kernels: Sequence[KernelAnswer]) -> Json:
         "kernels": [asdict(answer) for answer in kernels],
         "parity": figures["parity"],
         "evidence": manifest.get("evidence"),
-        "warnings": manifest["warnings"],
+        "warnings": [*_mismatches(figures), *cast("list[str]", manifest["warnings"]), *_stability(figures)],
     }
     if measured.timings_are_latency:
         content["latencies"] = figures["latencies"]
     return content
 
 
+def _mismatches(figures: Json) -> list[str]:
+    return [
+        f"the outputs differ beyond rounding, {parity_line(one)}: do not trust the speed before that is understood"
+        for one in _objects(figures["parity"])
+        if one["verdict"] == "mismatch"
+    ]
+
+
+def _stability(figures: Json) -> list[str]:
+    return [
+        f"{one['experiment']} t{one['threads']}: {one['seen']}; {one['advice']}"
+        if one["experiment"]
+        else f"{one['seen']}; {one['advice']}"
+        for one in _objects(figures.get("stability"))
+    ]
+
+
 def verdict_lines(content: Json) -> list[str]:
     """What a person wants to know first: the speedup, the kernels, and whether the outputs agree."""
     lines = [comparison_line(one) for one in _objects(content["comparisons"])]
+    lines += [latency_line(one) for one in _objects(content.get("latencies"))]
     lines += [
         f"kernels, {one['experiment']} t{one['threads']}: {one['text']}"
         for one in _objects(content["kernels"])
@@ -77,6 +97,49 @@ def verdict_lines(content: Json) -> list[str]:
     return lines
 
 
+def ladder_rows(content: Json) -> tuple[list[str], list[list[str]]]:
+    """The ablation ladder as a table: what is left at each rung, and what the feature on top of it buys."""
+    kernels = {_series(one): one for one in _objects(content["kernels"])}
+    latencies = {_series(one): one for one in _objects(content.get("latencies"))}
+    gains = {_series(cast("Json", one["candidate"])): one for one in _objects(content["comparisons"])}
+    headers = ["EXPERIMENT", "THREADS", "KERNELS THAT RAN"]
+    if "latencies" in content:
+        headers += ["MEDIAN MS", "BUYS", "VERDICT"]
+    rows = []
+    for one in _objects(content["experiments"]):
+        series = _series(one)
+        row = [series[0], str(series[1]), _ran(kernels.get(series), one)]
+        if "latencies" in content:
+            latency, gain = latencies.get(series), gains.get(series)
+            median = cast("Json", latency["end_to_end_ms"])["median"] if latency else None
+            row += [
+                f"{median:.3f}" if median is not None else "-",
+                _ratio(gain),
+                str(gain["verdict"]) if gain else "",
+            ]
+        rows.append(row)
+    return headers, rows
+
+
+def _series(one: Json) -> tuple[str, int]:
+    return str(one["experiment"]), cast("int", one["threads"])
+
+
+def _ran(answer: Json | None, experiment: Json) -> str:
+    if experiment["state"] == "failed":
+        return f"failed: {experiment['problem']}"
+    ran = cast("Mapping[str, int]", answer["ran"]) if answer else {}
+    return ", ".join(f"{count} {isa}" for isa, count in ran.items()) or "no KleidiAI kernel"
+
+
+def _ratio(gain: Json | None) -> str:
+    if gain is None or gain["ratio"] is None:
+        return ""
+    if gain["low"] is None:
+        return f"{gain['ratio']:.2f}x"
+    return f"{gain['ratio']:.2f}x [{gain['low']:.2f}, {gain['high']:.2f}]"
+
+
 def comparison_line(comparison: Json) -> str:
     verdict, reason = str(comparison["verdict"]), str(comparison["reason"])
     line = f"{comparison['label']}: {verdict}; {reason}"
@@ -84,6 +147,14 @@ def comparison_line(comparison: Json) -> str:
         return line
     medians = cast("float", comparison["baseline_median"]), cast("float", comparison["candidate_median"])
     return f"{line} ({medians[0]:.3f} ms to {medians[1]:.3f} ms, {comparison['rounds']} rounds)"
+
+
+def latency_line(latency: Json) -> str:
+    found = cast("Json", latency["end_to_end_ms"])
+    return (
+        f"latency, {latency['experiment']} t{latency['threads']}: median {found['median']:.3f} ms"
+        f" (nine in ten between {found['p5']:.3f} and {found['p95']:.3f}; {latency['rounds']} rounds)"
+    )
 
 
 def parity_line(parity: Json) -> str:
