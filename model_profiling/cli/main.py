@@ -23,6 +23,7 @@ COMMANDS = {
     "profile": "Measure a model with SME2 on and off: the whole job in one command.",
     "run": "Run the experiments of a config.",
     "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
+    "report": "Write the report of a run as Markdown, the verdict first.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 

@@ -1,0 +1,71 @@
+"""Markdown in small pieces: cells that cannot break a table, numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+MISSING = "-"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """A table; the columns named in `numbers` stand to the right."""
+    right = set(numbers)
+    rule = ["---:" if column in right else "---" for column in range(len(headers))]
+    lines = [_line(headers), _line(rule)]
+    lines += [_line([cell(text) for text in row]) for row in rows]
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """Text that stays in its cell."""
+    return " ".join(text.replace("|", "\\|").split()) or MISSING
+
+
+def code(text: str) -> str:
+    """Text as code, whatever backticks it holds; empty text stays empty."""
+    if not text:
+        return ""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds with three figures that count."""
+    if value is None:
+        return MISSING
+    size = abs(value)
+    decimals = 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
+    return f"{value:.{decimals}f}"
+
+
+def percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f}%"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """How much `after` differs from `before`, in percent of `before`."""
+    if before is None or after is None or before <= 0:
+        return MISSING
+    return f"{100 * (after / before - 1):+.1f}%"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people."""
+    if count is None:
+        return MISSING
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

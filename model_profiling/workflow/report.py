@@ -1,0 +1,360 @@
+"""Gathers what a run directory holds into the record a report is made of, and writes the report.
+
+Nothing is required but one dump or one metrics.json. What is missing is said in the report, never guessed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from model_profiling import __version__, files
+from model_profiling.analysis.advice import Finding
+from model_profiling.analysis.kernels import operator_kernels, sme_verdict
+from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.errors import InputError
+from model_profiling.progress import Progress
+from model_profiling.report.data import (
+    EvidenceReport,
+    ExperimentReport,
+    Fact,
+    KernelReport,
+    PairReport,
+    ParityReport,
+    ReportData,
+    Series,
+    TracerCost,
+)
+from model_profiling.report.kernel_view import read_kernels_csv
+from model_profiling.report.markdown import render_markdown
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.run_files import (
+    FactsEntry,
+    LatencyEntry,
+    Manifest,
+    Metrics,
+    ResultEntry,
+    SeriesEntry,
+    read_manifest_file,
+    read_metrics_file,
+)
+
+REPORT_FILE = "report.md"
+
+
+def write_report(
+    run_dir: Path,
+    *,
+    out: Path | None = None,
+    title: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Path, ReportData]:
+    """Write the Markdown report of `run_dir`, into it unless `out` names a file; returns its path."""
+    data = gather_report(run_dir, title=title, progress=progress)
+    path = out or run_dir / REPORT_FILE
+    files.write_text(path, render_markdown(data))
+    return path, data
+
+
+def gather_report(
+    run_dir: Path,
+    *,
+    title: str | None = None,
+    analysis: RunAnalysis | None = None,
+    progress: Progress | None = None,
+) -> ReportData:
+    """Everything known about the run in `run_dir`; `analysis` spares reading its dumps again."""
+    if not run_dir.is_dir():
+        raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
+    manifest = read_manifest_file(run_dir)
+    metrics = read_metrics_file(run_dir / "metrics.json")
+    if analysis is None and _has_dumps(run_dir):
+        analysis = analyse(run_dir, progress=progress)
+    if analysis is None and metrics is None and manifest is None:
+        raise InputError(
+            f"{run_dir} holds neither dumps nor metrics", "name a folder a pipeline or a runner wrote into"
+        )
+    return _Gathering(run_dir, manifest, metrics, analysis).report(title)
+
+
+def _has_dumps(run_dir: Path) -> bool:
+    return next(run_dir.rglob("*.etdump"), None) is not None
+
+
+class _Gathering:
+    """One run directory's files, and the questions a report asks of them."""
+
+    def __init__(
+        self, run_dir: Path, manifest: Manifest | None, metrics: Metrics | None, analysis: RunAnalysis | None
+    ) -> None:
+        self.run_dir = run_dir
+        self.manifest = manifest
+        self.metrics = metrics
+        self.analysis = analysis
+
+    def report(self, title: str | None) -> ReportData:
+        experiments = tuple(self._experiments())
+        pairs = tuple(self._pairs())
+        facts = self.manifest.machine.before if self.manifest else None
+        return ReportData(
+            title=title or f"{self._model_name() or 'Model'} on {self._platform() or self.run_dir.name}",
+            run_dir=str(self.run_dir),
+            model=self._model_name(),
+            platform=self._platform(),
+            cpu=facts.cpu if facts else "",
+            has_sme2=self._has_sme2(),
+            timings_are_latency=self._timings_are_latency(),
+            experiments=experiments,
+            pairs=pairs,
+            evidence=tuple(self._evidence()),
+            findings=tuple(self._findings(pairs)),
+            quality=tuple(self._quality()),
+            remarks=tuple(self._remarks()),
+            facts=tuple(self._facts()),
+            reproduce=tuple(self._reproduce()),
+        )
+
+    def _platform(self) -> str:
+        if self.manifest and self.manifest.target.platform:
+            return self.manifest.target.platform
+        return self.run_dir.name if self.run_dir.name in ("mac", "linux", "android", "emulated") else ""
+
+    def _model_name(self) -> str:
+        if self.manifest and self.manifest.model:
+            return Path(self.manifest.model).stem
+        if self.metrics and self.metrics.model:
+            return Path(self.metrics.model).stem
+        return self.analysis.model.stem if self.analysis and self.analysis.model else ""
+
+    def _has_sme2(self) -> bool | None:
+        """Whether the CPU has SME2, as the runner saw it, or else as the machine was read."""
+        if self.manifest is None:
+            return None
+        seen = [result.features_present for result in self.manifest.results if result.features_present]
+        if seen:
+            return any("sme2" in features for features in seen)
+        facts = self.manifest.machine.before
+        return "sme2" in facts.features if facts and facts.features else None
+
+    def _timings_are_latency(self) -> bool:
+        if self._platform() == "emulated":
+            return False
+        if self.manifest and not self.manifest.target.timings_are_latency:
+            return False
+        if self.metrics and not self.metrics.timings_are_latency:
+            return False
+        known = self.metrics is not None and bool(self.metrics.latencies)
+        return known or any(dump.timings_are_latency for dump in self._dumps())
+
+    def _dumps(self) -> tuple[DumpAnalysis, ...]:
+        return self.analysis.dumps if self.analysis else ()
+
+    def _results(self) -> tuple[ResultEntry, ...]:
+        return self.manifest.results if self.manifest else ()
+
+    def _latencies(self) -> tuple[LatencyEntry, ...]:
+        return self.metrics.latencies if self.metrics and self._timings_are_latency() else ()
+
+    def _experiments(self) -> Iterator[ExperimentReport]:
+        results = {_series(result): result for result in self._results()}
+        latencies = {_series(entry): entry for entry in self._latencies()}
+        dumps = {Series(dump.experiment, dump.threads): dump for dump in self._dumps()}
+        for series in dict.fromkeys((*results, *latencies, *dumps)):
+            yield _experiment(series, results.get(series), latencies.get(series), dumps.get(series))
+
+    def _pairs(self) -> Iterator[PairReport]:
+        pairings = {_sides(pairing): pairing for pairing in (self.analysis.pairings if self.analysis else ())}
+        if self.metrics is not None:
+            for entry in self.metrics.comparisons:
+                sides = _series(entry.baseline), _series(entry.candidate)
+                yield PairReport(entry.label, *sides, entry.speedup, False, pairings.pop(sides, None))
+        for (baseline, candidate), pairing in pairings.items():
+            yield PairReport(pairing.label, baseline, candidate, pairing.e2e, True, pairing)
+
+    def _evidence(self) -> Iterator[EvidenceReport]:
+        yield EvidenceReport("this run", self._platform() == "emulated", self._kernels(), self._parity())
+        other = self._proving_run()
+        if other is not None and self._same_model(other):
+            place = f"the run beside it in {other.run_dir.name}"
+            yield EvidenceReport(place, True, other._kernels(), other._parity())
+
+    def _proving_run(self) -> _Gathering | None:
+        """The emulated run that belongs to this one: the one its manifest names, or the one beside it."""
+        if self._platform() == "emulated":
+            return None
+        named = self.manifest.evidence.run_dir if self.manifest and self.manifest.evidence else "../emulated"
+        place = (self.run_dir.resolve() / named).resolve()
+        manifest = read_manifest_file(place)
+        if manifest is None or manifest.target.timings_are_latency:
+            return None
+        return _Gathering(place, manifest, read_metrics_file(place / "metrics.json"), None)
+
+    def _same_model(self, other: _Gathering) -> bool:
+        ours = self.manifest.model_sha256 if self.manifest else ""
+        theirs = other.manifest.model_sha256 if other.manifest else ""
+        return bool(ours) and ours == theirs
+
+    def _kernels(self) -> tuple[KernelReport, ...]:
+        results = {_series(result): result for result in self._results()}
+        dumps = {Series(dump.experiment, dump.threads): dump for dump in self._dumps()}
+        return tuple(
+            self._kernels_of(series, results.get(series), dumps.get(series))
+            for series in dict.fromkeys((*results, *dumps))
+        )
+
+    def _kernels_of(
+        self, series: Series, result: ResultEntry | None, dump: DumpAnalysis | None
+    ) -> KernelReport:
+        listed = self.run_dir / result.kernels if result and result.kernels else None
+        uses = read_kernels_csv(listed) if listed and listed.is_file() else ()
+        # A run that counted is the only one that proves absence: an empty list without a note is a true zero.
+        counted = bool(result and result.counted_kernels)
+        if dump is not None and not any(use.kernel.library == "operator" for use in uses):
+            uses = (*uses, *operator_kernels(operator.name for operator in dump.operators))
+        return KernelReport(
+            series=series,
+            sme2=result.sme2 if result else dump.sme2 if dump else None,
+            uses=uses,
+            sme=sme_verdict(uses, traced=counted),
+            note=(result.kernels_note or "") if result else "",
+        )
+
+    def _parity(self) -> tuple[ParityReport, ...]:
+        if self.metrics is None:
+            return ()
+        return tuple(
+            ParityReport(_series(entry.baseline), _series(entry.candidate), entry.parity, entry.reason)
+            for entry in self.metrics.parity
+        )
+
+    def _findings(self, pairs: Sequence[PairReport]) -> Iterator[Finding]:
+        """Each kind of finding once, about the series that matters: the candidate's, or SME2 on."""
+        if self.analysis is None:
+            return
+        mute = {pair.pairing.label for pair in pairs if pair.pairing and not pair.comparable}
+        baselines = {str(pair.baseline) for pair in pairs if pair.comparable}
+        baselines |= {str(pair.baseline) for pair in pairs if not pair.comparable}
+        spoken: set[str] = set()
+        usable = [finding for finding in self.analysis.findings if finding.subject not in mute]
+        for finding in sorted(usable, key=lambda one: (one.subject in baselines, -one.max_gain_pct)):
+            if finding.id not in spoken:
+                spoken.add(finding.id)
+                yield finding
+
+    def _quality(self) -> Iterator[str]:
+        if self.manifest is not None:
+            yield from self.manifest.warnings
+            if self.manifest.state not in ("", "finished"):
+                yield f"the run is {self.manifest.state}, not finished: continue it with --resume"
+        if self.metrics is not None:
+            yield from map(str, self.metrics.stability)
+        for dump in self._dumps():
+            for warning in dump.warnings:
+                yield f"{dump.stem}: {warning}"
+
+    def _remarks(self) -> Iterator[str]:
+        if self.manifest is None:
+            yield "there is no manifest.json: machine, versions and settings are unknown"
+        if self.metrics is None and self._timings_are_latency():
+            yield "there is no metrics.json: times come from the dumps, with the event tracer on"
+        if self.analysis is None:
+            yield "there are no dumps: operators and categories cannot be shown"
+        elif self.analysis.model is None:
+            yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        elif self.analysis.etrecord is None:
+            yield "the record (.etrecord) was not found: operators have no module or source line"
+        yield from self.analysis.warnings if self.analysis else ()
+        other = self._proving_run()
+        if other is not None and not self._same_model(other):
+            yield f"the emulated run in {other.run_dir.name} is of another program; its evidence is not used"
+
+    def _facts(self) -> Iterator[Fact]:
+        if self.manifest is None:
+            return
+        manifest, machine = self.manifest, self.manifest.machine
+        yield Fact("Program", manifest.model)
+        yield Fact("SHA-256", manifest.model_sha256)
+        yield from _machine_facts(machine.before, machine.after)
+        yield Fact("ExecuTorch", manifest.executorch.version or "")
+        yield Fact("ExecuTorch commit", manifest.executorch.sha or "")
+        yield Fact("Runner build", manifest.runner.build_id or "")
+        yield Fact("Compiler", manifest.runner.compiler or "")
+        yield Fact("Kit", manifest.kit_version or __version__)
+        if manifest.sessions:
+            yield Fact("Measured", manifest.sessions[0].started)
+        if manifest.schedule.seed is not None:
+            yield Fact("Seed of the order", str(manifest.schedule.seed))
+
+    def _reproduce(self) -> Iterator[str]:
+        if self.manifest is not None:
+            if self.manifest.command_line:
+                yield shlex.join(_command(self.manifest.command_line))
+            elif self.manifest.config_file:
+                yield shlex.join(("sme2prof", "run", self.manifest.config_file))
+        yield shlex.join(("sme2prof", "report", str(self.run_dir)))
+
+
+def _experiment(
+    series: Series, result: ResultEntry | None, latency: LatencyEntry | None, dump: DumpAnalysis | None
+) -> ExperimentReport:
+    cost = latency.tracer_cost if latency else None
+    return ExperimentReport(
+        series=series,
+        sme2=result.sme2 if result else dump.sme2 if dump else None,
+        disabled=result.disable if result else (),
+        runner=result.runner_path if result else "",
+        rounds=latency.rounds if latency else 0,
+        end_to_end=latency.end_to_end_ms if latency else None,
+        traced=latency.traced_ms if latency else None,
+        tracer_cost=TracerCost(cost.share, cost.low, cost.high) if cost else None,
+        load_ms=latency.load_ms if latency else None,
+        first_inference_ms=latency.first_inference_ms if latency else None,
+        peak_memory_bytes=latency.peak_memory_bytes if latency else None,
+        dump=dump,
+        problem=(result.problem or "it failed") if result and result.state == "failed" else "",
+    )
+
+
+def _series(entry: SeriesEntry | ResultEntry) -> Series:
+    return Series(entry.experiment, entry.threads)
+
+
+def _sides(pairing: Pairing) -> tuple[Series, Series]:
+    before, after = pairing.baseline, pairing.candidate
+    return Series(before.experiment, before.threads), Series(after.experiment, after.threads)
+
+
+def _machine_facts(before: FactsEntry | None, after: FactsEntry | None) -> Iterator[Fact]:
+    if before is None:
+        return
+    yield Fact("CPU", f"{before.cpu} ({before.cores} cores, {before.machine})")
+    yield Fact("CPU features", " ".join(before.features) or "none that the kit switches")
+    yield Fact("System", before.os)
+    if before.memory_bytes:
+        yield Fact("Memory", f"{before.memory_bytes / 2**30:.1f} GiB")
+    yield Fact("Clock governor", before.governor or "not told")
+    yield Fact("Load average", _before_after(before.load_average, after.load_average if after else None))
+    yield Fact(
+        "Temperature", _before_after(before.temperature_c, after.temperature_c if after else None, " C")
+    )
+    for name, version in sorted(before.versions.items()):
+        if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
+            yield Fact(name, version)
+
+
+def _before_after(before: float | None, after: float | None, unit: str = "") -> str:
+    if before is None:
+        return "not told"
+    text = f"{before:.1f}{unit} before"
+    return text if after is None else f"{text}, {after:.1f}{unit} after"
+
+
+def _command(words: Sequence[str]) -> Sequence[str]:
+    """The command as it was typed; a recorded path of the program is no use to anyone else."""
+    name = Path(words[0]).name
+    if name in ("sme2prof", "__main__.py"):
+        return ("sme2prof", *words[1:])
+    return words
