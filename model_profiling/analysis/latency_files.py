@@ -1,0 +1,124 @@
+"""Latencies out of whatever file holds them: an ETDump, a timeline CSV, a runner's result, plain numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.etdump import read_etdump
+
+_EXECUTE = "Method::execute"
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """End-to-end latencies in milliseconds, one sequence per process, and what kind of file they are from."""
+
+    path: Path
+    kind: str
+    rounds: tuple[tuple[float, ...], ...]
+
+    @property
+    def flat(self) -> tuple[float, ...]:
+        return tuple(value for one in self.rounds for value in one)
+
+
+def read_latencies(path: Path) -> Latencies:
+    """The latencies in `path`; what it is shows in its content."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
+    with path.open("rb") as stream:
+        start = stream.read(64)
+    if start[4:6] == b"ED" or path.suffix == ".etdump":
+        found = Latencies(path, "etdump", (_from_etdump(path),))
+    else:
+        found = Latencies(path, *_from_text(path, _text(path)))
+    if not found.flat:
+        raise FormatError(f"{path} holds no latency", "name a file with at least one run")
+    _check(found)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise FormatError(
+            f"{path} is neither an ETDump nor text (byte {problem.start})", "name another file"
+        ) from problem
+
+
+def _from_text(path: Path, text: str) -> tuple[str, tuple[tuple[float, ...], ...]]:
+    if text.lstrip().startswith(("{", "[")):
+        return _from_json(path, text)
+    if "duration_ms" in text.partition("\n")[0]:
+        return "timeline", (_from_timeline(path, text),)
+    return "numbers", (_from_numbers(path, text),)
+
+
+def _from_etdump(path: Path) -> tuple[float, ...]:
+    table = read_etdump(path)
+    name = table.name_index(_EXECUTE)
+    return tuple(float(ns) / 1e6 for ns in table.duration_ns[table.name == name]) if name >= 0 else ()
+
+
+def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        if row.get("name") == _EXECUTE:
+            found.append(_number(path, row.get("duration_ms")))
+    return tuple(found)
+
+
+def _from_numbers(path: Path, text: str) -> tuple[float, ...]:
+    return tuple(_number(path, word) for word in re.split(r"[\s,;]+", text) if word)
+
+
+def _from_json(path: Path, text: str) -> tuple[str, tuple[tuple[float, ...], ...]]:
+    try:
+        content: object = json.loads(text)
+    except ValueError as problem:
+        raise FormatError(f"{path} is not JSON: {problem}", "name another file") from problem
+    if isinstance(content, list):
+        return "numbers", _rounds(path, content)
+    assert isinstance(content, dict)
+    for key, kind, scale in (
+        ("end_to_end_rounds_ms", "statistics", 1.0),
+        ("latencies_ms", "statistics", 1.0),
+        ("iterations_ns", "runner result", 1e-6),
+    ):
+        if isinstance(content.get(key), list):
+            rounds = _rounds(path, content[key])
+            return kind, tuple(tuple(value * scale for value in one) for one in rounds)
+    raise FormatError(
+        f"{path} has none of end_to_end_rounds_ms, latencies_ms and iterations_ns", "name another file"
+    )
+
+
+def _rounds(path: Path, content: list[object]) -> tuple[tuple[float, ...], ...]:
+    """A list of numbers is one process; a list of lists is one process each."""
+    if content and all(isinstance(one, list) for one in content):
+        return tuple(tuple(_number(path, value) for value in one) for one in content if isinstance(one, list))
+    return (tuple(_number(path, value) for value in content),)
+
+
+def _number(path: Path, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FormatError(f"{path}: {value!r} is not a latency", "write numbers, in milliseconds")
+    try:
+        return float(value)
+    except ValueError as problem:
+        raise FormatError(
+            f"{path}: {value!r} is not a latency", "write numbers, in milliseconds"
+        ) from problem
+
+
+def _check(found: Latencies) -> None:
+    for value in found.flat:
+        if not math.isfinite(value) or value < 0:
+            raise FormatError(f"{found.path}: {value} is no latency", "latencies are finite and not negative")

@@ -1,0 +1,133 @@
+# ruff: noqa: E501  tables read best with one case per line
+"""robust_latency_analysis.py on every kind of file it takes, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.analysis.latency_files import read_latencies
+from model_profiling.errors import FormatError, InputError
+from model_profiling.targets import Job, open_target
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Callable[..., process.Completed]:
+    return lambda *words: process.run([sys.executable, TOOL, *words], timeout=60, cwd=tmp_path)
+
+
+TIMELINE = """model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block
+toy,Method::execute,runtime,,0,5000,5.0,100,,0,Execute
+toy,Convolution,op,XnnpackBackend,0,4000,4.0,80,,0,Execute
+toy,Method::execute,runtime,,0,5200,5.2,100,,1,Execute
+"""
+
+FILES = {
+    "a_timeline.csv": (TIMELINE, "timeline", [[5.0, 5.2]]),
+    "list.json": ("[5, 5.5, 6]", "numbers", [[5.0, 5.5, 6.0]]),
+    "rounds.json": ("[[5, 6], [7]]", "numbers", [[5.0, 6.0], [7.0]]),
+    "result.json": ('{"iterations_ns": [5000000, 6000000]}', "runner result", [[5.0, 6.0]]),
+    "old.json": ('{"latencies_ms": [12.3, 12.1], "median_ms": 12.2}', "statistics", [[12.3, 12.1]]),
+    "stats.json": ('{"end_to_end_rounds_ms": [[5], [6]]}', "statistics", [[5.0], [6.0]]),
+    "plain.txt": ("5.1\n5.2, 5.3\n", "numbers", [[5.1, 5.2, 5.3]]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_is_understood(tmp_path: Path, name: str) -> None:
+    text, kind, rounds = FILES[name]
+    path = tmp_path / name
+    path.write_text(text)
+    found = read_latencies(path)
+    assert found.kind == kind
+    assert [list(one) for one in found.rounds] == [pytest.approx(one) for one in rounds]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"[[]]", b"[true]", b"[NaN]", b"[-1]", b"{", b"5.1 five", b"\xff\xfe\x00", b'[{"a": 1}]',
+     b"\x10\x00\x00\x00ED00", b"name,duration_ms\nother,1\n", b"name,duration_ms\nMethod::execute,\n"],
+)  # fmt: skip
+def test_what_holds_no_latencies_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.bin"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"odd\.bin"):
+        read_latencies(path)
+    with pytest.raises(InputError):
+        read_latencies(tmp_path / "gone")
+
+
+def test_statistics_are_printed_and_written(tmp_path: Path, tool: Callable[..., process.Completed]) -> None:
+    (tmp_path / "a_timeline.csv").write_text(TIMELINE)
+    done = tool("a_timeline.csv")
+    assert done.ok, done.stderr
+    assert "median ms" in done.stdout
+    assert "5.1000" in done.stdout
+    assert "warning: a_timeline: only 1 rounds" in done.stdout
+    written = json.loads((tmp_path / "a_timeline_robust_stats.json").read_text())
+    assert written["schema_version"] == 1
+    assert (written["median_ms"], written["min_ms"], written["max_ms"]) == (5.1, 5.0, 5.2)
+    assert written["end_to_end_rounds_ms"] == [[5.0, 5.2]]
+    again = tool("a_timeline.csv")
+    assert again.returncode == 2
+    assert again.stderr.startswith("error: ")
+    assert "--force" in again.stderr
+    assert tool("a_timeline.csv", "--force").ok
+
+
+def test_a_comparison_says_its_verdict(tmp_path: Path, tool: Callable[..., process.Completed]) -> None:
+    (tmp_path / "off.json").write_text(json.dumps([[10, 10.1, 9.9]] * 6))
+    (tmp_path / "on.json").write_text(json.dumps([[5, 5.1, 4.9]] * 6))
+    done = tool("off.json", "--compare", "on.json", "--name1", "SME2-off", "--name2", "SME2-on")
+    assert done.ok, done.stderr
+    assert "SME2-on against SME2-off: faster (2.000x" in done.stdout
+    written = json.loads((tmp_path / "off_robust_stats.json").read_text())
+    assert written["comparison"]["verdict"] == "faster"
+
+
+def test_single_processes_are_shown_but_not_judged(
+    tmp_path: Path, tool: Callable[..., process.Completed]
+) -> None:
+    (tmp_path / "a.json").write_text("[10, 10]")
+    (tmp_path / "b.json").write_text("[5, 5]")
+    done = tool("a.json", "--compare", "b.json")
+    assert done.ok
+    assert "not comparable (1 round cannot" in done.stdout
+
+
+def test_rounds_of_one_run_directory_are_paired(
+    tmp_path: Path, tool: Callable[..., process.Completed]
+) -> None:
+    """The machine slows down threefold while measuring; only round by round the 5% shows."""
+    (tmp_path / "manifest.json").write_text("{}")
+    for name, factor in (("off", 1.05), ("on", 1.0)):
+        (tmp_path / name).mkdir()
+        rounds = [[factor * speed * jitter for jitter in (1, 1.001, 1.002)] for speed in range(10, 34, 3)]
+        content = json.dumps({"end_to_end_rounds_ms": rounds})
+        (tmp_path / name / f"{name}_t1_robust_stats.json").write_text(content)
+    words = ("off/off_t1_robust_stats.json", "--compare", "on/on_t1_robust_stats.json", "--output", "c.json")
+    assert "faster (1.050x" in tool(*words).stdout
+
+
+def test_a_real_dump_and_its_runner_agree(
+    tmp_path: Path, exported: Callable[..., object], tool: Callable[..., process.Completed]
+) -> None:
+    program = exported("toy_cnn", "fp32").pte  # type: ignore[attr-defined]
+    target = open_target("host")
+    target.prepare()
+    outcome = target.execute(Job(program, warmup=1, runs=5, etdump=True), tmp_path, "toy")
+    assert outcome.etdump is not None
+    found = read_latencies(outcome.etdump)
+    assert found.kind == "etdump"
+    assert len(found.flat) == 5
+    for traced, timed in zip(found.flat, outcome.result.iterations_ns, strict=True):
+        assert traced == pytest.approx(timed / 1e6, rel=0.2)
+    assert tool(outcome.etdump, "--output", "stats.json").ok
