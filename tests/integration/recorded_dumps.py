@@ -1,0 +1,23 @@
+"""Real dumps for the tests of the analysis: programs run on this machine by the kit's own runner."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from model_profiling.targets import Job, Target, open_target
+
+
+@functools.cache
+def target(name: str) -> Target:
+    opened = open_target(name)
+    opened.prepare()
+    return opened
+
+
+def record(pte: Path, folder: Path, stem: str, *, on: str = "host", **options: object) -> Path:
+    """Run `pte` with the event tracer and return its dump."""
+    job = Job(model=pte, etdump=True, **options)  # type: ignore[arg-type]
+    etdump = target(on).execute(job, folder, stem).etdump
+    assert etdump is not None
+    return etdump

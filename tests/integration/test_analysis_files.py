@@ -1,0 +1,283 @@
+"""The files and entry points of the analysis, on a run directory and on dumps with nothing around them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from recorded_dumps import record
+
+from model_profiling.analysis.categories import Category
+from model_profiling.etdump import read_etdump
+from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.timeline import analyse_timeline
+
+CONTRACT_TIMELINE = [
+    "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
+    "node_id", "run_index", "block",
+]  # fmt: skip
+CONTRACT_STATS = ["model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total"]
+RUNS = 6
+
+
+@pytest.fixture(scope="module")
+def recorded(exported, tmp_path_factory) -> Path:
+    """A run directory with two experiments, one of them in two rounds, as a pipeline leaves it."""
+    art = exported("toy_cnn", "fp16")
+    out = tmp_path_factory.mktemp("out_toy_cnn")
+    (out / "artifacts").mkdir()
+    for path in (art.pte, art.etrecord):
+        shutil.copy(path, out / "artifacts")
+    run_dir = out / "runs" / "linux"
+    results = []
+    for experiment, sme2 in (("linux_sme2_off", "off"), ("linux_sme2_on", "on")):
+        stem = f"{art.pte.stem}_{experiment}_t1"
+        first = record(art.pte, run_dir / experiment, stem, runs=RUNS)
+        second = record(art.pte, run_dir / experiment / "rounds", f"{stem}_r1", runs=RUNS)
+        named = [path.relative_to(run_dir).as_posix() for path in (first, second)]
+        results.append(
+            {"experiment": experiment, "threads": 1, "sme2": sme2, "mode": "timing", "etdump": named[0],
+             "etdump_rounds": named, "features_present": ["fp16", "dotprod"]}
+        )  # fmt: skip
+    manifest = {
+        "schema_version": 1,
+        "model": f"artifacts/{art.pte.name}",
+        "config": {},
+        "target": {"name": "host", "platform": "linux", "timings_are_latency": True},
+        "results": results,
+    }
+    (run_dir / "manifest.json").write_text(json.dumps(manifest))
+    return run_dir
+
+
+@pytest.fixture
+def run_dir(recorded: Path, tmp_path: Path) -> Path:
+    copied = tmp_path / "out_toy_cnn"
+    shutil.copytree(recorded.parents[1], copied)
+    return copied / "runs" / "linux"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def nanoseconds(text: str) -> int:
+    whole, _, fraction = text.partition(".")
+    assert len(fraction) == 6
+    return int(whole + fraction)
+
+
+def test_analyze_writes_the_contract_and_says_where(run_dir: Path, cli) -> None:
+    done = cli("analyze", run_dir)
+    assert done.ok, done.stderr
+    assert "CONV" in done.stdout and "analysis_summary.json" in done.stdout
+    summary = json.loads((run_dir / "analysis_summary.json").read_text())
+    assert summary["schema_version"] == 1 and summary["etdump_count"] == 2
+    assert summary["model"].endswith(".pte") and summary["etrecord"].endswith(".etrecord")
+    assert set(summary["category_totals_ms"]) == {category.value for category in Category}
+    assert summary["kernel_hints"]
+    for entry in summary["per_etdump"]:
+        assert entry["runs"] == RUNS and entry["threads"] == 1
+        parts = (
+            sum(entry["categories_ms"].values()) + entry["framework_overhead_ms"] + entry["unattributed_ms"]
+        )
+        assert parts == pytest.approx(entry["e2e_ms"], rel=1e-12)
+        assert 0 <= entry["delegate_overhead_ms"] <= entry["unattributed_ms"]
+        totals = entry["totals_ns"]
+        names = [category.value for category in Category] + ["framework_overhead", "unattributed"]
+        assert sum(totals[name] for name in names) == totals["e2e"]
+        rows = rows_of(run_dir / entry["csv_timeline"])
+        assert (
+            len(rows) == entry["rows"]
+            and len(rows_of(run_dir / entry["csv_stats"])) == entry["operator_count"]
+        )
+    for name in summary["csv_files"]:
+        assert (run_dir / name).stat().st_size > 0
+    (pair,) = summary["pairs"]
+    assert pair["matched_by"] == "graph node" and "has no SME2" in pair["not_comparable"]
+    assert {one["change"] for one in pair["operators"]} == {"same"}
+
+
+def test_the_timeline_holds_every_event_exactly(run_dir: Path, cli) -> None:
+    assert cli("analyze", run_dir).ok
+    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
+    table = read_etdump(dump)
+    path = dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")
+    header = path.read_text().splitlines()[0].split(",")
+    assert header[:11] == CONTRACT_TIMELINE and tuple(header) == TIMELINE_COLUMNS
+    rows = rows_of(path)
+    assert [row["name"] for row in rows] == table.text(table.name).tolist()
+    assert [nanoseconds(row["duration_ms"]) for row in rows] == table.duration_ns.tolist()
+    assert [int(row["start_us"].replace(".", "")) for row in rows] == table.start_ns.tolist()
+    assert [int(row["end_us"].replace(".", "")) for row in rows] == table.end_ns.tolist()
+    own: dict[str, int] = defaultdict(int)
+    whole: dict[str, int] = {}
+    for row in rows:
+        if row["level"] != "outside":
+            own[row["run_index"]] += nanoseconds(row["self_ms"])
+        if row["name"] == "Method::execute":
+            whole[row["run_index"]] = nanoseconds(row["duration_ms"])
+            assert row["pct_total"] == "100.0000"
+    assert own == whole and len(whole) == RUNS
+    first = rows_of(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
+    assert first == [row for row in rows if row["run_index"] == "0"]
+
+
+def test_operator_files_carry_statistics_and_the_place_in_the_model(run_dir: Path, cli) -> None:
+    assert cli("analyze", run_dir).ok
+    folder = run_dir / "linux_sme2_off"
+    stats = next(folder.glob("*_exec_ops_stats.csv"))
+    assert stats.read_text().splitlines()[0].split(",")[:8] == CONTRACT_STATS
+    assert tuple(stats.read_text().splitlines()[0].split(",")) == STATS_COLUMNS
+    details = rows_of(next(folder.glob("*_exec_operator_details.csv")))
+    convolution = next(row for row in details if row["category"] == "Convolution")
+    assert convolution["module_path"] == "features.0" and convolution["output_shape"] == "1x112x112x32"
+    assert float(convolution["gflops_per_s"]) > 0 and convolution["source_file"].endswith("model.py")
+    assert [row["origin"] for row in details if row["kind"] == "transpose"] == ["lowering", "lowering"]
+    categories = rows_of(next(folder.glob("*_exec_category_summary.csv")))
+    by_name = {row["category"]: float(row["mean_ms"]) for row in categories}
+    whole = by_name.pop("End-to-end")
+    by_name.pop("(of which delegate overhead)")
+    assert sum(by_name.values()) == pytest.approx(whole, abs=1e-5)
+    (e2e,) = rows_of(next(folder.glob("*_exec_e2e_latency.csv")))
+    assert float(e2e["avg_ms"]) == pytest.approx(whole, rel=1e-4) and e2e["num_runs"] == str(RUNS)
+
+
+def test_json_goes_to_stdout_and_the_script_does_the_same_job(run_dir: Path, cli, script) -> None:
+    done = cli("analyze", run_dir, "--json")
+    assert done.ok and json.loads(done.stdout)["etdump_count"] == 2
+    (run_dir / "analysis_summary.json").unlink()
+    done = script("scripts/analyze_results.py", "--run-dir", run_dir)
+    assert done.ok, done.stderr
+    assert (run_dir / "analysis_summary.json").is_file()
+
+
+def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Path, cli) -> None:
+    dump = next((recorded / "linux_sme2_on").glob("*.etdump"))
+    alone = tmp_path / "from_someone" / "run.etdump"
+    alone.parent.mkdir()
+    shutil.copy(dump, alone)
+    assert cli("analyze", alone.parent).ok
+    assert json.loads((alone.parent / "analysis_summary.json").read_text())["model"] is None
+    pte = next((recorded.parents[1] / "artifacts").glob("*.pte"))
+    done = cli("analyze", alone, "--model", pte, "--out", tmp_path / "elsewhere")
+    assert done.ok, done.stderr
+    details = rows_of(tmp_path / "elsewhere" / "run_exec_operator_details.csv")
+    assert any(row["module_path"] == "features.0" for row in details)
+    shutil.copy(pte, alone.with_name("anything.pte"))
+    assert analyse(alone).dumps[0].model == alone.with_name("anything.pte")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda run_dir: [path.unlink() for path in run_dir.rglob("*.etdump")], "holds no .etdump file"),
+        (lambda run_dir: [path.write_bytes(b"ED00") for path in run_dir.rglob("*.etdump")], "ETDump"),
+        (shutil.rmtree, "there is no"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_line_and_exit_2(run_dir: Path, cli, damage, says: str) -> None:
+    damage(run_dir)
+    done = cli("analyze", run_dir)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (run_dir / "analysis_summary.json").exists()
+
+
+def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_dir: Path, cli) -> None:
+    pte = next((run_dir.parents[1] / "artifacts").glob("*.pte"))
+    pte.write_bytes(pte.read_bytes()[:1000])
+    done = cli("analyze", run_dir)
+    assert done.ok and "warning: " in done.stderr and "goes on without it" in done.stderr
+    assert cli("analyze", run_dir, "--model", pte).returncode == 2
+
+
+def test_emulated_times_are_never_called_latencies(run_dir: Path, cli) -> None:
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    manifest["target"] = {"name": "emulated", "platform": "emulated", "timings_are_latency": False}
+    (run_dir / "manifest.json").write_text(json.dumps(manifest))
+    done = cli("analyze", run_dir)
+    assert done.ok and "not of a latency" in done.stdout
+    summary = json.loads((run_dir / "analysis_summary.json").read_text())
+    assert {entry["timings_are_latency"] for entry in summary["per_etdump"]} == {False}
+    assert summary["findings"] == [] and "emulated" in summary["pairs"][0]["not_comparable"]
+
+
+def test_rounds_of_an_experiment_are_not_experiments_of_their_own(recorded: Path) -> None:
+    analysis = analyse(recorded)
+    assert [dump.round for dump in analysis.dumps] == [0, 0]
+    manifest = json.loads((recorded / "manifest.json").read_text())
+    assert len([name for result in manifest["results"] for name in result["etdump_rounds"]]) == 4
+
+
+def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
+    dump = next((recorded / "linux_sme2_on").glob("*.etdump"))
+    done = script("tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", tmp_path, "--all-runs", "--json")
+    assert done.ok, done.stderr
+    rows = rows_of(tmp_path / f"{dump.stem}_exec_all_runs_timeline.csv")
+    assert len(rows) == len(read_etdump(dump))
+    assert json.loads((tmp_path / f"{dump.stem}_exec_ops_stats.json").read_text())["schema_version"] == 1
+    done = script(
+        "tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", tmp_path, "--run-index", 3, "--model-id", "m"
+    )
+    assert {row["run_index"] for row in rows_of(tmp_path / f"{dump.stem}_exec_run3_timeline.csv")} == {"3"}
+    done = script("tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", tmp_path, "--run-index", RUNS)
+    assert done.returncode == 2 and "choose from 0 to 5" in done.stderr
+
+
+def test_analyze_etdump_csv_compares_two_timelines(run_dir: Path, tmp_path: Path, cli, script) -> None:
+    assert cli("analyze", run_dir).ok
+    off, on = (next((run_dir / f"linux_sme2_{x}").glob("*_all_runs_timeline.csv")) for x in ("off", "on"))
+    done = script(
+        "tools/analyze_etdump_csv.py", "--timeline-csv", off, "--compare", on, "--name1", "SME2-Off",
+        "--name2", "SME2-On", "--output-dir", tmp_path / "out", "--verbose",
+    )  # fmt: skip
+    assert done.ok, done.stderr
+    assert "SME2-Off" in done.stdout and "Convolution (NHWC, F16)" in done.stdout
+    rows = rows_of(
+        next(path for path in (tmp_path / "out").glob("*_comparison.csv") if "operator" not in path.name)
+    )
+    whole = next(row for row in rows if row["category"] == "End-to-end")
+    speedup = float(whole["SME2-Off_ms"]) / float(whole["SME2-On_ms"])
+    assert float(whole["speedup"]) == pytest.approx(speedup, rel=1e-3)
+    assert len(list((tmp_path / "out").glob("*_category_summary.csv"))) == 2
+    wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", run_dir / "manifest.json")
+    assert wrong.returncode == 2 and "is not a timeline" in wrong.stderr
+
+
+def test_a_timeline_says_the_same_as_its_dump(run_dir: Path, cli) -> None:
+    assert cli("analyze", run_dir).ok
+    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
+    direct = analyse(dump, model=next((run_dir.parents[1] / "artifacts").glob("*.pte"))).dumps[0]
+    read = analyse_timeline(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
+    assert read.breakdown.closes
+    assert read.breakdown.e2e.tolist() == direct.breakdown.e2e.tolist()
+    assert read.breakdown.categories_ms == direct.breakdown.categories_ms
+    assert [(one.name, one.kind, one.times) for one in read.operators] == [
+        (one.name, one.kind, one.times) for one in direct.operators
+    ]
+
+
+def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understood(
+    run_dir: Path, tmp_path: Path, cli
+) -> None:
+    assert cli("analyze", run_dir).ok
+    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
+    rows = rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
+    rows.sort(key=lambda row: (int(row["node_id"]), int(row["run_index"])))
+    plain = tmp_path / "old_all_runs_timeline.csv"
+    with plain.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, CONTRACT_TIMELINE, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    read = analyse_timeline(plain)
+    assert read.breakdown.closes and read.runs == RUNS
+    assert read.breakdown.e2e.tolist() == analyse(dump).dumps[0].breakdown.e2e.tolist()
+    assert read.breakdown.share(read.breakdown.categories[Category.CONV]) > 0.5
