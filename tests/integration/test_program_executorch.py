@@ -1,0 +1,178 @@
+"""Programs and records as exported today: read as ExecuTorch reads them, and tied to real events."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Artifact, missing
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.etdump import read_etdump
+from model_profiling.program import Method, XnnNode, align, read_etrecord, read_program
+from model_profiling.targets import Job, open_target
+
+VIEW = Path(__file__).with_name("executorch_view.py")
+MODELS = [
+    ("toy_cnn", "int8"),
+    ("mobilenet_v3_small", "fp32"),
+    ("mobilenet_v3_small", "fp16"),
+    ("mobilenet_v3_small", "int8"),
+]
+UNSEEN = Path(__file__).resolve().parents[1] / "models" / "unseen.py"
+
+
+@pytest.fixture(scope="module")
+def views(exported: Callable[..., Artifact]) -> dict[tuple[str, str], dict[str, list[dict[str, object]]]]:
+    """Each program as ExecuTorch's own readers show it."""
+    words = {case: str(exported(*case).pte) for case in MODELS}
+    done = process.run([sys.executable, VIEW, "programs", *words.values()], timeout=300)
+    assert done.ok, done.tail(30)
+    seen = json.loads(done.stdout)
+    return {case: seen[word] for case, word in words.items()}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_every_node_is_what_executorchs_schema_says(
+    case: tuple[str, str],
+    exported: Callable[..., Artifact],
+    views: dict[tuple[str, str], dict[str, list[dict[str, object]]]],
+) -> None:
+    method = read_program(exported(*case).pte).methods[0]
+    view = views[case]
+    assert [step.name for step in method.operators] == view["operators"]
+    assert len(method.delegates) == len(view["graphs"]) > 0
+    for delegate, graph in zip(method.delegates, view["graphs"], strict=True):
+        values = dict(map(_value, graph["xvalues"]))
+        assert len(delegate.nodes) == len(graph["xnodes"])
+        for node, theirs in zip(delegate.nodes, graph["xnodes"], strict=True):
+            _compare(node, theirs, values)
+
+
+def _value(entry: dict) -> tuple[int, dict]:
+    content = entry["xvalue_union"]
+    content = content.get("tensor_value", content)
+    return content["id_out"], content
+
+
+def _compare(node: XnnNode, theirs: dict, values: dict[int, dict]) -> None:
+    content = theirs["xnode_union"]
+    assert f"XNN{node.kind}" == theirs["xnode_union_type"]
+    assert node.debug_handle == theirs["debug_handle"]
+    named = {key: number for key, number in content.items() if key.endswith("_id") and number in values}
+    outputs = [number for key, number in named.items() if key.startswith("output")]
+    assert list(node.output_ids) == outputs
+    assert sorted(node.input_ids) == sorted(n for key, n in named.items() if not key.startswith("output"))
+    for number, tensor in zip(
+        (*node.input_ids, *node.output_ids), (*node.inputs, *node.outputs), strict=True
+    ):
+        assert list(tensor.shape) == values[number].get("dims", [])
+        assert f"xnn_datatype_{tensor.dtype}" == values[number]["datatype"]
+        assert tensor.constant == (values[number]["constant_buffer_idx"] > 0)
+    if node.window is not None and "kernel_height" in content:
+        assert node.window.kernel == (content["kernel_height"], content["kernel_width"])
+        assert node.window.stride == (content["subsampling_height"], content["subsampling_width"])
+        assert node.window.groups == content["groups"]
+        assert node.window.padding == tuple(
+            content[f"padding_{side}"] for side in ("top", "right", "bottom", "left")
+        )
+    limits = theirs.get("output_min_max")
+    limits = limits and (limits["output_min"], limits["output_max"])
+    assert node.clamp == (None if limits in (None, (-math.inf, math.inf)) else limits)
+    assert list(node.permutation) == content.get("perm", [])
+
+
+def delegate_time(
+    artifact: Artifact, where: str, folder: Path, disable: tuple[str, ...] = ()
+) -> tuple[Method, list[tuple[str, int, tuple[XnnNode, ...]]]]:
+    """Run a program once; each delegate event's name, duration and the nodes it stands for."""
+    target = open_target(where)
+    try:
+        target.prepare()
+    except SetupError as problem:
+        missing(f"{where}: {problem}")
+    job = Job(artifact.pte, runs=1, warmup=1 if where == "host" else 0, etdump=True, disable=disable)
+    dump = target.execute(job, folder, "aligned").etdump
+    assert dump is not None
+    method = read_program(artifact.pte).methods[0]
+    table = read_etdump(dump)
+    found = []
+    for call in method.instructions:
+        if call.kind != "delegate":
+            continue
+        rows = [
+            int(row)
+            for row in (table.is_delegated & (table.instruction_id == call.instruction_id)).nonzero()[0]
+        ]
+        names = [table.names[table.name[row]] for row in rows]
+        nodes = method.delegates[call.delegate].nodes
+        for row, name, members in zip(rows, names, align(nodes, names), strict=True):
+            found.append((name, int(table.duration_ns[row]), tuple(nodes[index] for index in members)))
+        assert rows, "every delegate call logs its operators"
+    return method, found
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("where", ["host", "emulated"])
+def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
+    dtype: str, where: str, exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    artifact = exported("mobilenet_v3_small", dtype)
+    record = read_etrecord(artifact.etrecord)
+    method, events = delegate_time(artifact, where, tmp_path)
+    explained = total = 0
+    for name, duration, nodes in events:
+        assert nodes, f"{name} stands for no node"
+        total += duration
+        source = record.ref(method.name, nodes[0].debug_handle)
+        if nodes[0].inserted:
+            explained += duration
+        elif source is not None and (source.module_path or source.module_class):
+            assert source.module_path or nodes[0].kind == "StaticReshape", (
+                "only flattening is the model's own"
+            )
+            assert source.file.endswith("model.py")
+            assert source.line > 0
+            explained += duration
+    assert explained == total > 0
+    # And no node of the graph is left without an event to answer for it.
+    answered = sum(len(nodes) for _, _, nodes in events)
+    assert answered == sum(len(delegate.nodes) for delegate in method.delegates)
+
+
+@pytest.mark.parametrize("factory", ["unet", "lstm", "encoder"])
+def test_other_architectures_align_too(
+    factory: str, exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    method, events = delegate_time(exported(f"{UNSEEN}:{factory}"), "host", tmp_path)
+    assert all(nodes for _, _, nodes in events)
+    assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
+
+
+def test_the_shapes_of_the_record_are_those_of_the_program(exported: Callable[..., Artifact]) -> None:
+    artifact = exported("toy_cnn", "fp32")
+    record = read_etrecord(artifact.etrecord)
+    for node in read_program(artifact.pte).methods[0].delegates[0].nodes:
+        if node.inserted:
+            continue
+        source = record.ref("forward", node.debug_handle)
+        assert source is not None
+        assert math.prod(source.shape) == node.outputs[0].elements
+        assert source.dtype == node.outputs[0].dtype
+
+
+def test_reading_needs_no_torch(exported: Callable[..., Artifact]) -> None:
+    artifact = exported("toy_cnn", "fp32")
+    code = (
+        "import sys; from model_profiling.program import read_program, read_etrecord; "
+        f"read_program({str(artifact.pte)!r}); read_etrecord({str(artifact.etrecord)!r}); "
+        "import model_profiling.etdump; "
+        "bad = {'torch', 'executorch', 'pandas'} & set(sys.modules); assert not bad, bad"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
