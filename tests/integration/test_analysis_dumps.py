@@ -1,0 +1,180 @@
+"""Attribution, operators and pairing on dumps that the runner writes in this test run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_dumps import record
+
+from model_profiling.analysis.attribution import Share
+from model_profiling.analysis.categories import Category
+from model_profiling.etdump import read_etdump
+from model_profiling.workflow.analyse import analyse
+
+CASES = [
+    ("toy_cnn", "fp32", "xnnpack", 5),
+    ("toy_cnn", "fp16", "xnnpack", 5),
+    ("toy_cnn", "int8", "xnnpack", 5),
+    ("toy_cnn", "fp32", "portable", 2),
+    ("mobilenet_v3_small", "fp32", "xnnpack", 20),
+    ("mobilenet_v3_small", "fp16", "xnnpack", 20),
+    ("mobilenet_v3_small", "int8", "xnnpack", 20),
+]
+
+
+@pytest.fixture(scope="module")
+def dump_of(exported, tmp_path_factory):
+    made: dict[tuple[str, str, str], Path] = {}
+
+    def make(model: str, dtype: str, backend: str, runs: int) -> tuple[Path, Path]:
+        art = exported(model, dtype, backend)
+        if (model, dtype, backend) not in made:
+            folder = tmp_path_factory.mktemp("dumps")
+            made[model, dtype, backend] = record(
+                art.pte, folder, f"{art.pte.stem}_host_t1", runs=runs, warmup=1
+            )
+        return made[model, dtype, backend], art.pte
+
+    return make
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:3]))
+def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
+    dump, pte = dump_of(*case)
+    table = read_etdump(dump)
+    executes = table.duration_ns[table.name == table.name_index("Method::execute")]
+    for model in (pte, None):
+        analysis = analyse(dump, model=model).dumps[0]
+        breakdown = analysis.breakdown
+        assert analysis.runs == case[3]
+        assert np.array_equal(breakdown.e2e, executes)
+        parts = np.sum([*breakdown.categories.values(), breakdown.framework, breakdown.unattributed], axis=0)
+        assert np.array_equal(parts, breakdown.e2e)
+        assert (breakdown.delegate_overhead <= breakdown.unattributed).all()
+        assert analysis.attribution.event_count == len(table)
+        assert sum(operator.times.total_ns for operator in analysis.operators) == sum(
+            int(part.sum()) for part in breakdown.categories.values()
+        )
+        assert analysis.unknown_names == () and analysis.warnings == ()
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
+    dump, pte = dump_of("mobilenet_v3_small", dtype, "xnnpack", 20)
+    analysis = analyse(dump, model=pte).dumps[0]
+    delegated = [operator for operator in analysis.operators if operator.delegated]
+    lost = [
+        operator.name
+        for operator in delegated
+        if not operator.source.module_path
+        and operator.origin != "lowering"
+        and not operator.source.place.node
+    ]
+    assert lost == []
+    assert len(delegated) > 100
+    assert {operator.backend for operator in delegated} == {"XnnpackBackend"}
+    assert any(operator.origin == "lowering" and operator.kind == "transpose" for operator in delegated)
+
+
+def test_operators_carry_shape_cost_rate_and_source_line(dump_of) -> None:
+    dump, pte = dump_of("toy_cnn", "fp32", "xnnpack", 5)
+    first = next(
+        operator
+        for operator in analyse(dump, model=pte).dumps[0].operators
+        if operator.category is Category.CONV
+    )
+    assert first.source.output_shape == (1, 112, 112, 32) and first.source.dtype == "fp32"
+    assert first.source.kernel_size == (3, 3)
+    # 3x3 over 3 channels, a multiply and an add each, and the bias.
+    least = 2 * 3 * 3 * 3 * 112 * 112 * 32
+    assert first.source.flops is not None and least <= first.source.flops <= 1.1 * least
+    assert first.gflops == pytest.approx(first.source.flops / first.times.median_ns)
+    assert first.gbytes_per_s is not None and first.gbytes_per_s > 0
+    assert first.source.module_path == "features.0"
+    assert first.source.place.file.endswith("toy_cnn/model.py") and first.source.place.line > 0
+    assert first.family == "F32" and not first.packed
+
+
+def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_the_graph_says_so(
+    dump_of,
+) -> None:
+    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    by_graph = analyse(dump, model=pte).dumps[0]
+    pointwise = [operator for operator in by_graph.operators if operator.kind == "pointwise convolution"]
+    assert len(pointwise) > 10
+    assert {operator.category for operator in pointwise} == {Category.CONV}
+    assert any(operator.name.startswith("Fully Connected") for operator in pointwise)
+    linear = [
+        operator.source.module_path for operator in by_graph.operators if operator.category is Category.GEMM
+    ]
+    assert any(path.startswith("classifier") for path in linear)
+
+
+def test_operators_that_share_a_name_in_different_delegates_stay_apart(dump_of) -> None:
+    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    analysis = analyse(dump, model=pte).dumps[0]
+    assert analysis.delegate_calls > 1
+    identities = [operator.identity for operator in analysis.operators]
+    assert len(set(identities)) == len(identities)
+    names = [operator.name for operator in analysis.operators]
+    assert len(set(names)) < len(names)
+
+
+def test_a_dump_without_its_program_still_has_categories(tmp_path: Path, dump_of) -> None:
+    dump, _ = dump_of("toy_cnn", "fp16", "xnnpack", 5)
+    alone = tmp_path / "someone.etdump"
+    alone.write_bytes(dump.read_bytes())
+    analysis = analyse(alone).dumps[0]
+    assert analysis.model is None
+    assert analysis.breakdown.share(analysis.breakdown.categories[Category.CONV]) > 0.5
+    assert {operator.origin for operator in analysis.operators} == {"unknown"}
+    assert {operator.gflops for operator in analysis.operators} == {None}
+
+
+def test_another_models_program_is_noticed_and_not_believed(dump_of) -> None:
+    dump, _ = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    _, wrong = dump_of("toy_cnn", "fp32", "portable", 2)
+    analysis = analyse(dump, model=wrong).dumps[0]
+    assert any("is not the program that was run" in warning for warning in analysis.warnings)
+    assert {operator.source.flops for operator in analysis.operators} == {None}
+
+
+def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
+    dump, pte = dump_of("toy_cnn", "fp32", "portable", 2)
+    analysis = analyse(dump, model=pte).dumps[0]
+    assert analysis.delegate_calls == 0 and analysis.operator_calls == len(analysis.operators)
+    assert {operator.backend for operator in analysis.operators} == {"portable"}
+    convolutions = [operator for operator in analysis.operators if operator.category is Category.CONV]
+    assert len(convolutions) == 3 and all(operator.source.flops for operator in convolutions)
+    assert any(finding.id == "portable-operators" for finding in analyse(dump, model=pte).findings)
+    assert int(analysis.attribution.total_ns(Share.DELEGATE).sum()) == 0
+
+
+def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
+    from model_profiling.analysis.pairing import pair_dumps
+
+    fp16, int8 = (
+        analyse(dump, model=pte).dumps[0]
+        for dump, pte in (dump_of("mobilenet_v3_small", dtype, "xnnpack", 20) for dtype in ("fp16", "int8"))
+    )
+    pairing = pair_dumps(fp16, int8)
+    assert pairing.matched_by == "module"
+    matched = [pair for pair in pairing.operators if pair.baseline and pair.candidate]
+    wrong = [
+        pair
+        for pair in matched
+        if pair.category is Category.CONV
+        and pair.baseline[0].source.module_path != pair.candidate[0].source.module_path
+    ]
+    convolutions = [pair for pair in matched if pair.category is Category.CONV]
+    assert wrong == [] and len(convolutions) >= 50
+    assert {pair.change for pair in convolutions} == {"kernel changed"}
+    assert any(pair.main.kind == "quantize" for pair in pairing.changed("appeared"))
+    sides = ([], [])
+    for pair in pairing.operators:
+        sides[0].extend(pair.baseline)
+        sides[1].extend(pair.candidate)
+    assert sorted(one.identity for one in sides[0]) == sorted(one.identity for one in fp16.operators)
+    assert sorted(one.identity for one in sides[1]) == sorted(one.identity for one in int8.operators)
