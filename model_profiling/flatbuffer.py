@@ -30,7 +30,6 @@ _TABLE_BYTES = 8
 # No real program comes near to it; reading this much one by one takes a few seconds.
 _MOST_BYTES = 24_000_000
 _SCALARS = {
-    "bool": struct.Struct("<?"),
     "i8": struct.Struct("<b"),
     "u8": struct.Struct("<B"),
     "i16": struct.Struct("<h"),

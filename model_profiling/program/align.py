@@ -20,7 +20,6 @@ _UNARY = frozenset(
     }
 )  # fmt: skip
 _CONCATENATIONS = frozenset({"Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"})
-_MOVES = frozenset({"StaticReshape", "Copy", "StaticSlice", "StaticTranspose", *_CONCATENATIONS})
 
 # Event names up to their bracket, and the kinds of node they can come from.
 _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
