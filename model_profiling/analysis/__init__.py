@@ -1,1 +1,1 @@
-"""analysis."""
+"""Event tables to facts: attribution, categories, operators, latency, comparison, kernels, advice."""
