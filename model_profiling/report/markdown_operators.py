@@ -175,7 +175,11 @@ def _operator_changes(pair: PairReport, named: bool) -> str:
     return "\n\n".join(
         (
             *((f"### {pair.label}",) if named else ()),
-            _how_many(len(longest), len(pairing.operators)).strip(),
+            *(
+                (f"The {len(longest)} longest of {len(pairing.operators)}.",)
+                if len(longest) < len(pairing.operators)
+                else ()
+            ),
             table(headers, rows, numbers=(2, 3, 4)),
             *_tally(pairing),
         )

@@ -70,6 +70,8 @@ def gather_report(
     if not run_dir.is_dir():
         raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
     manifest = read_manifest_file(run_dir)
+    if manifest is None:
+        _refuse_other_runs(run_dir)
     metrics = read_metrics_file(run_dir / "metrics.json")
     if analysis is None and _has_dumps(run_dir):
         analysis = analyse(run_dir, progress=progress)
@@ -78,6 +80,18 @@ def gather_report(
             f"{run_dir} holds neither dumps nor metrics", "name a folder a pipeline or a runner wrote into"
         )
     return _Gathering(run_dir, manifest, metrics, analysis).report(title)
+
+
+def _refuse_other_runs(folder: Path) -> None:
+    """Dumps that belong to a run are not read without its manifest: it may say that they were emulated."""
+    around = next((one for one in folder.resolve().parents if (one / "manifest.json").is_file()), None)
+    if around is not None:
+        raise InputError(f"{folder} is a part of the run in {around}", f"name {around}")
+    within = sorted(path.parent for path in folder.rglob("manifest.json"))
+    if within:
+        raise InputError(
+            f"{folder} holds {len(within)} runs, none of its own", f"name one, such as {within[0]}"
+        )
 
 
 def _has_dumps(run_dir: Path) -> bool:

@@ -1,0 +1,98 @@
+"""`sme2prof compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from model_profiling import files
+from model_profiling.cli import frame
+from model_profiling.errors import InputError
+from model_profiling.report.comparison import Comparison
+from model_profiling.report.comparison_text import (
+    comparison_facts,
+    comparison_junit,
+    comparison_markdown,
+    headline,
+    warnings,
+)
+from model_profiling.workflow.compare import compare
+
+
+@frame.command(
+    "compare",
+    example="""sme2prof compare before/runs/linux after/runs/linux
+    sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml""",
+    facts=True,
+)
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "--fail-on-regression",
+    "limit",
+    type=click.FloatRange(min=0, max=1000),
+    metavar="PCT",
+    help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
+)
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write a summary for a pull request.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML for a CI system.")
+@click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
+def command(  # noqa: PLR0917  click passes every option by name
+    a: Path,
+    b: Path,
+    limit: float | None,
+    markdown: Path | None,
+    junit: Path | None,
+    across_machines: bool,
+    as_json: bool,
+) -> int:
+    """Say what changed from A to B, and how sure that is.
+
+    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. With
+    --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
+    """
+    comparison = compare(a, b, limit=None if limit is None else limit / 100, across_machines=across_machines)
+    if markdown is not None:
+        files.write_text(markdown, comparison_markdown(comparison))
+    if junit is not None:
+        files.write_text(junit, comparison_junit(comparison))
+    if as_json:
+        frame.facts(comparison_facts(comparison))
+    else:
+        _print(comparison)
+    if comparison.regressions:
+        return 1
+    if comparison.limit is not None and comparison.not_comparable:
+        first = comparison.not_comparable[0]
+        raise InputError(
+            f"{first.name} cannot be compared: {first.end_to_end.reason}",
+            "a gate without an answer does not pass",
+        )
+    return 0
+
+
+def _print(comparison: Comparison) -> None:
+    for one in comparison.series:
+        frame.say(f"{one.name}: {one.end_to_end.verdict.value} ({one.end_to_end.reason})")
+        for part in one.parts:
+            if part.speedup is not None and part.speedup.verdict.value in ("faster", "slower"):
+                frame.say(
+                    f"  {part.name}: {part.before_ms:.3f} ms to {part.after_ms:.3f} ms, "
+                    f"{part.speedup.verdict.value}"
+                )
+        for pair in one.operators:
+            if pair.change != "same":
+                frame.say(
+                    f"  {pair.main.name} ({pair.main.place}): {pair.change}, {_families(pair.families)}"
+                )
+    for what, before, after in comparison.differing_facts:
+        frame.say(f"{what}: {before} in A, {after} in B")
+    frame.say(headline(comparison))
+    for warning in warnings(comparison):
+        frame.warn(warning)
+
+
+def _families(families: tuple[str, str]) -> str:
+    before, after = families
+    return f"{before} to {after}" if before and after else before or after

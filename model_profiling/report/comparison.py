@@ -1,0 +1,131 @@
+"""What a comparison of two measurements found: records for the renderers, the gate and the exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from model_profiling.analysis.pairing import OperatorPair
+from model_profiling.analysis.speedup import Speedup, Verdict
+from model_profiling.report.data import Series
+
+
+@dataclass(frozen=True, slots=True)
+class SideFacts:
+    """One of the two things compared; empty where its files do not say."""
+
+    name: str
+    """As the user wrote it."""
+    kind: str
+    """`run directory`, `dump` or `latencies`."""
+    model: str
+    model_sha256: str
+    platform: str
+    cpu: str
+    executorch: str
+    runner_build: str
+    timings_are_latency: bool
+    cores: int | None = None
+    load: float | None = None
+    """The load average before measuring."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """One category, or one of the overheads: the median of the rounds' medians, which verdicts are about."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+    before_share: float
+    after_share: float
+    speedup: Speedup | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesComparison:
+    """One experiment of the first side against one of the second."""
+
+    before: Series
+    after: Series
+    end_to_end: Speedup
+    with_tracer: bool
+    """Latencies without the tracer were not known on both sides."""
+    parts: tuple[PartChange, ...]
+    operators: tuple[OperatorPair, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.after) if self.before == self.after else f"{self.after} against {self.before}"
+
+    @property
+    def comparable(self) -> bool:
+        return self.end_to_end.verdict is not Verdict.NOT_COMPARABLE
+
+    @property
+    def slowdown(self) -> float | None:
+        """How much longer the second side takes, as a share: 0.05 is 5% longer; below 0 it is faster."""
+        ratio = self.end_to_end.ratio
+        return None if ratio is None else 1 / ratio - 1
+
+    @property
+    def worst_slowdown(self) -> float | None:
+        """The largest slowdown the measurement does not rule out."""
+        low = self.end_to_end.low
+        return None if low is None else 1 / low - 1
+
+    def regressed(self, limit: float) -> bool:
+        """Slower beyond chance, and by more than `limit`."""
+        slower = self.end_to_end.verdict is Verdict.SLOWER
+        return slower and self.slowdown is not None and self.slowdown > limit
+
+    def could_hide(self, limit: float) -> bool:
+        """Whether a slowdown of more than `limit` would have gone unseen."""
+        return (
+            self.comparable
+            and not self.regressed(limit)
+            and self.worst_slowdown is not None
+            and self.worst_slowdown > limit
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two measurements compared; B is judged against A."""
+
+    a: SideFacts
+    b: SideFacts
+    series: tuple[SeriesComparison, ...]
+    only_a: tuple[Series, ...]
+    only_b: tuple[Series, ...]
+    limit: float | None
+    """The regression that fails, as a share; None where nothing is to fail."""
+
+    @property
+    def regressions(self) -> tuple[SeriesComparison, ...]:
+        if self.limit is None:
+            return ()
+        return tuple(one for one in self.series if one.regressed(self.limit))
+
+    @property
+    def not_comparable(self) -> tuple[SeriesComparison, ...]:
+        return tuple(one for one in self.series if not one.comparable)
+
+    @property
+    def loads_differ(self) -> bool:
+        """Whether the machine was clearly busier for one of the two, which no interval allows for."""
+        a, b = self.a.load, self.b.load
+        return a is not None and b is not None and abs(a - b) > 0.25 * (self.a.cores or 1)
+
+    @property
+    def differing_facts(self) -> tuple[tuple[str, str, str], ...]:
+        """What else changed between the two, where both say: name, in A, in B."""
+        named = (
+            ("program", self.a.model, self.b.model),
+            ("program's content (SHA-256)", self.a.model_sha256[:16], self.b.model_sha256[:16]),
+            ("platform", self.a.platform, self.b.platform),
+            ("CPU", self.a.cpu, self.b.cpu),
+            ("ExecuTorch", self.a.executorch, self.b.executorch),
+            ("runner build", self.a.runner_build, self.b.runner_build),
+        )
+        return tuple(row for row in named if row[1] and row[2] and row[1] != row[2])
