@@ -5,6 +5,7 @@ Everything works on one number per round, on the log scale; zero means no differ
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 
@@ -20,28 +21,10 @@ _RESAMPLES = (
 _SEED = 20240229
 
 
-def _walsh(values: Floats) -> Floats:
-    """The means of all pairs, each value with itself included."""
-    first, second = np.triu_indices(values.shape[-1])
-    averages: Floats = (values[..., first] + values[..., second]) / 2
-    return averages
-
-
 def centre(logs: Floats) -> float:
-    """Hodges and Lehmann's estimate: nearly as sharp as the mean, and a spoilt round hardly moves it."""
-    return float(np.median(_walsh(logs)))
-
-
-@functools.cache
-def _rank_sum_tail(count: int) -> tuple[float, ...]:
-    """P(T <= t) for every value t of the signed-rank sum of `count` rounds without a difference."""
-    ways = np.zeros(count * (count + 1) // 2 + 1)
-    ways[0] = 1.0
-    for rank in range(1, count + 1):
-        shifted = np.zeros_like(ways)
-        shifted[rank:] = ways[: len(ways) - rank]
-        ways = (ways + shifted) / 2
-    return tuple(float(tail) for tail in np.cumsum(ways))
+    """The mean of the middle third: what most rounds agree on, however far the others were thrown."""
+    cut = len(logs) // 3
+    return float(np.sort(logs)[cut : len(logs) - cut].mean())
 
 
 def reaches(count: int, confidence: float) -> bool:
@@ -49,64 +32,80 @@ def reaches(count: int, confidence: float) -> bool:
     return 2 * 0.5**count <= 1 - confidence
 
 
-def signed_rank_interval(logs: Floats, confidence: float) -> tuple[float, float]:
-    """Wilcoxon's test turned round: every shift it would not refuse. Exact for any symmetric noise.
+def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None) -> tuple[float, float]:
+    """The signed-rank test turned round: every shift it would not refuse. Exact for any symmetric noise.
 
     Without a difference the two experiments of a round may swap names, which makes the noise symmetric.
     """
-    averages = np.sort(_walsh(logs))
-    tail = np.array(_rank_sum_tail(len(logs)))
-    skipped = int(np.searchsorted(tail, (1 - confidence) / 2, side="right"))
-    return float(averages[skipped - 1]), float(averages[-skipped])
+    count = len(logs)
+    tail = _score_tail(count, _cap(count, cap))
+    total = len(tail) - 1
+    refused = int(np.searchsorted(tail, (1 - confidence) / 2, side="right")) - 1
+    first, second = np.triu_indices(count)
+    # Between two neighbouring means of pairs the order of the distances, and so the score, stays the same.
+    steps = np.sort((logs[first] + logs[second]) / 2)
+
+    def lean(place: int) -> float:
+        """The score on the upper side when the shift lies just above `steps[place]`."""
+        above = steps[place + 1] if place + 1 < len(steps) else steps[place] + 1
+        return _lean(logs - (steps[place] + above) / 2, _cap(count, cap))[1]
+
+    places = range(len(steps))
+    low = bisect.bisect_left(places, True, key=lambda place: lean(place) < total - refused)
+    high = bisect.bisect_left(places, True, key=lambda place: lean(place) <= refused)
+    return float(steps[min(low, len(steps) - 1)]), float(steps[min(high, len(steps) - 1)])
 
 
-def signed_rank_p(logs: Floats) -> float:
-    """How rarely rounds without a difference lean this far to one side; ties count half."""
-    averages = _walsh(logs)
-    above = float(np.count_nonzero(averages > 0) + np.count_nonzero(averages == 0) / 2)
-    smaller = math.floor(min(above, len(averages) - above))
-    return min(1.0, 2 * _rank_sum_tail(len(logs))[smaller])
+def signed_rank_p(logs: Floats, cap: int | None = None) -> float:
+    """How rarely rounds without a difference lean this far to one side; a round of exactly zero counts for
+    the other side.
+    """
+    below, above = _lean(logs, _cap(len(logs), cap))
+    tail = _score_tail(len(logs), _cap(len(logs), cap))
+    return min(1.0, 2 * tail[min(below, above, len(tail) - 1)])
+
+
+def _cap(count: int, cap: int | None) -> int:
+    """A third: the far rounds count by their side only, because contention throws them at random."""
+    return cap if cap is not None else max(2, count // 3)
+
+
+def _lean(logs: Floats, cap: int) -> tuple[int, int]:
+    """The scores of the rounds not above zero and of those not below it: ranks by distance, capped."""
+    scores = np.empty(len(logs), dtype=np.int64)
+    scores[np.argsort(np.abs(logs), kind="stable")] = np.minimum(np.arange(1, len(logs) + 1), cap)
+    return int(scores[logs <= 0].sum()), int(scores[logs >= 0].sum())
+
+
+@functools.cache
+def _score_tail(count: int, cap: int) -> tuple[float, ...]:
+    """P(T <= t) for every value t of one side's score when each round falls on either side by chance."""
+    scores = [min(rank, cap) for rank in range(1, count + 1)]
+    ways = np.zeros(sum(scores) + 1)
+    ways[0] = 1.0
+    for score in scores:
+        shifted = np.zeros_like(ways)
+        shifted[score:] = ways[: len(ways) - score]
+        ways = (ways + shifted) / 2
+    return tuple(float(tail) for tail in np.cumsum(ways))
 
 
 def bootstrap_interval(logs: Floats, confidence: float) -> tuple[float, float]:
-    """Resampled rounds; iterations are not resampled again, their spread is already in the rounds' medians.
+    """Resampled rounds; iterations are not resampled again, their spread is already in the rounds' figures.
 
     The plain percentile interval is too narrow for few rounds; its percentiles are moved outwards by as
     much as Student's distribution is wider than the normal one.
     """
     from scipy.special import ndtr, stdtrit
 
-    count = len(logs)
-    centres = _resampled_centres(logs)
+    count, cut = len(logs), len(logs) // 3
+    generator = np.random.default_rng(_SEED)
+    resamples = np.sort(logs[generator.integers(0, count, (_RESAMPLES, count))], axis=1)
+    centres = resamples[:, cut : count - cut].mean(axis=1)
     reach = stdtrit(count - 1, (1 + confidence) / 2) * math.sqrt(count / (count - 1))
     outside = float(ndtr(-reach))
     low, high = np.quantile(centres, [outside, 1 - outside])
     return float(low), float(high)
-
-
-def _resampled_centres(logs: Floats) -> Floats:
-    """`centre` of every resample, all at once: a resample only changes how often each pair's mean counts."""
-    count = len(logs)
-    first, second = np.triu_indices(count)
-    order = np.argsort(_walsh(logs), kind="stable")
-    averages, first, second = _walsh(logs)[order], first[order], second[order]
-    generator = np.random.default_rng(_SEED)
-    centres = []
-    for batch in _batches(max(400, min(_RESAMPLES, 40_000 // count)), len(averages)):
-        drawn = generator.multinomial(count, np.full(count, 1 / count), batch).astype(np.int32)
-        ours, theirs = np.take(drawn, first, axis=1), np.take(drawn, second, axis=1)
-        weights = np.where(first == second, ours * (ours + 1) // 2, ours * theirs)
-        below = np.cumsum(weights, axis=1, dtype=np.int32)
-        half = len(averages) / 2
-        lower, upper = np.argmax(below >= half, axis=1), np.argmax(below > half, axis=1)
-        centres.append((averages[lower] + averages[upper]) / 2)
-    return np.concatenate(centres)
-
-
-def _batches(total: int, width: int) -> list[int]:
-    """Split `total` resamples so that one batch of `width` columns stays within some megabytes."""
-    size = max(1, min(total, 500_000 // width))
-    return [size] * (total // size) + ([total % size] if total % size else [])
 
 
 def student_interval(logs: Floats, confidence: float) -> tuple[float, float]:

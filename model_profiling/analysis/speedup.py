@@ -2,7 +2,8 @@
 
 A round runs one process of each experiment, in random order. Iterations inside a process share whatever
 that process was dealt (memory layout, core, moment), so they are not independent measurements; rounds are.
-Every round therefore counts as one: the log of the ratio of its two medians.
+Every round therefore counts as one: the log of the ratio of its two processes' lower quartiles. Other work
+on the machine only ever adds time, so a process's lower quartile is less its victim than the median is.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Speedup:
     baseline_median: float | None
     candidate_median: float | None
     naive_ratio: float | None
+    """The medians of all iterations divided, as if each were independent; for contrast, never judged."""
     method: str
 
     @property
@@ -107,18 +109,13 @@ def compare_rounds(
     """
     if not_comparable:
         return _no_answer(not_comparable, confidence)
-    medians = paired_medians(baseline, candidate)
-    if len(medians) == 0:
+    typical = paired_typical(baseline, candidate)
+    if len(typical) == 0:
         return _no_answer("no round finished in both experiments", confidence)
-    if (medians == 0).any():
-        return _no_answer("shorter than the clock can tell", confidence, len(medians))
-    logs = np.log(medians[:, 0] / medians[:, 1])
-    found = _Found(
-        ratio=math.exp(centre(logs)),
-        baseline_median=float(np.median(medians[:, 0])),
-        candidate_median=float(np.median(medians[:, 1])),
-        naive_ratio=_naive_ratio(baseline, candidate),
-    )
+    if (typical == 0).any():
+        return _no_answer("shorter than the clock can tell", confidence, len(typical))
+    logs = np.log(typical[:, 0] / typical[:, 1])
+    found = _found(math.exp(centre(logs)), baseline, candidate)
     if len(logs) < FEWEST_ROUNDS:
         return _no_answer(_too_few(len(logs)), confidence, len(logs), found)
     interval = _interval(logs, confidence)
@@ -147,16 +144,14 @@ def compare_separate(
     """
     if not_comparable:
         return _no_answer(not_comparable, confidence)
-    ours, theirs = round_medians(baseline), round_medians(candidate)
+    ours, theirs = round_typical(baseline), round_typical(candidate)
     if not len(ours) or not len(theirs):
         return _no_answer("no round finished in one of the two runs", confidence)
     if (ours == 0).any() or (theirs == 0).any():
         return _no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
     before, after = np.log(ours), np.log(theirs)
     shift = float(np.median(before[:, None] - after[None, :]))
-    found = _Found(
-        math.exp(shift), float(np.median(ours)), float(np.median(theirs)), _naive_ratio(baseline, candidate)
-    )
+    found = _found(math.exp(shift), baseline, candidate)
     rounds = min(len(before), len(after))
     if rounds < FEWEST_ROUNDS:
         return _no_answer(_too_few(rounds), confidence, rounds, found)
@@ -187,12 +182,12 @@ def precise_enough(
     repeated looks find differences that are not there. Looks are spaced out (after 6, 8, 10, 13, 17 rounds
     and so on); in between the answer is no.
     """
-    medians = paired_medians(baseline, candidate)
-    if not _is_look(len(medians), max(minimum_rounds, EXACT_ROUNDS)) or (medians == 0).any():
+    typical = paired_typical(baseline, candidate)
+    if not _is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
         return False
-    if not reaches(len(medians), _level(confidence)):
+    if not reaches(len(typical), _level(confidence)):
         return False
-    logs = np.log(medians[:, 0] / medians[:, 1])
+    logs = np.log(typical[:, 0] / typical[:, 1])
     widest = 2 * math.log1p(target_relative_half_width)
     low, high = signed_rank_interval(logs, _level(confidence))
     if high - low > widest:
@@ -237,25 +232,29 @@ def compare_many(
     }
 
 
-def round_medians(rounds: Rounds) -> Floats:
-    """The median of every round that finished."""
-    return _checked(np.array([np.median(one) for one in rounds if len(one)], dtype=np.float64))
+def round_typical(rounds: Rounds) -> Floats:
+    """The lower quartile of every round that finished."""
+    return _checked(np.array([_typical(one) for one in rounds if len(one)], dtype=np.float64))
 
 
-def paired_medians(baseline: Rounds, candidate: Rounds) -> Floats:
-    """The two medians of every round that finished in both experiments, one row per round."""
+def paired_typical(baseline: Rounds, candidate: Rounds) -> Floats:
+    """The two lower quartiles of every round that finished in both experiments, one row per round."""
     rows = [
-        (np.median(ours), np.median(theirs))
+        (_typical(ours), _typical(theirs))
         for ours, theirs in zip(baseline, candidate, strict=False)
         if len(ours) and len(theirs)
     ]
     return _checked(np.array(rows, dtype=np.float64).reshape(-1, 2))
 
 
+def _typical(iterations: Sequence[float]) -> float:
+    return float(np.percentile(iterations, 25))
+
+
 def log_ratios(baseline: Rounds, candidate: Rounds) -> Floats:
     """What each round says: the log of baseline over candidate, above zero where the candidate is faster."""
-    medians = paired_medians(baseline, candidate)
-    logs: Floats = np.log(medians[:, 0] / medians[:, 1])
+    typical = paired_typical(baseline, candidate)
+    logs: Floats = np.log(typical[:, 0] / typical[:, 1])
     return logs
 
 
@@ -353,9 +352,10 @@ def _corrected(found: Speedup, adjusted: float) -> Speedup:
     return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
 
 
-def _naive_ratio(baseline: Rounds, candidate: Rounds) -> float:
-    """All of A over all of B, as if every iteration were independent; shown for contrast, never judged."""
-    return float(np.median(np.concatenate(baseline)) / np.median(np.concatenate(candidate)))
+def _found(ratio: float, baseline: Rounds, candidate: Rounds) -> _Found:
+    """The medians are of all iterations: what people compare, shown beside the ratio that is judged."""
+    ours, theirs = float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
+    return _Found(ratio, ours, theirs, ours / theirs)
 
 
 def _level(confidence: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from model_profiling.analysis.latency import LatencySummary, find_drift, summarize
-from model_profiling.analysis.speedup import EXACT_ROUNDS, Rounds, round_medians
+from model_profiling.analysis.speedup import EXACT_ROUNDS, Rounds, round_typical
 
 _STEADY_GOVERNORS = {"performance", "userspace"}
 _WIDE_SPREAD = 0.10
@@ -87,7 +87,7 @@ def _about_machine(conditions: Conditions, threads: int) -> Iterator[StabilityWa
 
 def _about_latencies(rounds: Rounds, summary: LatencySummary) -> Iterator[StabilityWarning]:
     finished = [one for one in rounds if len(one)]
-    medians = round_medians(rounds)
+    typical = round_typical(rounds)
     if len(finished) < EXACT_ROUNDS:
         yield StabilityWarning(
             "rounds", f"only {len(finished)} rounds were measured", f"measure at least {EXACT_ROUNDS}"
@@ -102,7 +102,7 @@ def _about_latencies(rounds: Rounds, summary: LatencySummary) -> Iterator[Stabil
         yield StabilityWarning(
             "spread", f"latencies spread by {summary.robust_cv:.0%}", "stop other work or pin the CPUs"
         )
-    if len(medians) >= 3 and (apart := float(medians.std(ddof=1) / medians.mean())) > _WIDE_ROUNDS:
+    if len(typical) >= 3 and (apart := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
         yield StabilityWarning(
             "processes",
             f"processes differ by {apart:.0%} from each other",
@@ -114,7 +114,7 @@ def _about_latencies(rounds: Rounds, summary: LatencySummary) -> Iterator[Stabil
             f"{len(summary.outliers)} of {summary.count} latencies are outliers",
             "stop other work; medians are little affected",
         )
-    drift = find_drift(medians) or summary.drift
+    drift = find_drift(typical) or summary.drift
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"
         yield StabilityWarning(
