@@ -132,12 +132,18 @@ def _fragmentation(dump: DumpAnalysis) -> Finding | None:
             "operator_calls": dump.operator_calls,
             "outside_by_type": dict(Counter(operator.type for operator in between).most_common(SHOWN)),
             "boundary_ms": round(float(np.median(cost)) / 1e6, 6),
+            "operators_below_1us": _below_clock(dump),
             "share_pct": percent(share),
         },
         max_gain_pct=percent(share),
         action="replace the operators outside with ones the backend takes, so that neighbouring parts join; "
         "`sme2prof export` says why each was not delegated",
     )
+
+
+def _below_clock(dump: DumpAnalysis) -> int:
+    """Delegates count whole microseconds: what these operators took shows as delegate overhead."""
+    return sum(operator.delegated and operator.times.median_ns < 1000 for operator in dump.operators)
 
 
 def _delegate_overhead(dump: DumpAnalysis) -> Finding | None:
@@ -154,6 +160,7 @@ def _delegate_overhead(dump: DumpAnalysis) -> Finding | None:
             "median_ms": round(float(np.median(dump.breakdown.delegate_overhead)) / 1e6, 6),
             "delegate_calls": dump.delegate_calls,
             "operators": sum(operator.delegated for operator in dump.operators),
+            "operators_below_1us": _below_clock(dump),
         },
         max_gain_pct=percent(share),
         action="fewer and larger delegate calls cost less to enter; profiling itself adds a little per "

@@ -309,15 +309,10 @@ def _rounds(
 def _categories(
     before: Sequence[DumpAnalysis], after: Sequence[DumpAnalysis], why_not: str
 ) -> tuple[CategoryPair, ...]:
-    parts: dict[str, Callable[[DumpAnalysis], Int64]] = {
-        category.value: lambda dump, category=category: dump.breakdown.categories[category]  # type: ignore[misc]
-        for category in Category
-    }
-    parts["Framework overhead"] = lambda dump: dump.breakdown.framework
-    parts["Unattributed"] = lambda dump: dump.breakdown.unattributed
+    ours, theirs = [_parts(dump) for dump in before], [_parts(dump) for dump in after]
     rounds: dict[str, tuple[Rounds, Rounds]] = {
-        name: ([_ms(part(dump)) for dump in before], [_ms(part(dump)) for dump in after])
-        for name, part in parts.items()
+        name: ([_ms(parts[name]) for parts in ours], [_ms(parts[name]) for parts in theirs])
+        for name in ours[0]
     }
     comparable = {
         name: pair
@@ -329,14 +324,24 @@ def _categories(
     return tuple(
         CategoryPair(
             name=name,
-            baseline_ms=float(np.median(_ms(part(before[0])))),
-            candidate_ms=float(np.median(_ms(part(after[0])))),
-            baseline_share=before[0].breakdown.share(part(before[0])),
-            candidate_share=after[0].breakdown.share(part(after[0])),
+            baseline_ms=float(np.median(left[0])),
+            candidate_ms=float(np.median(right[0])),
+            baseline_share=before[0].breakdown.share(ours[0][name]),
+            candidate_share=after[0].breakdown.share(theirs[0][name]),
             speedup=judged.get(name),
         )
-        for name, part in parts.items()
+        for name, (left, right) in rounds.items()
     )
+
+
+def _parts(dump: DumpAnalysis) -> dict[str, Int64]:
+    """What end-to-end time divides into; the parts add up to it."""
+    breakdown = dump.breakdown
+    return {
+        **{category.value: part for category, part in breakdown.categories.items()},
+        "Framework overhead": breakdown.framework,
+        "Unattributed": breakdown.unattributed,
+    }
 
 
 def _ms(nanoseconds: Int64) -> list[float]:

@@ -147,6 +147,12 @@ class ProgramView:
         if not delegate.nodes:
             return {node.column: OperatorSource(backend=delegate.backend) for node in inside}
         matches = align(delegate.nodes, names)
+        if problem := _misfit(delegate.nodes, names, matches):
+            self.warnings.append(
+                f"{self.program.source if self.program else method.name} is not the program that was run: "
+                f"{problem}; shapes and sources of call {inside[0].call} are left out"
+            )
+            return {node.column: OperatorSource(backend=delegate.backend) for node in inside}
         events_of = Counter(
             found[0] for found, name in zip(matches, names, strict=True) if found and not is_packing(name)
         )
@@ -198,6 +204,33 @@ class ProgramView:
             bytes_moved=step.bytes_moved,
             place=_place(refs[0] if refs else None),
         )
+
+
+# What a kernel family says about the data it works on, where that leaves no doubt.
+_FAMILY_DTYPES = {
+    "F16": "fp16",
+    "PF16": "fp16",
+    "F32": "fp32",
+    "PF32": "fp32",
+    "QS8": "qint8",
+    "QC8": "qint8",
+}
+
+
+def _misfit(nodes: Sequence[XnnNode], names: Sequence[str], matches: Sequence[tuple[int, ...]]) -> str:
+    """Why this graph cannot be what these events ran; empty when it can."""
+    without = sum(not found for found in matches)
+    if without > 0.2 * len(names):
+        return f"{without} of {len(names)} operators fit no node"
+    for name, found in zip(names, matches, strict=True):
+        wanted = _FAMILY_DTYPES.get(classify(name).family.partition(", ")[0])
+        if found and wanted and _computes(nodes[found[0]]) and nodes[found[0]].dtype != wanted:
+            return f"{name} ran on {wanted}, its node is {nodes[found[0]].dtype}"
+    return ""
+
+
+def _computes(node: XnnNode) -> bool:
+    return node.kind in ("Conv2d", "DepthwiseConv2d", "FullyConnected")
 
 
 def _place(ref: SourceRef | None) -> ModelPlace:

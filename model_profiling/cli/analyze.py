@@ -14,6 +14,7 @@ from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
+_SHOWN_OPERATORS = 5
 
 
 @frame.command(
@@ -50,7 +51,7 @@ def print_analysis(analysis: RunAnalysis) -> None:
         _print_dump(dump)
     for pairing in analysis.pairings:
         reason = pairing.not_comparable or pairing.e2e.reason
-        frame.say(f"{pairing.label}: {pairing.e2e.verdict.value} ({reason})")
+        frame.say(f"{pairing.label}, by these dumps alone: {pairing.e2e.verdict.value} ({reason})")
     for finding in analysis.findings[:_SHOWN_FINDINGS]:
         frame.say(
             f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
@@ -75,6 +76,11 @@ def _print_dump(dump: DumpAnalysis) -> None:
             (f"  {name}", f"{breakdown.mean_ms(part):.3f}", f"{breakdown.share(part):.1%}")
             for name, part in rows
         ],
+    )
+    longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)[:_SHOWN_OPERATORS]
+    frame.table(
+        ("  OPERATOR", "MEDIAN MS", "WHERE"),
+        [(f"  {operator.name}", f"{operator.median_ms:.3f}", operator.place) for operator in longest],
     )
     if dump.unknown_names:
         frame.say(f"  unknown operators, counted as Other: {', '.join(dump.unknown_names)}")
