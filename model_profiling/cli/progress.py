@@ -1,4 +1,4 @@
-"""How progress looks: a live line on a terminal, nothing where output is piped."""
+"""How progress looks: a live line on a terminal; plain lines or nothing where output is piped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 
+import click
+
 from model_profiling.progress import Progress, Silent
+
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 class LiveLine:
@@ -37,14 +41,33 @@ class LiveLine:
         self._status.update(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
 
 
+class PlainLines:
+    """A line for each stage, and now and then how far it is: for logs of long jobs."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._told = time.monotonic()
+
+    def stage(self, text: str) -> None:
+        if text != self._stage:
+            self._stage, self._told = text, time.monotonic()
+            click.echo(text, err=True)
+
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        if done < total and time.monotonic() - self._told < _SECONDS_BETWEEN_LINES:
+            return
+        self._told = time.monotonic()
+        click.echo(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
+
+
 @contextlib.contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """Progress on stderr if a person watches it, silence otherwise."""
+def shown_progress(*, lines: bool = False) -> Iterator[Progress]:
+    """Progress on stderr if a person watches it; otherwise silence, or plain `lines` for long jobs."""
     if sys.stderr.isatty():
         with LiveLine() as line:
             yield line
     else:
-        yield Silent()
+        yield PlainLines() if lines else Silent()
 
 
 def _clock(seconds: float) -> str:

@@ -16,7 +16,8 @@ from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, Series, e
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.targets import MachineFacts, Target
 
-State = Literal["running", "interrupted", "partial", "failed", "finished"]
+State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
+"""`partial` is all that --only asked for; `failed` is everything but an experiment that does not work."""
 
 
 @dataclass(slots=True)

@@ -36,34 +36,38 @@ class Measurement:
     warnings: list[str] = field(default_factory=list)
     stopped_early: bool = False
     _failed: set[Series] = field(default_factory=set)
+    _done: int = 0
+    _to_do: int = 0
 
     def run(self, schedule: Schedule) -> None:
         """Do every step of `schedule` that is not done yet."""
-        total = sum(1 for _ in schedule.steps())
-        finished = 0
-        self.progress.stage("gathering evidence" if schedule.evidence else "measuring")
-        for step in schedule.evidence:
-            if not self.journal.done(step):
-                self._do(step)
-            finished += 1
-            self.progress.advance(finished, total, str(step.series))
-        if schedule.rounds:
-            self.progress.stage("measuring in rounds")
+        evidence = [step for step in schedule.evidence if not self.journal.done(step)]
+        # A round cut short is measured again whole: its processes must have run side by side.
+        rounds = [steps for steps in schedule.rounds if not self.journal.all_done(steps)]
+        self._to_do = len(evidence) + sum(map(len, rounds))
+        if evidence:
+            self.progress.stage("gathering evidence")
+        for step in evidence:
+            self._do(step)
+            self._advance(str(step.series))
+        if rounds:
+            self.progress.stage("measuring")
         for number, steps in enumerate(schedule.rounds):
             if self._precise(number):
                 self.stopped_early = True
                 return
-            # A round cut short is measured again whole: its processes must have run side by side.
             if not self.journal.all_done(step for step in steps if step.series not in self._failed):
-                self._do_round(steps, finished, total)
-            finished += len(steps)
-            self.progress.advance(finished, total, f"round {number + 1} of {len(schedule.rounds)}")
+                self._do_round(steps, f"round {number + 1} of {len(schedule.rounds)}")
 
-    def _do_round(self, steps: tuple[Step, ...], finished: int, total: int) -> None:
-        for place, step in enumerate(steps, start=1):
+    def _do_round(self, steps: tuple[Step, ...], name: str) -> None:
+        for step in steps:
             if step.series not in self._failed:
                 self._do(step)
-                self.progress.advance(finished + place, total, f"round {step.round + 1}, {step.series}")
+            self._advance(f"{name}, {step.series}")
+
+    def _advance(self, text: str) -> None:
+        self._done += 1
+        self.progress.advance(self._done, max(self._done, self._to_do), text)
 
     def _precise(self, rounds: int) -> bool:
         target = self.config.schedule.precision
@@ -199,7 +203,9 @@ class Measurement:
                     " measured anyway"
                 )
                 break
-            self.progress.stage(f"waiting for {temperature:.0f} C to fall to {limit:g} C")
+            self.progress.advance(
+                self._done, self._to_do, f"waiting for {temperature:.0f} C to fall to {limit:g} C"
+            )
             time.sleep(_TEMPERATURE_POLL_S)
             temperature = self.target.facts().temperature_c
         return temperature

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from model_profiling.analysis.latency import summarize
 from model_profiling.analysis.parity import OutputFile, compare_outputs
 from model_profiling.analysis.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.analysis.stability import Conditions, latency_warnings, machine_warnings
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.config import Experiment, ProfileConfig
 from model_profiling.pipeline.journal import Entry, Journal
@@ -40,6 +42,7 @@ class Machine:
     cpu: str
     features: tuple[str, ...]
     timings_are_latency: bool
+    conditions: Conditions
 
 
 def metrics(config: ProfileConfig, journal: Journal, directory: RunDirectory, machine: Machine) -> Json:
@@ -56,7 +59,9 @@ def metrics(config: ProfileConfig, journal: Journal, directory: RunDirectory, ma
         "timings_are_latency": machine.timings_are_latency,
     }
     if machine.timings_are_latency:
-        content["latencies"] = [_latency(journal, series) for series in timed if _rounds(journal, series)]
+        measured = [series for series in timed if _rounds(journal, series)]
+        content["latencies"] = [_latency(journal, series) for series in measured]
+        content["stability"] = list(_stability(journal, measured, machine))
     content["comparisons"] = [
         {
             "label": pair.label,
@@ -112,6 +117,16 @@ def _latency(journal: Journal, series: Series) -> Json:
             (entry.peak_memory_bytes for entry in entries if entry.peak_memory_bytes), default=None
         ),
     }
+
+
+def _stability(journal: Journal, measured: list[Series], machine: Machine) -> Iterator[Json]:
+    """Reasons to trust the latencies less: of the machine as a whole, then of each series."""
+    threads = max((series.threads for series in measured), default=1)
+    for warning in machine_warnings(machine.conditions, threads=threads):
+        yield {"experiment": None, "threads": None, **warning.as_dict()}
+    for series in measured:
+        for warning in latency_warnings(latencies_ms(journal, series, _rounds(journal, series))):
+            yield {"experiment": series.experiment, "threads": series.threads, **warning.as_dict()}
 
 
 def _summary(rounds: list[list[float]]) -> Json | None:

@@ -6,6 +6,7 @@ an unfinished one is continued (`resume`) or discarded (`force`), never silently
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -96,33 +97,36 @@ def settle_earlier(run_dir: Path, *, resume: bool, force: bool) -> tuple[Json | 
     Returns the manifest to continue from, if any, and where a finished run was moved to, if one was. The
     caller holds the lock.
     """
-    _check_is_run(run_dir)
+    check_startable(run_dir, resume=resume, force=force)
     manifest = read_manifest(run_dir)
-    if manifest is None:
-        return None, None
-    if resume:
+    if manifest is None or resume:
         return manifest, None
     if force:
         _discard(run_dir)
         return None, None
-    if has_ended(manifest):
-        return None, _move_aside(run_dir)
-    raise InputError(
-        f"{run_dir} holds an unfinished run",
-        "continue it with --resume, discard it with --force, or choose another output_root",
-    )
+    return None, _move_aside(run_dir)
+
+
+def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
+    """Refuse to begin where an unfinished run or something else is, before any time is spent."""
+    _check_is_run(run_dir)
+    manifest = read_manifest(run_dir)
+    if manifest is not None and not (resume or force or has_ended(manifest)):
+        raise InputError(
+            f"{run_dir} holds an unfinished run",
+            "continue it with --resume, discard it with --force, or choose another output_root",
+        )
 
 
 def clear_work(directory: RunDirectory) -> None:
     """Remove what a killed pipeline left half done, and end its process if that still runs."""
-    if not directory.work.exists():
-        return
-    for pid in _processes_naming(f"{directory.work}/process-"):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-    shutil.rmtree(directory.work, ignore_errors=True)
+    if directory.work.exists():
+        for pid in _processes_naming(f"{directory.work}/process-"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(directory.work, ignore_errors=True)
+    for part in directory.path.rglob(".*.part"):
+        part.unlink(missing_ok=True)
 
 
 def _check_is_run(run_dir: Path) -> None:

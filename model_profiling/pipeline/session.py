@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from model_profiling import files
+from model_profiling.analysis.stability import Conditions
 from model_profiling.errors import InputError
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.config import ProfileConfig
@@ -65,14 +66,14 @@ def measure(
 ) -> Measured:
     """Run `config` on `target` into its output_root; the caller holds the directory's lock.
 
+    `resume` continues what is there, and begins where nothing is: a run may be killed before its first word.
     However it ends, the manifest says how, and everything measured until then is kept.
     """
     progress = progress or Silent()
     directory = RunDirectory(config.output_root, config.model.stem)
-    chosen = make_schedule(config, 0, latencies=target.timings_are_latency, only=only)
+    latencies = target.timings_are_latency
+    make_schedule(config, 0, latencies=latencies, only=only)  # refuses unknown names before anything is moved
     earlier, moved = settle_earlier(directory.path, resume=resume, force=force)
-    if resume and earlier is None:
-        raise InputError(f"{directory.path} holds no run to continue", "leave --resume out")
     progress.stage("preparing the runner")
     target.prepare()
     content = manifests.head(config, config_file, target, target.facts())
@@ -82,8 +83,8 @@ def measure(
     clear_work(directory)
     files.make_folder(directory.path)
     seed = _seed(config, earlier)
-    plan = make_schedule(config, seed, latencies=target.timings_are_latency)
-    chosen = make_schedule(config, seed, latencies=target.timings_are_latency, only=only)
+    plan = make_schedule(config, seed, latencies=latencies)
+    chosen = make_schedule(config, seed, latencies=latencies, only=only)
     past = cast("list[Json]", earlier["sessions"]) if earlier else []
     session = Session(len(past) + 1, list(command_line))
     journal = Journal(directory.path)
@@ -96,7 +97,7 @@ def measure(
         record.write("interrupted", type(problem).__name__)
         raise
     cast("Json", content["machine"])["after"] = manifests.facts_json(target.facts())
-    record.write(_state(plan, measurement), "done")
+    record.write("analysing", "done")
     shutil.rmtree(directory.work, ignore_errors=True)
     return refresh(Measured(directory, config, journal, record.content, {}, moved))
 
@@ -115,20 +116,40 @@ def reopen(config: ProfileConfig) -> Measured:
 def refresh(measured: Measured, **facts: object) -> Measured:
     """Compute every figure from the journal again and write it; `facts` go into the manifest."""
     config, journal, directory = measured.config, measured.journal, measured.directory
-    machine = cast("Json", cast("Json", measured.manifest["machine"])["before"])
     if measured.timings_are_latency:
         for series in (one for experiment in config.experiments for one in series_of(experiment)):
             if stats := robust_stats(config, journal, series):
                 files.write_json(directory.file(series, "_robust_stats.json"), stats)
-    where = Machine(
-        str(machine["cpu"]), tuple(cast("list[str]", machine["features"])), measured.timings_are_latency
-    )
-    figures = metrics(config, journal, directory, where)
+    figures = metrics(config, journal, directory, _machine(measured.manifest))
     files.write_json(directory.metrics, figures)
     manifest = {**measured.manifest, **facts, "parity": figures["parity"]}
     manifest["results"] = manifests.results(config, journal, directory)
     files.write_json(directory.manifest, manifest)
     return Measured(directory, config, journal, manifest, figures, measured.moved)
+
+
+def conclude(measured: Measured) -> Measured:
+    """Say in the manifest that everything a run leaves is in place; only then does it count as ended."""
+    state = _final_state(measured.manifest, measured.journal)
+    return refresh(measured, state=state)
+
+
+def _machine(manifest: Json) -> Machine:
+    before, after = (
+        cast("Json", cast("Json", manifest["machine"])[when] or {}) for when in ("before", "after")
+    )
+    return Machine(
+        cpu=str(before["cpu"]),
+        features=tuple(cast("list[str]", before["features"])),
+        timings_are_latency=bool(cast("Json", manifest["target"])["timings_are_latency"]),
+        conditions=Conditions(
+            cores=cast("int | None", before["cores"]),
+            governor=cast("str | None", before["governor"]),
+            load_before=cast("float | None", before["load_average"]),
+            temperature_before_c=cast("float | None", before["temperature_c"]),
+            temperature_after_c=cast("float | None", after.get("temperature_c")),
+        ),
+    )
 
 
 @dataclass(slots=True)
@@ -163,13 +184,15 @@ class _Record:
         files.write_json(directory.manifest, self.content)
 
 
-def _state(plan: Schedule, measurement: Measurement) -> State:
-    journal = measurement.journal
+def _final_state(manifest: Json, journal: Journal) -> State:
+    schedule = cast("Json", manifest["schedule"])
+    done = {entry.step.key for entry in journal.entries() if entry.state == "done"}
+    planned = {key for keys in cast("list[list[str]]", schedule["order"]) for key in keys}
     if any(entry.state == "failed" for entry in journal.entries()):
         return "failed"
-    if measurement.stopped_early or journal.all_done(plan.steps()):
+    if schedule["stopped_early"] or planned <= done:
         return "finished"
-    return "partial"
+    return "partial" if manifest["state"] in ("analysing", "partial") else "interrupted"
 
 
 def _seed(config: ProfileConfig, earlier: Json | None) -> int:

@@ -65,7 +65,7 @@ def summary(measured: Measured, kernels: Sequence[KernelAnswer]) -> Json:
 
 def _mismatches(figures: Json) -> list[str]:
     return [
-        f"outputs differ beyond rounding, {parity_line(one)}; do not trust the speed before that is understood"
+        f"outputs differ beyond rounding, {parity_line(one)}; understand that before trusting the speed"
         for one in _objects(figures["parity"])
         if one["verdict"] == "mismatch"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from model_profiling import files
@@ -38,9 +39,29 @@ def write_kernel_evidence(measured: Measured) -> tuple[KernelAnswer, ...]:
         counted = evidence is not None and evidence.kernels_note is None
         traced = counted and experiment_of(config, series).runner is None
         verdict = sme_verdict(uses[series], traced=traced)
-        answers.append(KernelAnswer(series.experiment, series.threads, verdict.answer, verdict.text))
+        answers.append(
+            KernelAnswer(
+                series.experiment,
+                series.threads,
+                verdict.answer,
+                verdict.text,
+                _instruction_sets(uses[series]),
+            )
+        )
     _write_view(measured, uses)
     return tuple(answers)
+
+
+def _instruction_sets(uses: tuple[KernelUse, ...]) -> dict[str, int]:
+    return dict(
+        Counter(
+            use.kernel.isa
+            for use in uses
+            if use.evidence == "executed"
+            and use.kernel.library != "operator"
+            and use.kernel.role != "packing"
+        )
+    )
 
 
 def _dump(measured: Measured, series: Series) -> Path | None:

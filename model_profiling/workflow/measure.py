@@ -11,8 +11,8 @@ from model_profiling.errors import InputError
 from model_profiling.pipeline.config import ProfileConfig, load_config
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.run_directory import Json
-from model_profiling.pipeline.session import Measured, measure, refresh, reopen
-from model_profiling.pipeline.summary import write_summary
+from model_profiling.pipeline.session import Measured, conclude, measure, reopen
+from model_profiling.pipeline.summary import KernelAnswer, write_summary
 from model_profiling.progress import Progress, Silent
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -25,6 +25,7 @@ class RunOutcome:
 
     run_dir: Path
     measured: Measured
+    kernels: tuple[KernelAnswer, ...]
     summary: Json
     analysis: RunAnalysis | None
 
@@ -92,9 +93,15 @@ def run_config(
 def _analysed(measured: Measured, progress: Progress) -> RunOutcome:
     progress.stage("analysing")
     answers = write_kernel_evidence(measured)
-    measured = refresh(measured)
     analysis = None
     if any(result["etdump"] for result in measured.results):
         analysis = analyse(measured.directory.path, progress=progress)
         write_analysis(analysis)
-    return RunOutcome(measured.directory.path, measured, write_summary(measured, answers), analysis)
+    measured = conclude(measured)
+    return RunOutcome(
+        run_dir=measured.directory.path,
+        measured=measured,
+        kernels=answers,
+        summary=write_summary(measured, answers),
+        analysis=analysis,
+    )

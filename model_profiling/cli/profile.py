@@ -1,0 +1,132 @@
+"""`sme2prof profile`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.run import print_outcome, report_failures
+from model_profiling.export.lowering import BACKENDS
+from model_profiling.models.registry import DTYPES
+from model_profiling.pipeline.summary import ladder_rows
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+
+
+def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and int(word) > 0 for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("give different counts like 1 or 1,2,4")
+    return tuple(int(word) for word in words)
+
+
+@frame.command(
+    "profile",
+    example="""sme2prof profile toy_cnn --dtype fp16
+    sme2prof profile my_model.pte --threads 1,2 --precision 0.01
+    sme2prof profile toy_cnn --target emulated --ladder""",
+    facts=True,
+)
+@click.argument("model")
+@click.option("--target", default="auto", show_default=True, help="auto, host, emulated or android[:SERIAL].")
+@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True, help="To export as.")
+@click.option(
+    "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="To export for."
+)
+@click.option(
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Timed inferences per process."
+)
+@click.option(
+    "--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences before them."
+)
+@click.option("--threads", default="1", show_default=True, callback=_threads, help="Counts such as 1,2,4.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of SME2 on and off."
+)
+@click.option(
+    "--precision",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Stop early once the speedup is known to plus or minus this share, such as 0.01.",
+)
+@click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
+@click.option(
+    "--outdir", type=click.Path(path_type=Path), help="Folder for artifacts and runs [default: out_MODEL]."
+)
+@click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
+@click.option("--force", is_flag=True, help="Discard what is in the run directory.")
+def command(
+    *,
+    model: str,
+    target: str,
+    dtype: str,
+    backend: str,
+    runs: int,
+    warmup: int,
+    threads: tuple[int, ...],
+    rounds: int,
+    precision: float | None,
+    ladder: bool,
+    outdir: Path | None,
+    resume: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Profile MODEL with SME2 on and off: export if needed, run, analyse, and say what was found.
+
+    MODEL is a .pte file, a name from `sme2prof models`, or file.py:factory for any nn.Module. With target
+    auto, a machine without SME2 gives the latencies and emulation the kernel evidence.
+    """
+    if resume and force:
+        raise click.UsageError("--resume continues what --force discards: give one of them")
+    options = ProfileOptions(
+        target=target,
+        dtype=dtype,
+        backend=backend,
+        runs=runs,
+        warmup=warmup,
+        threads=threads,
+        rounds=rounds,
+        precision=precision,
+        ladder=ladder,
+        outdir=outdir,
+    )
+    run = RunOptions(resume=resume, force=force, command_line=("sme2prof", *sys.argv[1:]))
+    try:
+        with shown_progress(lines=True) as progress:
+            outcome = profile(model, options, run, progress=progress)
+    except KeyboardInterrupt:
+        frame.warn("everything measured so far is kept; continue with the same command and --resume")
+        raise
+    if as_json:
+        frame.facts(_facts(outcome))
+    else:
+        _print(outcome, ladder=ladder)
+    for warning in outcome.warnings:
+        frame.warn(warning)
+    return max(report_failures(one) for one in outcome.outcomes)
+
+
+def _facts(outcome: ProfileOutcome) -> dict[str, object]:
+    runs = [{**one.summary, "run_dir": str(one.run_dir)} for one in outcome.outcomes]
+    return {
+        "schema_version": 1,
+        "program": str(outcome.program),
+        "targets": outcome.plan.reason,
+        "runs": runs,
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
+    frame.say(f"{outcome.program}: {outcome.plan.reason}")
+    for one in outcome.outcomes:
+        frame.say()
+        if ladder:
+            frame.table(*ladder_rows(one.summary))
+            frame.say()
+        print_outcome(one, verdicts=not ladder)

@@ -1,0 +1,87 @@
+"""`sme2prof run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.pipeline.summary import verdict_lines
+from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
+
+
+@frame.command(
+    "run",
+    example="""sme2prof run my_config.json
+    sme2prof run my_config.json --resume
+    sme2prof run my_config.json --precision 0.01""",
+    facts=True,
+)
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
+@click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
+@click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
+@click.option("--force", is_flag=True, help="Discard what is in the run directory.")
+@click.option(
+    "--precision",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Stop early once speedups are known to plus or minus this share, such as 0.01.",
+)
+def command(
+    *,
+    config: Path,
+    only: tuple[str, ...],
+    analysis_only: bool,
+    resume: bool,
+    force: bool,
+    precision: float | None,
+    as_json: bool,
+) -> int:
+    """Run the experiments of CONFIG and analyse them.
+
+    Results go to the config's output_root. A finished run that is there already is moved aside; an
+    unfinished one is continued with --resume or discarded with --force.
+    """
+    if resume and force:
+        raise click.UsageError("--resume continues what --force discards: give one of them")
+    options = RunOptions(
+        only=frozenset(only),
+        resume=resume,
+        force=force,
+        analysis_only=analysis_only,
+        command_line=("sme2prof", *sys.argv[1:]),
+    )
+    try:
+        with shown_progress(lines=True) as progress:
+            outcome = run_file(config, options, precision=precision, progress=progress)
+    except KeyboardInterrupt:
+        frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
+        raise
+    if as_json:
+        frame.facts({**outcome.summary, "run_dir": str(outcome.run_dir)})
+    else:
+        print_outcome(outcome)
+    return report_failures(outcome)
+
+
+def print_outcome(outcome: RunOutcome, *, verdicts: bool = True) -> None:
+    """What a run found, and where it is."""
+    for line in verdict_lines(outcome.summary) if verdicts else ():
+        frame.say(line)
+    if outcome.measured.moved is not None:
+        frame.say(f"the earlier run was moved to {outcome.measured.moved}")
+    frame.say(f"results: {outcome.run_dir}")
+    for warning in outcome.summary["warnings"]:  # type: ignore[attr-defined]
+        frame.warn(str(warning))
+
+
+def report_failures(outcome: RunOutcome) -> int:
+    """Exit code 2 and a line on stderr for each experiment that did not work; 0 when all did."""
+    for result in outcome.failed:
+        name = f"{result['experiment']}, threads {result['threads']}"
+        click.echo(f"error: {name}: {result['problem']}; {result['fix']}", err=True)
+    return 2 if outcome.failed else 0

@@ -1,0 +1,50 @@
+"""Smoke test: export a small model, run a minimal pipeline on this machine, check what came out.
+
+example:
+  python model_profiling/scripts/run_quick_test.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from model_profiling.cli.progress import shown_progress
+from model_profiling.errors import ProfilingError
+from model_profiling.workflow.quick_test import quick_test
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
+    parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
+    parser.add_argument("--outdir", type=Path, default=_default_outdir(), help="default: %(default)s")
+    options = parser.parse_args(argv)
+    try:
+        with shown_progress(lines=True) as progress:
+            tested = quick_test(options.outdir, target=options.target, dtype=options.dtype, progress=progress)
+    except ProfilingError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    for check in tested.checks:
+        print(f"{'pass' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
+    print(f"{'success' if tested.ok else 'failure'}: results are in {tested.run_dir}")
+    return 0 if tested.ok else 1
+
+
+def _default_outdir() -> Path:
+    """Where the documents look for it, when run from the repository as they say."""
+    package = Path("model_profiling")
+    return package / "out_toy_cnn" if package.is_dir() else Path("out_toy_cnn")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

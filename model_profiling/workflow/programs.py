@@ -1,0 +1,58 @@
+"""The program to profile: the .pte file a user named, an export that is still good, or a new export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import InputError
+from model_profiling.export import export_model
+from model_profiling.export.exporter import versions
+from model_profiling.models import registry
+from model_profiling.progress import Progress, Silent
+
+
+def find_or_export(
+    model: str,
+    *,
+    dtype: str = "fp32",
+    backend: str = "xnnpack",
+    outdir: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The .pte of `model`; an export of a registered model is made again only when it could come out
+    differently. Models of the user's own are always exported: what they depend on is not known here."""
+    progress = progress or Silent()
+    if model.endswith(".pte"):
+        return _named(Path(model))
+    artifacts = outdir / "artifacts" if outdir else None
+    folder = artifacts or Path(f"out_{model}") / "artifacts"
+    pte = folder / f"{model}_{backend}_{dtype}.pte"
+    if model in registry.discover() and _is_current(model, pte):
+        progress.stage(f"using {pte}")
+        return pte
+    return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
+
+
+def _named(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(f"there is no program {path}", "correct the path, or name a model to export")
+    return path
+
+
+def _is_current(model: str, pte: Path) -> bool:
+    """Whether the export is whole, made with what is installed, and newer than the model's source."""
+    try:
+        summary = json.loads(Path(f"{pte}.json").read_text(encoding="utf-8"))
+        made = pte.stat().st_mtime
+        whole = files.sha256(pte) == summary["sha256"] and Path(f"{pte}.etrecord").is_file()
+        same_tools = summary["versions"] == versions() and summary["seed"] == 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    sources = [*_folder("models", model).glob("*.py"), *_folder("export").glob("*.py")]
+    return whole and same_tools and all(source.stat().st_mtime <= made for source in sources)
+
+
+def _folder(*parts: str) -> Path:
+    return Path(registry.__file__).parent.parent.joinpath(*parts)

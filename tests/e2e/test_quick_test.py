@@ -1,0 +1,51 @@
+"""The documented smoke test and pipeline scripts, run as the documents say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def test_the_smoke_test_passes_and_says_so(script, exported, tmp_path: Path) -> None:
+    artifacts = tmp_path / "artifacts"
+    artifacts.mkdir()
+    made = exported("toy_cnn", "fp16")
+    for path in (made.pte, made.etrecord, made.summary):
+        (artifacts / path.name).write_bytes(path.read_bytes())
+    done = script("scripts/run_quick_test.py", "--outdir", tmp_path)
+    assert done.ok, done.tail()
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("success: results are in ")
+    assert len(lines) >= 8 and all(line.startswith("pass") for line in lines[:-1])
+    again = script("scripts/run_quick_test.py", "--outdir", tmp_path)
+    assert again.ok, again.tail()
+    assert not list((tmp_path / "runs").glob("*-earlier-*")), "it replaces what it made itself"
+
+
+def test_the_smoke_test_fails_on_a_broken_environment(script, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = script("scripts/run_quick_test.py", "--outdir", tmp_path / "file")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_the_pipeline_script_of_this_system_runs_and_the_other_refuses(
+    script, exported, tmp_path: Path
+) -> None:
+    config = {
+        "model": str(exported("toy_cnn", "fp32").pte),
+        "output_root": str(tmp_path / "run"),
+        "experiments": [
+            {"name": f"x_sme2_{s}", "sme2": s, "num_runs": 2, "num_threads": 1} for s in ("on", "off")
+        ],
+        "schedule": {"rounds": 2},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    here, other = ("mac", "linux") if sys.platform == "darwin" else ("linux", "mac")
+    done = script(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json")
+    assert done.ok, done.tail()
+    assert (tmp_path / "run" / "manifest.json").is_file()
+    refused = script(f"scripts/{other}_pipeline.py", "--config", tmp_path / "c.json")
+    assert refused.returncode == 2 and f"use {here}_pipeline.py" in refused.stderr
+    again = script(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json", "--analysis-only")
+    assert again.ok, again.tail()

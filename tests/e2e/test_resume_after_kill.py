@@ -1,0 +1,135 @@
+"""Kill -9 at any moment of a run, then resume: the same set of results, nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conftest import ROOT
+
+from model_profiling.pipeline.journal import Journal
+
+KILLS = 20
+ROUNDS = 4
+SEED = 20261115
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One killed and resumed run."""
+
+    run_dir: Path
+    kept: dict[str, int]
+    """Steps that were done when the kill came, with how often the journal names each."""
+    resumed: subprocess.CompletedProcess[bytes]
+
+
+def write_config(folder: Path, model: Path) -> Path:
+    folder.mkdir()
+    experiments = [
+        {"name": f"x_sme2_{switch}", "sme2": switch, "runs": 2, "warmup": 0} for switch in ("on", "off")
+    ]
+    config = {
+        "model": str(model),
+        "output_root": str(folder / "run"),
+        "target": {"name": "host"},
+        "experiments": experiments,
+        "schedule": {"rounds": ROUNDS, "seed": 1},
+    }
+    (folder / "c.json").write_text(json.dumps(config))
+    return folder
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "model_profiling", "run", "c.json", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finished(child: subprocess.Popen[bytes]) -> subprocess.CompletedProcess[bytes]:
+    out, err = child.communicate(timeout=120)
+    return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+
+
+def journal_lines(run_dir: Path) -> dict[str, int]:
+    """How often each step was finished, over all sessions."""
+    found: dict[str, int] = {}
+    try:
+        content = (run_dir / "journal.jsonl").read_bytes()
+    except FileNotFoundError:
+        return found
+    for line in content[: content.rfind(b"\n") + 1].splitlines():
+        entry = json.loads(line)
+        key = f"{entry['kind']}/{entry['round']}/{entry['experiment']}/t{entry['threads']}"
+        found[key] = found.get(key, 0) + 1
+    return found
+
+
+def killed_and_resumed(folder: Path, moment: float) -> Trial:
+    child = start(folder)
+    time.sleep(moment)
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=60)
+    kept = journal_lines(folder / "run")
+    return Trial(folder / "run", kept, finished(start(folder, "--resume")))
+
+
+def names(run_dir: Path) -> set[str]:
+    return {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*")}
+
+
+def shape(run_dir: Path) -> Any:
+    """What a run found, without the figures that differ from run to run."""
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    rows = [(one["experiment"], one["threads"], one["state"], one["rounds"]) for one in manifest["results"]]
+    counts = [
+        (one["experiment"], one["end_to_end_ms"]["count"], one["traced_ms"]["count"])
+        for one in metrics["latencies"]
+    ]
+    return manifest["state"], rows, counts, [one["verdict"] for one in metrics["parity"]]
+
+
+def test_twenty_kills_lose_nothing_and_double_nothing(exported: Callable[..., Any], tmp_path: Path) -> None:
+    model = exported("toy_cnn", "fp16").pte
+    reference = write_config(tmp_path / "reference", model)
+    began = time.monotonic()
+    whole = finished(start(reference))
+    assert whole.returncode == 0, whole.stderr.decode()
+    length = time.monotonic() - began
+    planned = set(journal_lines(reference / "run"))
+    assert len(planned) == 2 + 2 * 2 * ROUNDS
+
+    draw = random.Random(SEED)
+    moments = [draw.uniform(0, length) for _ in range(KILLS)]
+    folders = [write_config(tmp_path / f"kill{number}", model) for number in range(KILLS)]
+    with ThreadPoolExecutor(2) as pool:
+        trials = list(pool.map(killed_and_resumed, folders, moments))
+
+    for trial in trials:
+        assert trial.resumed.returncode == 0, trial.resumed.stderr.decode()
+        assert shape(trial.run_dir) == shape(reference / "run")
+        assert names(trial.run_dir) == names(reference / "run")
+        assert {entry.step.key for entry in Journal(trial.run_dir).entries()} == planned
+        lines = journal_lines(trial.run_dir)
+        repeated = {key for key, count in lines.items() if count > 1}
+        # Only the round the kill fell into may have been measured again, and never the evidence.
+        assert len({key.split("/")[1] for key in repeated}) <= 1
+        assert not any(key.startswith("evidence/") for key in repeated)
+        assert repeated <= set(trial.kept)
+    caught = sum(1 for trial in trials if trial.kept and len(trial.kept) < len(planned))
+    assert caught >= 3, "too few kills fell between the first and the last process to prove anything"

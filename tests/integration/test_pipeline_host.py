@@ -1,0 +1,312 @@
+"""The pipeline on this machine, with real processes: what a run directory holds and how a run may end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, missing
+
+from model_profiling.errors import InputError
+from model_profiling.etdump import read_etdump
+from model_profiling.pipeline.config import ProfileConfig, parse_config
+from model_profiling.pipeline.journal import Journal
+from model_profiling.runner.features import host_features
+from model_profiling.targets import MachineFacts, open_target
+from model_profiling.targets.host import HostTarget
+from model_profiling.workflow.measure import RunOptions, run_config
+
+Raw = dict[str, Any]
+
+
+def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
+    """SME2 on and off, as short as it can be and still be whole."""
+    experiments = [
+        {"name": f"x_sme2_{switch}", "sme2": switch, "runs": 3, "warmup": 1} for switch in ("on", "off")
+    ]
+    base: Raw = {
+        "model": str(model),
+        "output_root": str(run_dir),
+        "target": {"name": "host"},
+        "experiments": experiments,
+        "schedule": {"rounds": 3, "seed": 5},
+    }
+    return base | changes
+
+
+def checked(raw: Raw) -> ProfileConfig:
+    config, problems = parse_config(raw, folder=Path.cwd())
+    assert config is not None and not problems, problems
+    return config
+
+
+def load(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: Path) -> None:
+    model, run_dir = exported("toy_cnn", "fp16").pte, tmp_path / "out" / "runs" / "linux"
+    (tmp_path / "c.json").write_text(json.dumps(raw_config(model, run_dir)))
+    done = cli("run", "c.json")
+    assert done.ok, done.tail()
+    stem = model.stem
+    for name in ("manifest.json", "metrics.json", "analysis_summary.json", "kernel_view.md"):
+        assert (run_dir / name).is_file(), name
+    for ending in ("json", "md"):
+        assert (run_dir / f"{stem}_pipeline_summary.{ending}").is_file()
+    for switch in ("on", "off"):
+        for ending in (".etdump", ".log", "_robust_stats.json", "_kernels.csv", "_exec_ops_stats.csv"):
+            assert (run_dir / f"x_sme2_{switch}" / f"{stem}_x_sme2_{switch}_t1{ending}").is_file(), ending
+    assert not (run_dir / ".work").exists()
+
+    manifest = load(run_dir / "manifest.json")
+    assert manifest["state"] == "finished"
+    assert manifest["schedule"]["seed"] == 5 and manifest["schedule"]["rounds_done"] == 3
+    assert manifest["executorch"]["version"] and manifest["runner"]["build_id"]
+    assert manifest["machine"]["before"]["cpu"] == manifest["machine"]["after"]["cpu"]
+    assert manifest["command_line"] == ["sme2prof", "run", "c.json"]
+    assert {result["sme2"]: result["disable"] for result in manifest["results"]} == {
+        "on": [],
+        "off": ["sme2", "sme"],
+    }
+    for result in manifest["results"]:
+        assert [len(read_runs(run_dir / dump)) for dump in result["etdump_rounds"]] == [3, 3, 3]
+
+    # Every process of the schedule ran once, in the order drawn.
+    entries = Journal(run_dir).entries()
+    planned = [key for keys in manifest["schedule"]["order"] for key in keys]
+    assert [entry.step.key for entry in entries] == planned
+
+    metrics = load(run_dir / "metrics.json")
+    for latency in metrics["latencies"]:
+        assert latency["end_to_end_ms"]["count"] == latency["traced_ms"]["count"] == 9
+        assert latency["tracer_cost"]["rounds"] == 3
+    stats = load(run_dir / "x_sme2_on" / f"{stem}_x_sme2_on_t1_robust_stats.json")
+    assert [len(one) for one in stats["end_to_end_rounds_ms"]] == [3, 3, 3]
+    assert metrics["parity"][0]["verdict"] == "identical" or "sme2" in host_features()
+    (comparison,) = metrics["comparisons"]
+    if "sme2" not in host_features():
+        assert comparison["verdict"] == "not comparable" and "has no SME2" in comparison["reason"]
+        assert comparison["ratio"] is None
+        assert "not comparable; this CPU" in done.stdout
+
+
+def read_runs(dump: Path) -> set[int]:
+    table = read_etdump(dump)
+    return set(table.run_index[table.name == table.name_index("Method::execute")].tolist())
+
+
+def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> None:
+    if "fp16" not in host_features():
+        missing("a CPU with half-precision arithmetic to switch off")
+    raw = raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run", schedule={"rounds": 7})
+    raw["experiments"] = [
+        {"name": "with", "runs": 4, "warmup": 1},
+        {"name": "without", "disable": ["fp16"], "runs": 4, "warmup": 1},
+    ]
+    raw["analysis"] = {"compare_pairs": [{"baseline": "without", "candidate": "with", "label": "fp16"}]}
+    outcome = run_config(checked(raw))
+    (comparison,) = outcome.measured.metrics["comparisons"]
+    assert comparison["verdict"] == "faster" and comparison["low"] > 1.1
+    (parity,) = outcome.measured.metrics["parity"]
+    assert parity["verdict"] == "within tolerance"
+
+
+def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw["schedule"] = {"rounds": 60, "min_rounds": 8, "precision": 0.9}
+    outcome = run_config(checked(raw))
+    schedule = outcome.measured.manifest["schedule"]
+    assert schedule["stopped_early"] and schedule["rounds_done"] == 8
+    assert outcome.measured.manifest["state"] == "finished"
+
+
+def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    for experiment in raw["experiments"]:
+        experiment["threads"] = [1, 2]
+    outcome = run_config(checked(raw))
+    rows = [(one["experiment"], one["threads"]) for one in outcome.measured.metrics["latencies"]]
+    assert rows == [(f"x_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)]
+    assert [one["baseline"]["threads"] for one in outcome.measured.metrics["comparisons"]] == [1, 2]
+
+
+def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_path: Path) -> None:
+    crasher = tmp_path / "executor_runner"
+    crasher.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    crasher.chmod(0o755)
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw["experiments"].append({"name": "own", "runner_path": str(crasher), "runs": 3})
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    done = cli("run", "c.json")
+    assert done.returncode == 2
+    assert "error: own, threads 1: the runner crashed with SIGSEGV" in done.stderr
+    manifest = load(tmp_path / "run" / "manifest.json")
+    assert manifest["state"] == "failed"
+    states = {result["experiment"]: result["state"] for result in manifest["results"]}
+    assert states == {"x_sme2_on": "done", "x_sme2_off": "done", "own": "failed"}
+    assert len(load(tmp_path / "run" / "metrics.json")["latencies"]) == 2
+
+
+def test_only_measures_one_and_the_rest_follows_with_resume(exported, cli, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    assert cli("run", "c.json", "--only", "x_sme2_on").ok
+    assert load(tmp_path / "run" / "manifest.json")["state"] == "partial"
+    refused = cli("run", "c.json")
+    assert refused.returncode == 2 and "continue it with --resume" in refused.stderr
+    assert cli("run", "c.json", "--resume").ok
+    assert load(tmp_path / "run" / "manifest.json")["state"] == "finished"
+    # The rounds of both were measured side by side in the end.
+    sessions = Counter(
+        entry.session for entry in Journal(tmp_path / "run").entries() if entry.kind != "evidence"
+    )
+    assert sessions == {2: 12}
+
+
+def test_a_finished_run_is_moved_aside_by_a_new_one(exported, cli, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    assert cli("run", "c.json").ok
+    first = load(tmp_path / "run" / "manifest.json")
+    again = cli("run", "c.json")
+    assert again.ok and f"the earlier run was moved to {tmp_path / 'run-earlier-1'}" in again.stdout
+    assert load(tmp_path / "run-earlier-1" / "manifest.json") == first
+
+
+def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> None:
+    model = tmp_path / "m.pte"
+    model.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())
+    raw = raw_config(model, tmp_path / "run")
+    run_config(checked(raw), RunOptions(only=frozenset({"x_sme2_on"})))
+    changed = json.loads(json.dumps(raw))
+    changed["experiments"][1]["runs"] = 9
+    with pytest.raises(InputError, match=r"experiments\[1\].runs was 3, now it is 9; undo the change"):
+        run_config(checked(changed), RunOptions(resume=True))
+    model.write_bytes(exported("toy_cnn", "fp16").pte.read_bytes())
+    with pytest.raises(InputError, match="the model's content was"):
+        run_config(checked(raw), RunOptions(resume=True))
+
+
+def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    assert cli("run", "c.json").ok
+    journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
+    for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
+        (tmp_path / "run" / name).unlink()
+    assert cli("run", "c.json", "--analysis-only", PATH="/nonexistent").ok
+    assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
+    for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
+        assert (tmp_path / "run" / name).is_file()
+
+
+@pytest.fixture
+def long_run(exported, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
+    """Starts a run that would take minutes; returns once its first rounds are measured."""
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", schedule={"rounds": 3000})
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+
+    def start() -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "model_profiling", "run", "c.json"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        journal = tmp_path / "run" / "journal.jsonl"
+        for _ in range(600):
+            if journal.exists() and journal.read_bytes().count(b"\n") > 6:
+                return child
+            time.sleep(0.05)
+        raise AssertionError("no round was measured in 30 s")
+
+    return start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, number: signal.Signals) -> None:
+    child = long_run()
+    child.send_signal(number)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert b"continue with: sme2prof run c.json --resume" in said and b"Traceback" not in said
+    manifest = load(tmp_path / "run" / "manifest.json")
+    assert manifest["state"] == "interrupted" and manifest["sessions"][0]["end"] == "KeyboardInterrupt"
+    measured = [entry.step.key for entry in Journal(tmp_path / "run").entries()]
+    raw = load(tmp_path / "c.json")
+    raw["schedule"]["rounds"] = 3
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    done = cli("run", "c.json", "--resume")
+    assert done.ok, done.tail()
+    assert set(measured) <= {entry.step.key for entry in Journal(tmp_path / "run").entries()}
+
+
+def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
+    child = long_run()
+    try:
+        second = cli("run", "c.json", "--resume")
+        assert second.returncode == 2
+        assert f"is in use by another run (process {child.pid}, since" in second.stderr
+    finally:
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=30)
+
+
+class HotTarget:
+    """This machine, with the thermometer it lacks: hot at first, cooler each time it is asked."""
+
+    name, timings_are_latency = "host", True
+
+    def __init__(self, degrees: float | None) -> None:
+        self._host = HostTarget()
+        self._degrees = degrees
+        self.platform = self._host.platform
+        self.prepare = self._host.prepare
+        self.execute = self._host.execute
+
+    def facts(self) -> MachineFacts:
+        if self._degrees is not None:
+            self._degrees = max(30.0, self._degrees - 10)
+        return replace(self._host.facts(), temperature_c=self._degrees)
+
+
+def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr("model_profiling.pipeline.measure.time.sleep", naps.append)
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
+    outcome = run_config(checked(raw), target=HotTarget(90.0))
+    entries = outcome.measured.journal.entries()
+    assert all(entry.temperature_c is not None and entry.temperature_c <= 45 for entry in entries)
+    assert naps.count(0.25) == len(entries) and len(naps) > len(entries)
+
+
+def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
+    outcome = run_config(checked(raw), target=HotTarget(None))
+    assert any("tells no temperature" in text for text in outcome.summary["warnings"])
+
+
+def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw["experiments"] = [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}]
+    outcome = run_config(checked(raw), target=open_target("host"))
+    (result,) = outcome.measured.results
+    assert result["xnntrace_log"] == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"
+    assert result["kernels"] and result["etdump"] and result["latency"] is None
+    assert outcome.measured.metrics["latencies"] == []
+    assert not list((tmp_path / "run").rglob("*_robust_stats.json"))

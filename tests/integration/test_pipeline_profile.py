@@ -1,0 +1,155 @@
+"""`sme2prof profile`: one command from a model to a verdict, on this machine and under emulation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import missing
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline.config import load_config
+from model_profiling.runner.features import host_features
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.profile import ProfileOptions, profile
+from model_profiling.workflow.programs import find_or_export
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
+
+
+@pytest.fixture(scope="module")
+def qemu() -> None:
+    try:
+        EmulatedTarget().prepare()
+    except SetupError as problem:
+        missing(str(problem))
+
+
+@linux_only
+@pytest.mark.usefixtures("qemu")
+def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Path) -> None:
+    model = exported("toy_cnn", "fp32").pte
+    done = cli("profile", model, "--target", "emulated", "--outdir", tmp_path / "o")
+    assert done.ok, done.tail()
+    assert "emulated_sme2_on t1: SME2 ran" in done.stdout
+    assert "emulated_sme2_off t1: no SME or SME2 kernel ran" in done.stdout
+    assert "not comparable; times under emulation are not latencies" in done.stdout
+    assert "median" not in done.stdout and " ms" not in done.stdout
+    run_dir = tmp_path / "o" / "runs" / "emulated"
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    assert "latencies" not in metrics and "stability" not in metrics
+    assert metrics["parity"][0]["verdict"] in ("identical", "within tolerance")
+    assert metrics["comparisons"][0]["ratio"] is None
+    assert not list(run_dir.rglob("*_robust_stats.json"))
+    for name in ("manifest.json", f"{model.stem}_pipeline_summary.json", f"{model.stem}_pipeline_summary.md"):
+        said = (run_dir / name).read_text()
+        assert (
+            "end_to_end_ms" not in said
+            and "median_ms" not in said
+            and "latencies" not in said.replace("not latencies", "")
+        ), name
+    kernels = (run_dir / "emulated_sme2_on" / f"{model.stem}_emulated_sme2_on_t1_kernels.csv").read_text()
+    assert "_sme2_" in kernels and ",executed" in kernels
+
+
+@linux_only
+@pytest.mark.usefixtures("qemu")
+def test_auto_times_here_and_proves_elsewhere(exported, tmp_path: Path) -> None:
+    if "sme2" in host_features():
+        pytest.skip("this CPU has SME2: one place does both")
+    options = ProfileOptions(runs=3, warmup=1, rounds=3, outdir=tmp_path / "o")
+    done = profile(str(exported("toy_cnn", "fp32").pte), options)
+    assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
+    assert done.timing.run_dir.name == "linux"
+    manifest = json.loads((done.timing.run_dir / "manifest.json").read_text())
+    assert manifest["evidence"]["run_dir"] == "../emulated"
+    assert manifest["state"] == "finished"
+    assert {answer.experiment: answer.answer for answer in done.evidence.kernels} == {
+        "emulated_sme2_on": "sme2",
+        "emulated_sme2_off": "none",
+    }
+    # The config it made up is kept, and is a config like any other.
+    kept = load_config(done.timing.run_dir / "config.json")
+    assert kept.output_root == done.timing.run_dir.resolve()
+    resumed = profile(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
+    assert len(resumed.timing.measured.journal.entries()) == len(done.timing.measured.journal.entries())
+
+
+def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
+    present = host_features()
+    if len(present) < 2:
+        missing("a CPU with features to take away")
+    done = cli(
+        *("profile", exported("toy_cnn", "fp16").pte, "--target", "host", "--ladder", "--runs", 3),
+        *("--warmup", 1, "--rounds", 3, "--outdir", tmp_path / "o"),
+    )
+    assert done.ok, done.tail()
+    rows = [line.split() for line in done.stdout.splitlines() if "_upto_" in line]
+    assert len(rows) == len(present) + 1 and rows[-1][0].endswith("_upto_neon")
+    # Without half-precision arithmetic the same program takes longer.
+    medians = {row[0].partition("_upto_")[2]: row for row in rows}
+    if "fp16" in present:
+        assert any("x" in cell for cell in medians["fp16"])
+
+
+def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
+    done = cli(
+        *("profile", exported("toy_cnn", "fp32").pte, "--target", "host", "--runs", 2, "--rounds", 2),
+        *("--outdir", tmp_path / "o", "--json"),
+    )
+    facts: dict[str, Any] = json.loads(done.stdout)
+    assert facts["schema_version"] == 1
+    assert [run["target"]["name"] for run in facts["runs"]] == ["host"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.pte"], "there is no program nothing.pte; correct the path"),
+        (["toy_cnnn", "--target", "host"], "did you mean 'toy_cnn'"),
+        (["toy_cnn", "--target", "moon"], "unknown target 'moon'; choose from auto, host, emulated"),
+        (["toy_cnn", "--threads", "1,one"], "give different counts like 1 or 1,2,4"),
+        (["toy_cnn", "--resume", "--force"], "give one of them"),
+        (["toy_cnn", "--precision", "5"], "--precision"),
+    ],
+)
+def test_a_wrong_word_ends_in_one_line(cli, words: list[str], said: str) -> None:
+    done = cli("profile", *words)
+    assert done.returncode == 2
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("error: ") and said in last and "Traceback" not in done.stderr
+
+
+def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
+    made = exported("toy_cnn", "fp32")
+    artifacts = tmp_path / "artifacts"
+    artifacts.mkdir()
+    for path in (made.pte, made.etrecord, made.summary):
+        (artifacts / path.name).write_bytes(path.read_bytes())
+    stages: list[str] = []
+
+    class Noted:
+        def stage(self, text: str) -> None:
+            stages.append(text)
+
+        def advance(self, done: int, total: int, text: str = "") -> None:
+            """Not looked at."""
+
+    found = find_or_export("toy_cnn", outdir=tmp_path, progress=Noted())
+    assert found == artifacts / made.pte.name and stages == [f"using {found}"]
+    found.write_bytes(found.read_bytes() + b"\0")
+    again = find_or_export("toy_cnn", outdir=tmp_path, progress=Noted())
+    assert again.read_bytes() == made.pte.read_bytes() and "lowering to xnnpack" in stages
+
+
+def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "linux").mkdir(parents=True)
+    (tmp_path / "runs" / "mac").mkdir(parents=True)
+    for platform in ("linux", "mac"):
+        (tmp_path / "runs" / platform / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        profile(str(exported("toy_cnn", "fp32").pte), ProfileOptions(target="host", outdir=tmp_path))
