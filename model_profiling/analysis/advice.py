@@ -20,16 +20,19 @@ __all__ = ["Finding", "Severity", "advise"]
 
 
 def advise(
-    dumps: Sequence[DumpAnalysis], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
+    series: Sequence[Sequence[DumpAnalysis]], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
 ) -> tuple[Finding, ...]:
-    """Everything found in the dumps of a run and the pairs compared in it, the largest gain first."""
+    """Everything found in a run and the pairs compared in it, the largest gain first.
+
+    `series` holds the rounds of each experiment and thread count; the first dump of each is looked into.
+    """
     found: list[Finding] = []
-    for dump in dumps:
+    for dump in (rounds[0] for rounds in series):
         found.extend(about_structure(dump))
         if dump.timings_are_latency:
             found.extend(about_dump(dump, roof))
     for pairing in pairings:
         if not pairing.not_comparable:
             found.extend(about_pairing(pairing))
-    found.extend(about_threads(dumps))
+    found.extend(about_threads(series))
     return tuple(sorted(found, key=lambda finding: -finding.max_gain_pct))

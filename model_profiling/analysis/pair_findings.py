@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import SHOWN, Finding, percent, severity, share_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.speedup import Verdict, compare_rounds
 from model_profiling.analysis.summary import DumpAnalysis
 
 _NO_FASTER = 1.05
@@ -47,8 +50,8 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
         for pair in pairing.operators
         if pair.category in (Category.CONV, Category.GEMM) and pair.ratio is not None
     ]
-    slower = [pair for pair in matrix if (pair.ratio or 1) < _SLOWER]
-    same = [pair for pair in matrix if _SLOWER <= (pair.ratio or 1) < _NO_FASTER]
+    slower = [pair for pair in matrix if _is_slower(pair)]
+    same = [pair for pair in matrix if not _is_slower(pair) and _is_no_faster(pair)]
     for id_, title, pairs in (
         ("sme2-slower", "slowed down with SME2", slower),
         ("sme2-no-faster", "did not speed up with SME2", same),
@@ -73,6 +76,18 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
             action="see the reason given for each: another number format, plain instead of depthwise or "
             "grouped convolutions, or larger matrices reach SME2 kernels; the rest is bound by memory",
         )
+
+
+def _is_slower(pair: OperatorPair) -> bool:
+    """By the verdict over rounds where there is one; a single dump on each side only shows large changes."""
+    if pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE:
+        return pair.speedup.verdict is Verdict.SLOWER
+    return (pair.ratio or 1) < _SLOWER
+
+
+def _is_no_faster(pair: OperatorPair) -> bool:
+    unchanged = pair.speedup is not None and pair.speedup.verdict is Verdict.NO_CHANGE
+    return unchanged or (pair.ratio or 1) < _NO_FASTER
 
 
 def _pair_evidence(pair: OperatorPair) -> dict[str, object]:
@@ -111,33 +126,48 @@ def _packed_reason(flops: int, bytes_moved: int) -> str:
     return "packing its input may cost what the faster kernel saves"
 
 
-def about_threads(dumps: Sequence[DumpAnalysis]) -> Iterable[Finding]:
-    """Thread counts of one experiment that cost more than they give."""
-    sweeps: dict[str, list[DumpAnalysis]] = {}
-    for dump in dumps:
-        if dump.threads and dump.timings_are_latency:
-            sweeps.setdefault(dump.experiment, []).append(dump)
+def about_threads(series: Sequence[Sequence[DumpAnalysis]]) -> Iterable[Finding]:
+    """Thread counts of one experiment that cost more than they give; `series` holds each one's rounds."""
+    sweeps: dict[str, list[Sequence[DumpAnalysis]]] = {}
+    for rounds in series:
+        if rounds[0].threads and rounds[0].timings_are_latency:
+            sweeps.setdefault(rounds[0].experiment, []).append(rounds)
     for experiment, sweep in sweeps.items():
-        ordered = sorted(sweep, key=lambda dump: dump.threads or 0)
-        if len({dump.threads for dump in ordered}) < 2:
-            continue
-        best = min(ordered, key=lambda dump: (dump.latency.median, dump.threads))
+        ordered = sorted(sweep, key=lambda rounds: rounds[0].threads or 0)
         most = ordered[-1]
-        smallest_good = next(dump for dump in ordered if dump.latency.median <= 1.03 * best.latency.median)
-        if smallest_good is most:
+        enough = next(rounds for rounds in ordered if not _pays(rounds, most))
+        if enough is most:
             continue
-        lost = max(0.0, 1 - smallest_good.latency.median / most.latency.median)
+        lost = max(0.0, 1 - _median_ms(enough) / _median_ms(most))
+        fewer, more = enough[0].threads, most[0].threads
         yield Finding(
             id="too-many-threads",
-            title=f"{most.threads} threads are no faster than {smallest_good.threads}",
+            title=f"{more} threads are no faster than {fewer}",
             severity=severity(lost),
             subject=experiment,
             evidence={
                 "median_ms_by_threads": {
-                    str(dump.threads): round(dump.latency.median, 6) for dump in ordered
+                    str(rounds[0].threads): round(_median_ms(rounds), 6) for rounds in ordered
                 },
-                "best_threads": smallest_good.threads,
+                "rounds": min(len(enough), len(most)),
+                "best_threads": fewer,
             },
             max_gain_pct=percent(lost),
-            action=f"run with {smallest_good.threads} thread(s) and leave the other cores to the application",
+            action=f"run with {fewer} thread(s) and leave the other cores to the application",
         )
+
+
+def _pays(fewer: Sequence[DumpAnalysis], more: Sequence[DumpAnalysis]) -> bool:
+    """Whether more threads are faster: by verdict where rounds allow one, else by 3% or more."""
+    if fewer is more:
+        return False
+    judged = compare_rounds(
+        [dump.breakdown.e2e.tolist() for dump in fewer], [dump.breakdown.e2e.tolist() for dump in more]
+    )
+    if judged.verdict is not Verdict.NOT_COMPARABLE:
+        return judged.verdict is Verdict.FASTER
+    return _median_ms(fewer) > 1.03 * _median_ms(more)
+
+
+def _median_ms(rounds: Sequence[DumpAnalysis]) -> float:
+    return float(np.median([dump.latency.median for dump in rounds]))

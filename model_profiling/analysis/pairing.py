@@ -57,7 +57,10 @@ class OperatorPair:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster the candidate is, from medians; None where one side has no time."""
+        """How many times faster the candidate is: over all rounds where they were judged, else from the
+        medians of the two dumps; None where one side has no time."""
+        if self.speedup is not None and self.speedup.ratio is not None:
+            return self.speedup.ratio
         if self.baseline_ms <= 0 or self.candidate_ms <= 0:
             return None
         return self.baseline_ms / self.candidate_ms
@@ -80,6 +83,9 @@ class CategoryPair:
 
     @property
     def ratio(self) -> float | None:
+        """As `OperatorPair.ratio`."""
+        if self.speedup is not None and self.speedup.ratio is not None:
+            return self.speedup.ratio
         if self.baseline_ms <= 0 or self.candidate_ms <= 0:
             return None
         return self.baseline_ms / self.candidate_ms

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from model_profiling.analysis.findings import subject
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.cli import frame
@@ -52,7 +53,9 @@ def print_analysis(analysis: RunAnalysis) -> None:
     for pairing in analysis.pairings:
         reason = pairing.not_comparable or pairing.e2e.reason
         frame.say(f"{pairing.label}, by these dumps alone: {pairing.e2e.verdict.value} ({reason})")
-    for finding in analysis.findings[:_SHOWN_FINDINGS]:
+    # Experiments of one model share most findings; each is shown where it weighs most.
+    largest = {finding.id: finding for finding in reversed(analysis.findings)}
+    for finding in sorted(largest.values(), key=lambda one: -one.max_gain_pct)[:_SHOWN_FINDINGS]:
         frame.say(
             f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
         )
@@ -63,8 +66,7 @@ def print_analysis(analysis: RunAnalysis) -> None:
 
 
 def _print_dump(dump: DumpAnalysis) -> None:
-    threads = f", {dump.threads} threads" if dump.threads else ""
-    frame.say(f"{dump.experiment}{threads}: {dump.runs} runs, mean {dump.e2e_ms:.3f} ms")
+    frame.say(f"{subject(dump)}: {dump.runs} runs, mean {dump.e2e_ms:.3f} ms")
     if not dump.timings_are_latency:
         frame.say("  emulated or traced: shares are of event times, not of a latency")
     breakdown = dump.breakdown

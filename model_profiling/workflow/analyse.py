@@ -58,7 +58,7 @@ def analyse(
         etrecord=first.etrecord,
         dumps=dumps,
         pairings=pairings,
-        findings=advise(dumps, pairings, roofline),
+        findings=advise(series, pairings, roofline),
         warnings=(*found.warnings, *programs.warnings),
     )
 

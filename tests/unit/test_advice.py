@@ -47,7 +47,7 @@ def with_sources(dump: DumpAnalysis, **sources: OperatorSource) -> DumpAnalysis:
 
 
 def found(dump: DumpAnalysis, **options: object) -> dict[str, Finding]:
-    return {finding.id: finding for finding in advise([dump], **options)}  # type: ignore[arg-type]
+    return {finding.id: finding for finding in advise([[dump]], **options)}  # type: ignore[arg-type]
 
 
 CONV = ("Convolution (NHWC, F16) IGEMM #1", 1000)
@@ -135,7 +135,7 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     ]
     off = dump_of([("DELEGATE_CALL", before)], experiment="off", sme2=False, cpu_has_sme2=True)
     on = dump_of([("DELEGATE_CALL", after)], experiment="on", sme2=True, cpu_has_sme2=True)
-    findings = {finding.id: finding for finding in advise([off, on], [pair_dumps(off, on)])}
+    findings = {finding.id: finding for finding in advise([[off], [on]], [pair_dumps(off, on)])}
     same = findings["sme2-no-faster"].evidence["operators"]
     assert isinstance(same, list) and len(same) == 1
     assert same[0]["may_be_because"] == "XNNPACK has no SME2 kernel for depthwise convolution"
@@ -152,13 +152,13 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
 def test_nothing_is_said_about_a_pair_whose_times_mean_nothing() -> None:
     off = dump_of([("DELEGATE_CALL", [CONV])], sme2=False, timings_are_latency=False)
     on = dump_of([("DELEGATE_CALL", [CONV])], sme2=True, timings_are_latency=False)
-    assert advise([off, on], [pair_dumps(off, on)]) == ()
+    assert advise([[off], [on]], [pair_dumps(off, on)]) == ()
 
 
 def test_threads_that_do_not_pay_are_found() -> None:
-    def sweep(*lengths: int) -> list[DumpAnalysis]:
+    def sweep(*lengths: int) -> list[list[DumpAnalysis]]:
         return [
-            dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)
+            [dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)]
             for place, length in enumerate(lengths)
         ]
 
@@ -166,6 +166,15 @@ def test_threads_that_do_not_pay_are_found() -> None:
     assert finding.id == "too-many-threads" and finding.evidence["best_threads"] == 2
     assert finding.max_gain_pct == pytest.approx(100 * (1 - 601 / 901), abs=0.01)
     assert advise(sweep(1000, 600, 400)) == ()
+
+
+def test_threads_measured_in_rounds_are_judged_by_their_rounds() -> None:
+    def rounds(threads: int, *lengths: int) -> list[DumpAnalysis]:
+        return [dump_of([("DELEGATE_CALL", [(CONV[0], one)])], threads=threads) for one in lengths]
+
+    one = rounds(1, 1000, 1010, 990, 1005, 995, 1002, 1000, 998)
+    assert advise([one, rounds(2, 900, 1100, 1050, 950, 1010, 990, 1060, 940)])[0].id == "too-many-threads"
+    assert advise([one, rounds(2, 900, 905, 890, 903, 899, 901, 900, 902)]) == ()
 
 
 def test_no_finding_is_without_a_number() -> None:
@@ -176,7 +185,7 @@ def test_no_finding_is_without_a_number() -> None:
             ("DELEGATE_CALL", [CONV]),
         ]
     )
-    findings = advise([dump])
+    findings = advise([[dump]])
     assert len(findings) >= 4
     assert [one.max_gain_pct for one in findings] == sorted(
         (one.max_gain_pct for one in findings), reverse=True
