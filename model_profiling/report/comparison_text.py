@@ -148,7 +148,8 @@ def _operator_tables(one: SeriesComparison) -> Iterator[str]:
         ]
         yield table(("operator", "place", "A ms", "B ms", "verdict", "what changed"), rows, numbers=(2, 3))
     if timed and not judged:
-        yield f"{plural(len(one.operators), 'operator')}, the largest differences shown; too few rounds to judge."
+        count = plural(len(one.operators), "operator")
+        yield f"{count}, the largest differences shown; too few rounds to judge any."
         return
     more = f"; the {len(ordered)} largest are shown" if len(ordered) < len(moved) else ""
     yield f"{plural(len(one.operators), 'operator')}, {len(moved)} with a change that holds{more}."

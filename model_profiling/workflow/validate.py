@@ -1,0 +1,75 @@
+"""Checks that a run directory holds what it promises and that it makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.progress import Progress, Silent
+from model_profiling.workflow import figure_checks as figures
+from model_profiling.workflow import structure_checks as structure
+from model_profiling.workflow.checked_run import CheckedRun
+from model_profiling.workflow.validation import Check, Validation
+
+Question = Callable[[CheckedRun], Iterator[Check]]
+
+# In the order a person would look: is it whole, is it what it says, do the figures follow.
+_ABOUT_ANY: tuple[tuple[str, Question], ...] = (
+    ("manifest", structure.manifest_parses),
+    ("JSON files", structure.json_files),
+)
+_ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
+    ("state", structure.is_finished),
+    ("files", structure.files_exist),
+    ("program", structure.program_matches),
+    ("same program", structure.same_program),
+    ("latencies", figures.latencies_match),
+    ("comparisons", figures.comparisons_hold),
+    ("no latency", figures.emulated_has_no_latency),
+    ("kernels", figures.kernels_fit_the_switch),
+    ("outputs", figures.outputs_agree),
+)
+_ABOUT_DUMPS: tuple[tuple[str, Question], ...] = (
+    ("dumps", structure.dumps_parse),
+    ("closure", structure.dumps_close),
+    ("analysis", figures.summary_matches),
+    ("CSV files", figures.csv_files_match),
+)
+
+
+def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Validation:
+    """Check the run in `run_dir`; what cannot be read is a failed check, never an exception.
+
+    A folder of dumps without a manifest promises nothing but its dumps: only they are checked.
+    """
+    place = Path(run_dir)
+    if not place.is_dir():
+        raise InputError(f"there is no run directory {place}", "name a folder a pipeline wrote into")
+    if not (place / "manifest.json").is_file() and next(place.rglob("*.etdump"), None) is None:
+        raise InputError(f"{place} holds no run and no dumps", "name a folder a pipeline wrote into")
+    run = CheckedRun(place)
+    asked = _questions(run)
+    shown = progress or Silent()
+    shown.stage("checking the run")
+    checks: list[Check] = []
+    for done, (name, question) in enumerate(asked):
+        shown.advance(done, len(asked), name)
+        checks.extend(_answers(run, name, question))
+    return Validation(str(place), tuple(checks))
+
+
+def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
+    try:
+        known = run.manifest is not None
+    except ProfilingError:
+        return _ABOUT_ANY  # the first question says what is wrong; nothing else can be believed
+    return (*_ABOUT_ANY, *(_ABOUT_RUNS if known else ()), *_ABOUT_DUMPS)
+
+
+def _answers(run: CheckedRun, name: str, question: Question) -> Iterator[Check]:
+    """The checks of one question; a file that cannot be read is its answer."""
+    try:
+        yield from question(run)
+    except ProfilingError as problem:
+        yield Check(name, "fail", problem.problem, problem.fix)
