@@ -121,14 +121,17 @@ class _Reading:
         slots = first + 4 * np.arange(count, dtype=np.int64)
         return Tables(self.buffer, slots + gather(self.buffer, slots, "u32", "the list of blocks"), "a block")
 
-    def _lists(self, runs: Tables, field: int, what: str) -> tuple[Int64, Int32]:
-        """The slots of every block's list, one after the other, and the block each belongs to."""
+    def _lists(self, runs: Tables, field: int, what: str, item_bytes: int) -> tuple[Int64, Int32]:
+        """The slots of every block's list, one after the other, and the block each belongs to.
+
+        Items need `item_bytes` each at the least, which bounds what lists that overlap can pretend to hold.
+        """
         at = runs.targets(field)
         counts = np.zeros(len(at), np.int64)
         counts[at > 0] = gather(self.buffer, at[at > 0], "u32", what)
         refuse(self.buffer, at + 4 + 4 * counts > self.buffer.size, at, f"{what} leaves the file")
         total = int(counts.sum())
-        if 4 * total > self.buffer.size:
+        if item_bytes * total > self.buffer.size:
             raise self.buffer.damaged(f"{what} overlaps another", int(at.max()))
         block = np.repeat(np.arange(len(at), dtype=np.int32), counts)
         begins = np.cumsum(counts) - counts
@@ -136,7 +139,8 @@ class _Reading:
         return slots, block
 
     def _event_slots(self, runs: Tables) -> tuple[Int64, Int32]:
-        return self._lists(runs, 3, "a list of events")
+        # A slot in the list, the event's table with one reference in it, and a table that may be empty.
+        return self._lists(runs, 3, "a list of events", item_bytes=4 + 8 + 4)
 
     def _kinds(self, slots: Int64) -> tuple[Int64, Int64, Int64]:
         """Where the profile, allocation or debug event of every event is; 0 for the other two."""
@@ -167,7 +171,7 @@ class _Reading:
         rows = np.flatnonzero(at)
         events = Tables(self.buffer, at[rows], "an allocation event")
         number = events.scalars(0, "i32", 0)
-        slots, owner = self._lists(runs, 2, "a list of allocators")
+        slots, owner = self._lists(runs, 2, "a list of allocators", item_bytes=4 + 4)
         place = slots + gather(self.buffer, slots, "u32", "a list of allocators")
         names = self.names.intern(
             Tables(self.buffer, place, "an allocator").targets(0), "an allocator's name"
