@@ -26,7 +26,7 @@ def categories(data: ReportData) -> str:
     compared = [pair for pair in data.pairs if _shown_as_pair(pair)]
     if data.timings_are_latency and compared:
         return "\n\n".join(_category_change(pair, len(compared) > 1) for pair in compared)
-    dump = _headline_dump(data)
+    dump = headline_dump(data)
     if dump is None:
         return ""
     if not dump.timings_are_latency:
@@ -121,7 +121,7 @@ def operators(data: ReportData) -> str:
     structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
     if not data.timings_are_latency and structural is not None:
         return _kernel_changes(structural)
-    dump = _headline_dump(data)
+    dump = headline_dump(data)
     if dump is None:
         return ""
     if not dump.timings_are_latency:
@@ -228,7 +228,7 @@ def _operators_without_time(dump: DumpAnalysis) -> str:
 
 def backends(data: ReportData) -> str:
     """How much of the work the delegates took, and which operators they left to portable kernels."""
-    dump = _headline_dump(data)
+    dump = headline_dump(data)
     if dump is None:
         return ""
     names = dict.fromkeys(one.backend for one in dump.operators)
@@ -275,7 +275,8 @@ def _portable_table(dump: DumpAnalysis, portable: Iterable[Operator]) -> str:
     return table(("outside delegates", "median ms", "share", "module", "source"), rows, numbers=(1, 2))
 
 
-def _headline_dump(data: ReportData) -> DumpAnalysis | None:
+def headline_dump(data: ReportData) -> DumpAnalysis | None:
+    """The dump to show where only one is: of the headline experiment, or the first with SME2 on."""
     chosen = headline_experiment(data) if data.timings_are_latency else None
     if chosen is not None and chosen.dump is not None:
         return chosen.dump

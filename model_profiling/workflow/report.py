@@ -17,6 +17,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import InputError
 from model_profiling.progress import Progress
+from model_profiling.report.combined import render_combined
 from model_profiling.report.data import (
     EvidenceReport,
     ExperimentReport,
@@ -57,6 +58,15 @@ def write_report(
     path = out or run_dir / REPORT_FILE
     files.write_text(path, render_markdown(data))
     return path, data
+
+
+def write_combined_report(
+    run_dirs: Sequence[Path], out: Path, *, title: str | None = None, progress: Progress | None = None
+) -> tuple[ReportData, ...]:
+    """Write one page about several runs to `out`."""
+    runs = tuple(gather_report(run_dir, progress=progress) for run_dir in run_dirs)
+    files.write_text(out, render_combined(runs, title or "Runs side by side"))
+    return runs
 
 
 def gather_report(
