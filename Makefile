@@ -9,5 +9,6 @@ quickstart:
 	@.venv/bin/sme2prof export $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE)
 
 test:
+	@bash model_profiling/scripts/install_test_packages.sh
 	@bash model_profiling/scripts/setup_repo.sh --with-tests
 	@.venv/bin/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)

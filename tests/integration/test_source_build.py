@@ -285,8 +285,10 @@ def sme2_compiler() -> toolchain.Compiler | None:
         return None
 
 
+# In CI it runs and fails without one: `make test` installs clang there.
 needs_sme2_compiler = pytest.mark.skipif(
-    HERE is None or sme2_compiler() is None, reason="no compiler here can build SME2 (clang 18 or newer can)"
+    HERE is None or (sme2_compiler() is None and os.environ.get("CI") != "true"),
+    reason="no compiler here can build SME2 (clang 18 or newer can)",
 )
 
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why.
+set -uo pipefail
+
+# The test of source-built runners compiles SME2 code, which Debian's default compiler is too old for.
+wanted=()
+sme2_compiler() {
+  local compiler
+  for compiler in clang clang-18 clang-19 clang-20 clang-21; do
+    [ "$("$compiler" -dumpversion 2>/dev/null | cut -d. -f1)" -ge 18 ] 2>/dev/null && return 0
+  done
+  return 1
+}
+[ "$(uname -s)" = Linux ] && ! sme2_compiler && wanted+=(clang-19)
+
+[ ${#wanted[@]} -eq 0 ] && exit 0
+if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+  echo "note: install ${wanted[*]} to run every test; without it a few are skipped"
+  exit 0
+fi
+echo "== installing ${wanted[*]} for the tests"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+for attempt in 1 2; do
+  timeout 900 apt-get install -qq -y --no-install-recommends "${wanted[@]}" >"$log" 2>&1 && exit 0
+  timeout 300 apt-get update -qq >>"$log" 2>&1
+done
+tail -3 "$log"
+echo "note: ${wanted[*]} could not be installed; a few tests are skipped without it"
