@@ -108,9 +108,8 @@ def test_a_stopped_run_takes_its_children_along(
     """A launcher whose child knows no limit: the whole process group is killed."""
     assert host.build is not None
     launcher, note = tmp_path / "launcher.sh", tmp_path / "pid"
-    launcher.write_text(
-        f'#!/bin/sh\n"{host.build.path}" --model "$MODEL" --executions 1000000000 &\necho $! > "{note}"\nwait\n'
-    )
+    endless = f'"{host.build.path}" --model "$MODEL" --executions 1000000000'
+    launcher.write_text(f'#!/bin/sh\n{endless} &\necho $! > "{note}"\nwait\n')
     launcher.chmod(0o755)
     pte = exported("toy_cnn", "fp32").pte
     monkeypatch.setenv("MODEL", str(pte))

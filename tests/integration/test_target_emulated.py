@@ -1,0 +1,187 @@
+"""SME2 without SME2 hardware: real kernels under a real QEMU, and what happens when there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from conftest import missing
+
+from model_profiling.analysis.parity import compare_outputs, saved_outputs
+from model_profiling.errors import SetupError
+from model_profiling.etdump import read_etdump
+from model_profiling.runner import features
+from model_profiling.targets import Job, debian, foreign, qemu, why_not_comparable
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.execution import Launch, execute
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
+
+
+@pytest.fixture(scope="module")
+def emulated() -> EmulatedTarget:
+    target = EmulatedTarget()
+    try:
+        target.prepare()
+    except SetupError as problem:
+        missing(str(problem))
+    return target
+
+
+def of(kernels: Mapping[str, int | None], isa: str) -> list[str]:
+    return [name for name in kernels if f"_{isa}_" in f"{name}_"]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_sme2_kernels_run_when_on_and_none_when_off(
+    emulated: EmulatedTarget, exported, tmp_path: Path, dtype: str
+) -> None:
+    pte = exported("toy_cnn", dtype).pte
+    keep = {"warmup": 0, "kernels": True, "etdump": True, "save_outputs": True}
+    on = emulated.execute(Job(pte, **keep), tmp_path, "on")  # type: ignore[arg-type]
+    off = emulated.execute(Job(pte, disable=("sme2",), **keep), tmp_path, "off")  # type: ignore[arg-type]
+
+    matmuls = [name for name in of(on.kernels, "sme2") if "matmul_clamp" in name]
+    assert matmuls and all((on.kernels[name] or 0) > 0 for name in matmuls)
+    assert any("rhs" in name for name in on.kernels_at_load), "weights are packed while loading"
+    assert off.kernels_note is None, "nothing ran because nothing was chosen, not because nobody looked"
+    assert not of(off.kernels, "sme2") and not of(off.kernels, "sme")
+    assert on.result.features_masked == () and off.result.features_masked == ("sme2", "sme")
+
+    parity = compare_outputs(
+        saved_outputs(tmp_path / "on_runner.json"),
+        saved_outputs(tmp_path / "off_runner.json"),
+        quantized=dtype == "int8",
+    )
+    assert parity.agrees, parity
+    assert parity.outputs[0].cosine > 0.999 and parity.outputs[0].top1_agrees
+
+    assert not on.timings_are_latency and not off.timings_are_latency
+    assert on.etdump is not None and off.etdump is not None
+    packed = {"fp32": "PF32", "fp16": "PF16", "int8": "PQS8"}[dtype]
+    assert read_etdump(on.etdump).to_pandas()["name"].str.contains(packed).any()
+    assert not read_etdump(off.etdump).to_pandas()["name"].str.contains(packed).any()
+
+
+def test_counts_follow_the_executions(emulated: EmulatedTarget, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "int8").pte
+    once = emulated.execute(Job(pte, warmup=0, runs=1, kernels=True), tmp_path, "once")
+    thrice = emulated.execute(Job(pte, warmup=2, runs=3, threads=2, kernels=True), tmp_path, "thrice")
+    assert once.kernels
+    assert {name: 3 * (calls or 0) for name, calls in once.kernels.items()} == dict(thrice.kernels)
+    assert once.kernels_at_load == thrice.kernels_at_load
+    untouched = emulated.execute(Job(pte, warmup=0), tmp_path, "untouched")
+    assert untouched.kernels == {}
+    assert untouched.result.outputs[0].checksum == once.result.outputs[0].checksum
+
+
+def test_the_ladder_reaches_sme_between_sme2_and_neon(
+    emulated: EmulatedTarget, exported, tmp_path: Path
+) -> None:
+    pte = exported("toy_cnn", "int8").pte
+    seen = []
+    for number, rung in enumerate(features.ladder(emulated.facts().features)[:3]):
+        outcome = emulated.execute(
+            Job(pte, warmup=0, disable=rung.disable, kernels=True), tmp_path, f"rung{number}"
+        )
+        seen.append((bool(of(outcome.kernels, "sme2")), bool(of(outcome.kernels, "sme"))))
+    assert [sme2 for sme2, _ in seen] == [True, False, False]
+    assert [sme for _, sme in seen] == [True, True, False]
+
+
+def test_facts_say_it_is_emulated(emulated: EmulatedTarget) -> None:
+    facts = emulated.facts()
+    assert facts.cpu.startswith("QEMU ") and facts.machine == "aarch64" and facts.has_sme2
+    assert facts.versions["qemu"]
+    assert why_not_comparable(emulated, facts) == "times on target emulated are not latencies"
+
+
+def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(
+    emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        suite = debian.own_suite("")
+        if suite != "bookworm":
+            pytest.skip(f"Debian {suite} has another QEMU than the one this test is about")
+        debian.unpack_packages(
+            ["qemu-user-static"],
+            suite=suite,
+            architecture=debian.native_architecture(""),
+            into=tmp_path,
+            member="usr/bin/qemu-aarch64-static",
+            cure="",
+        )
+    except SetupError as problem:
+        missing(f"Debian's QEMU: {problem}")
+    old = tmp_path / "usr/bin"
+    assert emulated.build is not None
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SME2PROF_QEMU", raising=False)
+    monkeypatch.setenv("PATH", str(old))
+    with pytest.raises(
+        SetupError, match=r"is QEMU 7\.2\.\d+ and has no SME2; install qemu-user 10\.1 or newer"
+    ):
+        qemu.find_qemu(emulated.build.path, fetch=False)
+    monkeypatch.setenv("SME2PROF_QEMU", str(old / "qemu-aarch64-static"))
+    with pytest.raises(SetupError, match=r"has no SME2; correct SME2PROF_QEMU"):
+        qemu.find_qemu(emulated.build.path)
+
+
+def test_no_qemu_and_no_way_to_get_one(
+    emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert emulated.build is not None
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SME2PROF_QEMU", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"no qemu-aarch64 was found; install qemu-user 10\.1 or newer"):
+        qemu.find_qemu(emulated.build.path, fetch=False)
+    with pytest.raises(SetupError, match=r"this machine has no apt-get; install qemu-user 10\.1 or newer"):
+        qemu.find_qemu(emulated.build.path)
+
+
+def test_offline(emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Debian client is real; the proxy it is told to use does not answer."""
+    assert emulated.build is not None
+    if debian.shutil.which("apt-get") is None:
+        missing("apt-get")
+    settings = tmp_path / "offline.conf"
+    settings.write_text(
+        'Acquire::http::Proxy "http://127.0.0.1:9"; Acquire::https::Proxy "http://127.0.0.1:9";'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(settings))
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SetupError, match=r"the Debian mirror cannot be read: .*; install qemu-user 10\.1"):
+        qemu.fetch_qemu()
+    assert not qemu._cached().exists()
+
+
+def test_something_that_is_not_qemu(emulated: EmulatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert emulated.build is not None
+    monkeypatch.setenv("SME2PROF_QEMU", "/bin/true")
+    with pytest.raises(SetupError, match="does not answer as a QEMU; correct SME2PROF_QEMU"):
+        qemu.find_qemu(emulated.build.path)
+
+
+def test_the_way_of_a_machine_that_is_not_arm(
+    emulated: EmulatedTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything an x86_64 host fetches and builds, run wherever the test runs: the aarch64 wheel through
+    pip, an aarch64 C library through Debian's client, the cross compiler, and QEMU with `-L`."""
+    if foreign.shutil.which("aarch64-linux-gnu-g++") is None:
+        missing("aarch64-linux-gnu-g++")
+    assert emulated.qemu is not None
+    monkeypatch.setenv("SME2PROF_QEMU", str(emulated.qemu.path))
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    try:
+        made = foreign.build_foreign_runner()
+    except SetupError as problem:
+        missing(f"an aarch64 wheel and C library: {problem}")
+    assert str(tmp_path) in str(made.build.library_path)
+    found = qemu.find_qemu(made.build.path, made.sysroot)
+    assert "-L" in found.prefix
+    launch = Launch(made.build.path, prefix=found.prefix, timings_are_latency=False)
+    job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
+    assert of(execute(job, launch, tmp_path, "foreign").kernels, "sme2")

@@ -1,0 +1,88 @@
+"""Any executor_runner is driven through its own flags and read through its own log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.errors import InputError, RunError, SetupError
+from model_profiling.etdump import read_etdump
+from model_profiling.runner.build import _flags, find_compiler
+from model_profiling.runner.sdk import installed_sdk
+from model_profiling.targets import Job
+from model_profiling.targets.executor_runner import parse_log
+from model_profiling.targets.host import HostTarget
+
+SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
+LOGS = Path(__file__).parents[1] / "data" / "xnntrace"
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    binary = tmp_path_factory.mktemp("standin") / "executor_runner"
+    compiling, linking = _flags(installed_sdk())
+    built = process.run(
+        [*find_compiler().command, *compiling, "-O0", SOURCE, "-o", binary, *linking], timeout=200
+    )
+    assert built.ok, built.tail()
+    return binary
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+def test_a_runner_of_the_users_own(runner: Path, exported, tmp_path: Path) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=4, warmup=2, etdump=True, runner_path=runner)
+    outcome = HostTarget().execute(job, tmp_path, "own")
+    result = outcome.result
+    assert len(result.iterations_ns) == 4 and min(result.iterations_ns) > 10_000
+    assert result.load_ns and result.first_ns and result.warmup == 2
+    assert result.kernels_unavailable and result.outputs == () and result.features_masked == ()
+    assert outcome.timings_are_latency
+    # It cannot leave warm-up out of its dump, so the outcome says how much of the dump that is.
+    assert outcome.etdump is not None and outcome.etdump_warmup_runs == 2
+    events = read_etdump(outcome.etdump).to_pandas()
+    assert (events["name"] == "Method::execute").sum() == 6
+    assert "--num_executions=6" in outcome.log.read_text()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    with pytest.raises(RunError, match="exit code 1: ERROR: unknown command line flag 'turbo'"):
+        HostTarget().execute(Job(pte, runner_path=runner, extra_args=("--turbo=1",)), tmp_path, "own")
+
+
+def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    host = HostTarget()
+    with pytest.raises(InputError, match="an executor_runner cannot switch sme2 off"):
+        host.execute(Job(pte, runner_path=runner, disable=("sme2",)), tmp_path, "own")
+    with pytest.raises(InputError, match="neither counts kernels nor keeps raw outputs"):
+        host.execute(Job(pte, runner_path=runner, kernels=True), tmp_path, "own")
+    with pytest.raises(SetupError, match=r"there is no runner .*gone; build it or correct runner_path"):
+        host.execute(Job(pte, runner_path=tmp_path / "gone"), tmp_path, "own")
+    plain = tmp_path / "plain"
+    plain.write_text("not a program")
+    with pytest.raises(SetupError, match="is not executable"):
+        host.execute(Job(pte, runner_path=plain), tmp_path, "own")
+    plain.chmod(0o755)
+    with pytest.raises(SetupError, match="cannot start"):
+        host.execute(Job(pte, runner_path=plain), tmp_path, "own")
+
+
+def test_times_in_the_log_of_a_source_built_runner() -> None:
+    """The log is of a real executor_runner: two executions, here taken as one of warm-up and one measured."""
+    log = (LOGS / "toy_fp16_sme2off.log").read_text(encoding="utf-8", errors="replace")
+    result = parse_log(Job(Path("toy_fp16.pte"), runs=1, warmup=1), log)
+    assert result.load_ns == 75_291_503
+    assert result.first_ns == 7_727_877_920
+    assert result.iterations_ns == (7_697_301_978,)
+
+
+def test_a_log_without_times() -> None:
+    with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
+        parse_log(
+            Job(Path("x.pte")), "I 00:00:00.1 executorch:executor_runner.cpp:476] Model file is loaded.\n"
+        )
