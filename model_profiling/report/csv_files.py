@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -116,7 +114,7 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some rows of the timeline by column; texts are indexes into lists kept beside."""
+    """Some rows of the timeline by column; texts are indexes into lists kept beside, `e2e` is -1 outside."""
 
     head: Int64
     start: Int64
@@ -139,16 +137,18 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         parts.append(_group_rows(group, chosen, owners, model_id=model_id, heads=heads, tails=tails))
     rows = _Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__slots__))
     if len(parts) > 2:
-        order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e > 0))
+        order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e >= 0))
         rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
-    outside = rows.e2e == 0
-    percent = np.rint(rows.duration * 1e6 / np.where(outside, 1, rows.e2e)).astype(np.int64)
+    outside, timeless = rows.e2e < 0, rows.e2e <= 0
+    share = rows.duration * 1e6 / np.where(timeless, 1, rows.e2e)
+    # A damaged dump may hold an event that lasts longer than a number can say.
+    percent = np.rint(np.clip(share, -1e15, 1e15)).astype(np.int64)
     return [
         TextColumn(rows.head, tuple(heads)),
         NumberColumn(rows.start, 3),
         NumberColumn(rows.start + rows.duration, 3),
         NumberColumn(rows.duration, 6),
-        NumberColumn(percent, 4, empty=outside),
+        NumberColumn(percent, 4, empty=timeless),
         NumberColumn(rows.node),
         NumberColumn(rows.run),
         TextColumn(rows.block, tuple(map(_field, dump.attribution.block_names))),
@@ -203,7 +203,7 @@ def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tail
         start=outside.start_ns,
         duration=outside.duration_ns,
         own=nothing,
-        e2e=nothing,
+        e2e=nothing - 1,
         node=outside.node,
         run=nothing,
         block=outside.block,
@@ -290,11 +290,7 @@ def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    files.write_text(path, text.getvalue())
+    files.write_text(path, "".join(f"{joined(row)}\n" for row in (header, *rows)))
 
 
 def _ms(nanoseconds: float) -> str:

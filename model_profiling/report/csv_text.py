@@ -46,8 +46,9 @@ Column = TextColumn | NumberColumn
 def joined(fields: Iterable[object]) -> str:
     """Fields as CSV writes them, quoted where they must be, without the line's end."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(fields)
-    return line.getvalue()
+    # Only the characters of the line's end make Python quote a field that holds them.
+    csv.writer(line, lineterminator="\r\n").writerow(fields)
+    return line.getvalue()[:-2]
 
 
 def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:

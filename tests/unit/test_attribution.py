@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Block, Dump, ProfileEvent
 
@@ -196,6 +196,7 @@ calls = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(calls, st.integers(0, 10_000)), min_size=1, max_size=5))
 def test_whatever_the_events_say_the_parts_add_up(tmp_path_factory, runs) -> None:
     blocks = []
