@@ -9,7 +9,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.run import print_outcome, report_failures
+from model_profiling.cli.run import outcome_facts, print_outcome, print_place, report_failures
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.pipeline.summary import ladder_rows
@@ -112,7 +112,7 @@ def command(
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
-    runs = [{**one.summary, "run_dir": str(one.run_dir)} for one in outcome.outcomes]
+    runs = [outcome_facts(one) for one in outcome.outcomes]
     return {
         "schema_version": 1,
         "program": str(outcome.program),
@@ -128,5 +128,6 @@ def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
         frame.say()
         if ladder:
             frame.table(*ladder_rows(one.summary))
-            frame.say()
-        print_outcome(one, verdicts=not ladder)
+            print_place(one)
+        else:
+            print_outcome(one)

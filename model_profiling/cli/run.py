@@ -9,7 +9,6 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.pipeline.summary import verdict_lines
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 
 
@@ -62,19 +61,32 @@ def command(
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise
     if as_json:
-        frame.facts({**outcome.summary, "run_dir": str(outcome.run_dir)})
+        frame.facts(outcome_facts(outcome))
     else:
         print_outcome(outcome)
     return report_failures(outcome)
 
 
-def print_outcome(outcome: RunOutcome, *, verdicts: bool = True) -> None:
+def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
+    return {
+        **outcome.summary,
+        "run_dir": str(outcome.run_dir),
+        "report": str(outcome.report),
+        "verdict": list(outcome.verdict),
+    }
+
+
+def print_outcome(outcome: RunOutcome) -> None:
     """What a run found, and where it is."""
-    for line in verdict_lines(outcome.summary) if verdicts else ():
-        frame.say(line)
+    for sentence in outcome.verdict:
+        frame.say(sentence)
+    print_place(outcome)
+
+
+def print_place(outcome: RunOutcome) -> None:
     if outcome.measured.moved is not None:
-        frame.say(f"the earlier run was moved to {outcome.measured.moved}")
-    frame.say(f"results: {outcome.run_dir}")
+        frame.say(f"The earlier run was moved to {outcome.measured.moved}")
+    frame.say(f"Report: {outcome.report}")
     for warning in outcome.summary["warnings"]:  # type: ignore[attr-defined]
         frame.warn(str(warning))
 

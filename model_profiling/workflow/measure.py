@@ -1,4 +1,4 @@
-"""From a config to an analysed run directory: measure, gather the evidence, analyse, sum up."""
+"""From a config to a reported run directory: measure, gather the evidence, analyse, sum up, tell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import ProfileConfig, load_config
@@ -14,9 +15,12 @@ from model_profiling.pipeline.run_directory import Json
 from model_profiling.pipeline.session import Measured, conclude, measure, reopen
 from model_profiling.pipeline.summary import KernelAnswer, write_summary
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.markdown import render_markdown
+from model_profiling.report.verdict import verdict
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import write_kernel_evidence
+from model_profiling.workflow.report import REPORT_FILE, gather_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,9 @@ class RunOutcome:
     kernels: tuple[KernelAnswer, ...]
     summary: Json
     analysis: RunAnalysis | None
+    report: Path
+    verdict: tuple[str, ...]
+    """The report's opening sentences."""
 
     @property
     def failed(self) -> tuple[Json, ...]:
@@ -97,11 +104,13 @@ def _analysed(measured: Measured, progress: Progress) -> RunOutcome:
     if any(result["etdump"] for result in measured.results):
         analysis = analyse(measured.directory.path, progress=progress)
         write_analysis(analysis)
-    measured = conclude(measured)
-    return RunOutcome(
-        run_dir=measured.directory.path,
-        measured=measured,
-        kernels=answers,
-        summary=write_summary(measured, answers),
-        analysis=analysis,
-    )
+    return told(conclude(measured), answers, analysis)
+
+
+def told(measured: Measured, answers: tuple[KernelAnswer, ...], analysis: RunAnalysis | None) -> RunOutcome:
+    """Write the summary and the report of a run that is measured and analysed."""
+    run_dir = measured.directory.path
+    summary = write_summary(measured, answers)
+    data = gather_report(run_dir, analysis=analysis)
+    files.write_text(run_dir / REPORT_FILE, render_markdown(data))
+    return RunOutcome(run_dir, measured, answers, summary, analysis, run_dir / REPORT_FILE, verdict(data))

@@ -14,11 +14,10 @@ from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.new_config import Wishes, default_output_root, new_config
 from model_profiling.pipeline.run_directory import check_startable, read_manifest
 from model_profiling.pipeline.session import refresh
-from model_profiling.pipeline.summary import write_summary
 from model_profiling.progress import Progress, Silent
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetPlan, open_target, plan_targets
-from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
+from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config, told
 from model_profiling.workflow.programs import find_or_export
 
 CONFIG_FILE = "config.json"
@@ -164,8 +163,7 @@ def _run_on(
 
 
 def _pointing_to(timing: RunOutcome, evidence: RunOutcome) -> RunOutcome:
-    """The timing run with its manifest and summary naming where the kernel evidence is."""
+    """The timing run with its manifest, summary and report naming where the kernel evidence is."""
     place = {"run_dir": f"../{evidence.run_dir.name}", "target": evidence.measured.manifest["target"]}
     with locked(timing.run_dir):
-        measured = refresh(timing.measured, evidence=place)
-        return replace(timing, measured=measured, summary=write_summary(measured, timing.kernels))
+        return told(refresh(timing.measured, evidence=place), timing.kernels, timing.analysis)

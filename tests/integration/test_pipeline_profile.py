@@ -35,15 +35,17 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     model = exported("toy_cnn", "fp32").pte
     done = cli("profile", model, "--target", "emulated", "--outdir", tmp_path / "o")
     assert done.ok, done.tail()
-    assert "emulated_sme2_on t1: SME2 ran" in done.stdout
-    assert "emulated_sme2_off t1: no SME or SME2 kernel ran" in done.stdout
-    assert "not comparable; times under emulation are not latencies" in done.stdout
+    assert "Kernel evidence under emulation: SME2 ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "emulated"
+    summary = json.loads((run_dir / f"{model.stem}_pipeline_summary.json").read_text())
+    assert [one["answer"] for one in summary["kernels"]] == ["sme2", "none"]
+    assert (run_dir / "report.md").is_file()
     metrics = json.loads((run_dir / "metrics.json").read_text())
     assert "latencies" not in metrics and "stability" not in metrics
     assert metrics["parity"][0]["verdict"] in ("identical", "within tolerance")
     assert metrics["comparisons"][0]["ratio"] is None
+    assert metrics["comparisons"][0]["reason"] == "times under emulation are not latencies"
     assert not list(run_dir.rglob("*_robust_stats.json"))
     for name in ("manifest.json", f"{model.stem}_pipeline_summary.json", f"{model.stem}_pipeline_summary.md"):
         said = (run_dir / name).read_text()
