@@ -117,24 +117,29 @@ class ProgramView:
         """The method whose instructions are the calls of these runs."""
         if self.program is None or not self.program.methods:
             return None
-        calls = [
+        calls = {
             (node.chain_index, node.instruction_id, node.call_kind)
             for node in group.nodes
             if node.level == "call"
-        ]
-
-        def fit(method: Method) -> tuple[int, int]:
-            steps = {(step.chain_index, step.instruction_id, step.kind) for step in method.instructions}
-            return sum(call in steps for call in calls), -len(steps)
-
-        best = max(self.program.methods, key=fit)
-        if fit(best)[0] == len(calls):
-            return best
-        self.warnings.append(
-            f"{self.program.source} is not the program that was run: "
-            f"{len(calls) - fit(best)[0]} of {len(calls)} calls do not fit; shapes and sources are left out"
-        )
-        return None
+        }
+        fitting = {
+            method.name: len(
+                calls & {(one.chain_index, one.instruction_id, one.kind) for one in method.instructions}
+            )
+            for method in self.program.methods
+        }
+        best = max(fitting.values())
+        if best < len(calls):
+            self.warnings.append(
+                f"{self.program.source} is not the program that was run: "
+                f"{len(calls) - best} of {len(calls)} calls do not fit; shapes and sources are left out"
+            )
+            return None
+        chosen = [method for method in self.program.methods if fitting[method.name] == best]
+        if len(chosen) == 1:
+            return chosen[0]
+        # Methods that are called alike: the one whose graphs leave the least over ran.
+        return min(chosen, key=lambda method: (_left_over(method, group), len(method.instructions)))
 
     def _delegated(
         self, method: Method | None, step: Instruction | None, inside: list[Node]
@@ -227,6 +232,25 @@ def _misfit(nodes: Sequence[XnnNode], names: Sequence[str], matches: Sequence[tu
         if found and wanted and _computes(nodes[found[0]]) and nodes[found[0]].dtype != wanted:
             return f"{name} ran on {wanted}, its node is {nodes[found[0]].dtype}"
     return ""
+
+
+def _left_over(method: Method, group: RunGroup) -> int:
+    """How many events fit no node and how many instructions were not called, were these runs of `method`."""
+    steps = {(step.chain_index, step.instruction_id): step for step in method.instructions}
+    called: dict[tuple[int, int], list[str]] = {}
+    for node in group.operators:
+        if node.delegated:
+            called.setdefault((node.chain_index, node.instruction_id), []).append(node.name)
+    left = 0
+    for place, names in called.items():
+        step = steps.get(place)
+        nodes = method.delegates[step.delegate].nodes if step and step.delegate >= 0 else ()
+        matches = align(nodes, names) if nodes else ()
+        left += sum(not found for found in matches) + (
+            10 * len(names) if _misfit(nodes, names, matches) else 0
+        )
+        left += len(nodes) - len({index for found in matches for index in found})
+    return left
 
 
 def _computes(node: XnnNode) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from recorded_dumps import record
 
+from model_profiling import process
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.categories import Category
 from model_profiling.etdump import read_etdump
@@ -148,6 +150,36 @@ def test_the_same_model_in_another_number_format_is_noticed_too(dump_of) -> None
         assert any("is not the program that was run" in warning for warning in analysis.warnings)
         assert {operator.source.flops for operator in analysis.operators} == {None}
         assert analysis.breakdown.closes
+
+
+TWO_METHODS = """
+import sys, torch
+from torch import nn
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+encode = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)).eval()
+decode = nn.Sequential(nn.Linear(32, 64), nn.Sigmoid(), nn.Linear(64, 8)).eval()
+programs = {
+    "encode": torch.export.export(encode, (torch.randn(1, 3, 32, 32),)),
+    "decode": torch.export.export(decode, (torch.randn(4, 32),)),
+}
+lowered = to_edge_transform_and_lower(programs, partitioner=[XnnpackPartitioner()], generate_etrecord=True)
+done = lowered.to_executorch()
+open(sys.argv[1], "wb").write(done.buffer)
+done.get_etrecord().save(sys.argv[1] + ".etrecord")
+"""
+
+
+def test_of_several_methods_the_one_that_ran_is_recognised(tmp_path: Path) -> None:
+    pte = tmp_path / "two.pte"
+    made = process.run([sys.executable, "-c", TWO_METHODS, pte], timeout=300)
+    assert pte.is_file(), made.tail(20)
+    for method, category in (("encode", Category.CONV), ("decode", Category.GEMM)):
+        dump = record(pte, tmp_path / method, f"two_{method}", method=method, runs=2)
+        analysis = analyse(dump, model=pte).dumps[0]
+        assert {operator.method for operator in analysis.operators} == {method} and analysis.warnings == ()
+        heavy = [operator for operator in analysis.operators if operator.category is category]
+        assert len(heavy) == 2 and [operator.source.module_path for operator in heavy] == ["0", "2"]
 
 
 def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
