@@ -1,3 +1,66 @@
-"""SME2 ExecuTorch Profiling Kit: where the time goes, what SME2 changes, what to do next."""
+"""SME2 ExecuTorch Profiling Kit: where the time goes, what SME2 changes, what to do next.
+
+The names in `__all__` are the public API; each is loaded when it is first used, so importing the package is
+free. Everything else is private and may change.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.run import RunAnalysis
+    from model_profiling.errors import ProfilingError
+    from model_profiling.etdump import EventTable, read_etdump
+    from model_profiling.export import ExportResult, export_model
+    from model_profiling.models import EagerModelBase, register_model
+    from model_profiling.report.comparison import Comparison
+    from model_profiling.workflow.analyse import analyse
+    from model_profiling.workflow.compare import compare
+    from model_profiling.workflow.measure import RunOutcome
+    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "EagerModelBase",
+    "EventTable",
+    "ExportResult",
+    "ProfileOptions",
+    "ProfileOutcome",
+    "ProfilingError",
+    "RunAnalysis",
+    "RunOutcome",
+    "analyse",
+    "compare",
+    "export_model",
+    "profile",
+    "read_etdump",
+    "register_model",
+]
+
+_PLACES = {
+    "Comparison": "report.comparison",
+    "EagerModelBase": "models",
+    "EventTable": "etdump",
+    "ExportResult": "export",
+    "ProfileOptions": "workflow.profile",
+    "ProfileOutcome": "workflow.profile",
+    "ProfilingError": "errors",
+    "RunAnalysis": "analysis.run",
+    "RunOutcome": "workflow.measure",
+    "analyse": "workflow.analyse",
+    "compare": "workflow.compare",
+    "export_model": "export",
+    "profile": "workflow.profile",
+    "read_etdump": "etdump",
+    "register_model": "models",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
