@@ -226,31 +226,29 @@ class Tables:
     Tables that set the same fields share a vtable, so a vtable is looked at once and not once per table.
     """
 
-    __slots__ = ("_vtables", "_which", "at", "buffer", "what")
+    __slots__ = ("_table_size", "_vtable", "_vtable_size", "_which", "at", "buffer", "what")
 
     def __init__(self, buffer: FlatBuffer, at: Int64, what: str) -> None:
         self.buffer = buffer
         self.at = at
         self.what = what
-        self._vtables, self._which = _distinct(at - gather(buffer, at, "i32", what))
-        length = gather(buffer, self._vtables, "u16", what)
-        size = self._table_sizes()
-        refuse(buffer, (length < 4) | (size < 4), self._vtables, f"{what} has an impossible size")
-        refuse(buffer, self._vtables + length > buffer.size, self._vtables, f"{what} leaves the file")
+        # Each distinct vtable, how long it and the tables that use it are, and which table uses which.
+        self._vtable, self._which = _distinct(at - gather(buffer, at, "i32", what))
+        self._vtable_size = length = gather(buffer, self._vtable, "u16", what)
+        self._table_size = size = gather(buffer, self._vtable + 2, "u16", what)
+        refuse(buffer, (length < 4) | (size < 4), self._vtable, f"{what} has an impossible size")
+        refuse(buffer, self._vtable + length > buffer.size, self._vtable, f"{what} leaves the file")
         if len(at) and int(at.max()) + int(size.max()) > buffer.size:
             refuse(buffer, at + size[self._which] > buffer.size, at, f"{what} leaves the file")
-
-    def _table_sizes(self) -> Int64:
-        return gather(self.buffer, self._vtables + 2, "u16", self.what)
 
     def fields(self, field: int, width: int) -> Int64:
         """Where each table stores a field; 0 where it is left out."""
         slot = 4 + 2 * field
-        known = gather(self.buffer, self._vtables, "u16", self.what) >= slot + 2
-        offset = np.zeros(len(self._vtables), np.int64)
-        offset[known] = gather(self.buffer, self._vtables[known] + slot, "u16", self.what)
-        outside = (offset > 0) & ((offset < 4) | (offset + width > self._table_sizes()))
-        refuse(self.buffer, outside, self._vtables, f"{self.what} has a field outside of itself")
+        known = self._vtable_size >= slot + 2
+        offset = np.zeros(len(self._vtable), np.int64)
+        offset[known] = gather(self.buffer, self._vtable[known] + slot, "u16", self.what)
+        outside = (offset > 0) & ((offset < 4) | (offset + width > self._table_size))
+        refuse(self.buffer, outside, self._vtable, f"{self.what} has a field outside of itself")
         if not offset.any():
             return np.zeros(len(self.at), np.int64)
         offset = offset[self._which]

@@ -91,14 +91,17 @@ class Interner:
         if len(start) == 0:
             return result
         rows = self._rows(start, length, width)
-        hashes = _hash(rows, length)
-        self._learn(hashes, start, length)
-        slot = np.searchsorted(self._hash, hashes)
+        slot = self._slots(_hash(rows, length), start, length)
         used = np.flatnonzero(np.bincount(slot, minlength=len(self._hash)))
         renumbered = np.zeros(len(self._hash), np.intp)
         renumbered[used] = np.arange(len(used))
-        known = self._rows(self._start[used], self._length[used], width)[renumbered[slot]]
-        same = (known == rows).all(axis=1) & (self._length[slot] == length)
+        # What was learned from a narrower row may be too near to the end for this one.
+        readable = self._start[used] + width <= self.buffer.size
+        known = self._rows(np.where(readable, self._start[used], 0), self._length[used], width)
+        candidate = renumbered[slot]
+        same = readable[candidate] & (self._length[slot] == length)
+        for column in range(rows.shape[1]):
+            same &= known[candidate, column] == rows[:, column]
         result[whole] = np.where(same, self._value[slot], np.int32(-1))
         return result
 
@@ -108,17 +111,16 @@ class Interner:
         rows &= _MASKS[: width // _WORD, length].T
         return rows
 
-    def _learn(self, hashes: Words, start: Int64, length: Int64) -> None:
-        """Take in one string for each hash not met before."""
-        if len(self._hash):
-            slot = np.minimum(np.searchsorted(self._hash, hashes), len(self._hash) - 1)
-            new = np.flatnonzero(self._hash[slot] != hashes)
-        else:
-            new = np.arange(len(hashes))
-        if len(new) == 0:
-            return
-        _, first = np.unique(hashes[new], return_index=True)
-        chosen = new[np.sort(first)]
+    def _slots(self, hashes: Words, start: Int64, length: Int64) -> NDArray[np.intp]:
+        """Where each hash is among the known ones; a string is taken in for each that was not."""
+        slot = np.searchsorted(self._hash, hashes)
+        new = slot == len(self._hash)
+        new[~new] = self._hash[slot[~new]] != hashes[~new]
+        if not new.any():
+            return slot
+        rows = np.flatnonzero(new)
+        _, first = np.unique(hashes[rows], return_index=True)
+        chosen = rows[np.sort(first)]
         values = self._one_by_one(start[chosen], length[chosen], "a name")
         merged = np.concatenate([self._hash, hashes[chosen]])
         order = np.argsort(merged)
@@ -126,6 +128,7 @@ class Interner:
         self._value = np.concatenate([self._value, values])[order]
         self._start = np.concatenate([self._start, start[chosen]])[order]
         self._length = np.concatenate([self._length, length[chosen]])[order]
+        return np.searchsorted(self._hash, hashes)
 
 
 def _hash(rows: Words, length: Int64) -> Words:

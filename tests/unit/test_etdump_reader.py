@@ -227,3 +227,17 @@ def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
     assert texts(table, table.debug.name) == ["aten::add.out", ""]
     assert table.debug.is_output.tolist() == [False, True]
     assert table.debug.value_type.tolist() == [5, 1]
+
+
+def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # All hashes meet, and the writer puts the first name last: compared in rows as wide as the longest name,
+    # it would leave the file.
+    monkeypatch.setattr(names, "_MULTIPLIER", np.uint64(0))
+    between = [event(f"operator {number}") for number in range(20)]
+    again = event("b", delegate_name="a short name")
+    longer = event("c", delegate_name="x" * 200)
+    table = read_etdump(dump(event("a short name"), *between, again, longer))
+    assert texts(table, table.name)[-2:] == ["a short name", "x" * 200]
+    assert table.name[0] == table.name[-2]
