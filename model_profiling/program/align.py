@@ -53,7 +53,7 @@ _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
     "Maximum": frozenset({"Maximum"}),
     "Mean": frozenset({"GlobalAvgPooling2d"}),
     "Minimum": frozenset({"Minimum"}),
-    "Multiply": frozenset({"Multiply", "Square"}),
+    "Multiply": frozenset({"Multiply"}),
     "Negate": frozenset({"Negate"}),
     "PReLU": frozenset({"PReLU"}),
     "Reciprocal Square Root": frozenset({"ReciprocalSquareRoot"}),
@@ -62,7 +62,8 @@ _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
     "Sine": frozenset({"Sin"}),
     "Slice": frozenset({"StaticSlice"}),
     "Softmax": frozenset({"Softmax", "ScaledDotProductAttention"}),
-    "Square": frozenset({"Square"}),
+    # XNNPACK sees when something is multiplied by itself.
+    "Square": frozenset({"Square", "Multiply"}),
     "Square Root": frozenset({"SquareRoot"}),
     "Static Reshape": frozenset({"StaticReshape"}),
     "Subtract": frozenset({"Subtract"}),
@@ -178,7 +179,7 @@ def _fused(nodes: Sequence[XnnNode], main: Sequence[int | None]) -> dict[int, in
     """For each node without an event of its own, the event of the node it was fused into, if any.
 
     Clamps and conversions to a quantized type end the operator before them; conversions from a quantized
-    type begin the one after them; what merely moves data is carried along by either.
+    type and transposes begin the one after them; what else merely moves data is carried along by either.
     """
     event_of = {node: event for event, node in reversed(list(enumerate(main))) if node is not None}
     own = set(event_of)
@@ -189,7 +190,8 @@ def _fused(nodes: Sequence[XnnNode], main: Sequence[int | None]) -> dict[int, in
         for place in left if forward else reversed(left):
             before = made_by.get(nodes[place].input_ids[0]) if nodes[place].input_ids else None
             after = used_by.get(nodes[place].output_ids[0]) if nodes[place].output_ids else None
-            begins = nodes[place].kind == "Convert" and nodes[place].inputs[0].dtype.startswith("q")
+            dequantizes = nodes[place].kind == "Convert" and nodes[place].inputs[0].dtype.startswith("q")
+            begins = dequantizes or nodes[place].kind == "StaticTranspose"
             for neighbour in (after, before) if begins else (before, after):
                 if place not in event_of and neighbour is not None and neighbour in event_of:
                     event_of[place] = event_of[neighbour]

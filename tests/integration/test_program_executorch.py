@@ -25,7 +25,7 @@ MODELS = [
     ("mobilenet_v3_small", "fp16"),
     ("mobilenet_v3_small", "int8"),
 ]
-UNSEEN = Path(__file__).resolve().parents[1] / "models" / "unseen.py"
+OTHERS = Path(__file__).resolve().parents[1] / "models"
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +146,11 @@ def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
     assert answered == sum(len(delegate.nodes) for delegate in method.delegates)
 
 
-@pytest.mark.parametrize("factory", ["unet", "lstm", "encoder"])
-def test_other_architectures_align_too(
-    factory: str, exported: Callable[..., Artifact], tmp_path: Path
-) -> None:
-    method, events = delegate_time(exported(f"{UNSEEN}:{factory}"), "host", tmp_path)
+@pytest.mark.parametrize(
+    "model", ["unseen.py:unet", "unseen.py:lstm", "unseen.py:encoder", "operators.py:operators"]
+)
+def test_other_architectures_align_too(model: str, exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    method, events = delegate_time(exported(f"{OTHERS / model}"), "host", tmp_path)
     assert all(nodes for _, _, nodes in events)
     assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
 

@@ -64,6 +64,22 @@ def test_a_reshape_that_became_nothing_goes_with_what_feeds_it() -> None:
     assert align(nodes, ["Mean (ND) Reduce2 #1", "Fully Connected (NC, F32) GEMM #1"]) == ((0, 1), (2,))
 
 
+def test_a_transpose_that_became_nothing_goes_with_what_reads_it() -> None:
+    nodes = graph("StaticReshape", "StaticTranspose", "BatchMatrixMultiply")
+    events = ["Static Reshape (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1"]
+    assert align(nodes, events) == ((0,), (2, 1))
+
+
+def test_something_multiplied_by_itself_is_squared() -> None:
+    assert align(
+        graph("Clamp", "Multiply", "Square"), ["Clamp (NC) #1", "Square (NC) #1", "Square (NC) #2"]
+    ) == (
+        (0,),
+        (1,),
+        (2,),
+    )
+
+
 def test_packing_belongs_to_the_operator_it_packs_for() -> None:
     nodes = graph("Clamp", "FullyConnected")
     events = ["Clamp (NC) #1", "Pack LH (X32) #1", "Fully Connected (NC, PF32) GEMM #1"]
