@@ -6,7 +6,7 @@ work instead: how many operators, how many operations, how many bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
@@ -231,48 +231,37 @@ def backends(data: ReportData) -> str:
     dump = headline_dump(data)
     if dump is None:
         return ""
-    names = dict.fromkeys(one.backend for one in dump.operators)
     rows = []
-    for name in names:
+    for name in dict.fromkeys(one.backend for one in dump.operators):
         members = [one for one in dump.operators if one.backend == name]
-        spent = sum(one.times.total_ns for one in members)
-        timed = dump.timings_are_latency
-        rows.append(
-            (
-                name,
-                "portable kernels" if not members[0].delegated else "delegate",
-                str(len(members)),
-                ms(spent / dump.runs / 1e6) if timed else MISSING,
-                percent(sum(dump.share_of(one) for one in members)) if timed else MISSING,
-            )
-        )
+        spent = sum(one.times.total_ns for one in members) / dump.runs / 1e6
+        share = sum(dump.share_of(one) for one in members)
+        kind = "delegate" if members[0].delegated else "portable kernels"
+        rows.append((name, kind, str(len(members)), ms(spent), percent(share)))
     parts = [
         f"{_subject(dump)}: {plural(dump.delegate_calls, 'delegate call')} and "
         f"{plural(dump.operator_calls, 'operator call')} outside them in each run.",
-        table(("backend", "kind", "operators", "ms", "share"), rows, numbers=(2, 3, 4)),
+        _timed_table(dump, ("backend", "kind", "operators", "ms", "share"), rows),
     ]
     portable = [one for one in dump.operators if not one.delegated]
     if portable:
-        parts.append(_portable_table(dump, portable))
+        longest = sorted(portable, key=lambda one: -one.times.total_ns)[:_PORTABLE_SHOWN]
+        outside = [
+            (code(one.name), _place(one), _line(one), ms(one.median_ms), percent(dump.share_of(one)))
+            for one in longest
+        ]
+        headers = ("outside delegates", "module", "source", "median ms", "share")
+        parts.append(_timed_table(dump, headers, outside))
     else:
         parts.append("Every operator was delegated.")
     return "\n\n".join(parts)
 
 
-def _portable_table(dump: DumpAnalysis, portable: Iterable[Operator]) -> str:
-    longest = sorted(portable, key=lambda one: -one.times.total_ns)[:_PORTABLE_SHOWN]
-    timed = dump.timings_are_latency
-    rows = [
-        (
-            code(one.name),
-            ms(one.median_ms) if timed else MISSING,
-            percent(dump.share_of(one)) if timed else MISSING,
-            _place(one),
-            _line(one),
-        )
-        for one in longest
-    ]
-    return table(("outside delegates", "median ms", "share", "module", "source"), rows, numbers=(1, 2))
+def _timed_table(dump: DumpAnalysis, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose last two columns are times; they are left out where times mean nothing."""
+    if dump.timings_are_latency:
+        return table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
+    return table(headers[:-2], [row[:-2] for row in rows])
 
 
 def headline_dump(data: ReportData) -> DumpAnalysis | None:
