@@ -23,6 +23,7 @@ from model_profiling.pipeline.schedule import Series, Step
 
 MANIFEST_FILE = "manifest.json"
 METRICS_FILE = "metrics.json"
+JOURNAL_FILE = "journal.jsonl"
 _WORK = ".work"
 
 Json = dict[str, object]
@@ -91,6 +92,14 @@ def has_ended(manifest: Json) -> bool:
     return manifest.get("state") in ("finished", "failed")
 
 
+def has_results(run_dir: Path) -> bool:
+    """Whether any process of the run in there ended; if none did, there is nothing to lose."""
+    try:
+        return (run_dir / JOURNAL_FILE).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def settle_earlier(run_dir: Path, *, resume: bool, force: bool) -> tuple[Json | None, Path | None]:
     """Decide what becomes of an earlier run in `run_dir`.
 
@@ -99,7 +108,9 @@ def settle_earlier(run_dir: Path, *, resume: bool, force: bool) -> tuple[Json | 
     """
     check_startable(run_dir, resume=resume, force=force)
     manifest = read_manifest(run_dir)
-    if manifest is None or resume:
+    if manifest is None or not has_results(run_dir):
+        return None, None
+    if resume:
         return manifest, None
     if force:
         _discard(run_dir)
@@ -111,7 +122,9 @@ def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
     """Refuse to begin where an unfinished run or something else is, before any time is spent."""
     _check_is_run(run_dir)
     manifest = read_manifest(run_dir)
-    if manifest is not None and not (resume or force or has_ended(manifest)):
+    if manifest is None or resume or force or has_ended(manifest):
+        return
+    if has_results(run_dir):
         raise InputError(
             f"{run_dir} holds an unfinished run",
             "continue it with --resume, discard it with --force, or choose another output_root",

@@ -85,7 +85,7 @@ def measure(
     seed = _seed(config, earlier)
     plan = make_schedule(config, seed, latencies=latencies)
     chosen = make_schedule(config, seed, latencies=latencies, only=only)
-    past = cast("list[Json]", earlier["sessions"]) if earlier else []
+    past = _past_sessions(earlier)
     session = Session(len(past) + 1, list(command_line))
     journal = Journal(directory.path)
     measurement = Measurement(config, directory, target, journal, session.number, progress)
@@ -193,6 +193,12 @@ def _final_state(manifest: Json, journal: Journal) -> State:
     if schedule["stopped_early"] or planned <= done:
         return "finished"
     return "partial" if manifest["state"] in ("analysing", "partial") else "interrupted"
+
+
+def _past_sessions(earlier: Json | None) -> list[Json]:
+    """A session that never said how it ended was killed."""
+    sessions = cast("list[Json]", earlier["sessions"]) if earlier else []
+    return [{**one, "end": "killed"} if one["end"] == "running" else one for one in sessions]
 
 
 def _seed(config: ProfileConfig, earlier: Json | None) -> int:

@@ -15,10 +15,10 @@ import pytest
 
 from model_profiling import files
 from model_profiling.errors import FormatError, InputError
-from model_profiling.pipeline.journal import JOURNAL_FILE, Entry, Journal, Output
+from model_profiling.pipeline.journal import Entry, Journal, Output
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.resume import check_unchanged
-from model_profiling.pipeline.run_directory import RunDirectory, clear_work, settle_earlier
+from model_profiling.pipeline.run_directory import JOURNAL_FILE, RunDirectory, clear_work, settle_earlier
 from model_profiling.pipeline.schedule import Series, Step
 
 ENTRY = Entry(
@@ -37,9 +37,11 @@ ENTRY = Entry(
 )
 
 
-def manifest(run_dir: Path, state: str) -> None:
+def manifest(run_dir: Path, state: str, *, measured: bool = True) -> None:
     files.write_json(run_dir / "manifest.json", {"schema_version": 1, "state": state, "results": []})
     files.write_text(run_dir / "on" / "kept.txt", "kept")
+    if measured:
+        Journal(run_dir).append(ENTRY)
 
 
 def test_names_follow_the_contract(tmp_path: Path) -> None:
@@ -79,6 +81,12 @@ def test_an_unfinished_run_is_continued_or_discarded_but_never_overwritten(
     assert earlier is not None and earlier["state"] == state and moved is None
     assert settle_earlier(run_dir, resume=False, force=True) == (None, None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_measured_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
+    manifest(tmp_path / "linux", "interrupted", measured=False)
+    for resume in (False, True):
+        assert settle_earlier(tmp_path / "linux", resume=resume, force=False) == (None, None)
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
