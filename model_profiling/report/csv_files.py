@@ -67,7 +67,7 @@ def csv_paths(folder: Path, stem: str) -> CsvFiles:
         stats=folder / f"{base}_ops_stats.csv",
         details=folder / f"{base}_operator_details.csv",
         categories=folder / f"{base}_category_summary.csv",
-        e2e=folder / f"{base}_e2e_latency.csv",
+        e2e=folder / f"{base}_e2e.csv",
     )
 
 
@@ -87,7 +87,7 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
 def write_summaries(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
     """Write the files that need no timeline: categories, operators and end-to-end times, named by `stem`."""
     details, categories, e2e = (
-        folder / f"{stem}_{name}.csv" for name in ("operator_details", "category_summary", "e2e_latency")
+        folder / f"{stem}_{name}.csv" for name in ("operator_details", "category_summary", "e2e")
     )
     write_rows(details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
     write_rows(categories, CATEGORY_COLUMNS, category_rows(dump))

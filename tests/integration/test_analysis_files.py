@@ -145,7 +145,7 @@ def test_operator_files_carry_statistics_and_the_place_in_the_model(run_dir: Pat
     whole = by_name.pop("End-to-end")
     by_name.pop("(of which delegate overhead)")
     assert sum(by_name.values()) == pytest.approx(whole, abs=1e-5)
-    (e2e,) = rows_of(next(folder.glob("*_exec_e2e_latency.csv")))
+    (e2e,) = rows_of(next(folder.glob("*_exec_e2e.csv")))
     assert float(e2e["avg_ms"]) == pytest.approx(whole, rel=1e-4) and e2e["num_runs"] == str(RUNS)
 
 
