@@ -2,10 +2,10 @@
 
 Each round runs three processes of the kit's runner in random order: a program, the same program again, and
 the same program with 33 instead of 32 equal layers, which is 3% more work. Each trial is a block of
-consecutive rounds, used once. The naive way is "all of A, then all of B, ratio of medians": A from one block,
-B from the block after it.
+consecutive rounds; blocks overlap by half. The naive way is "all of A, then all of B, ratio of medians": A
+from one block, B from the block after it.
 
-  python bench/measurement_quality.py                  100 trials of 12 rounds, about ten minutes
+  python bench/measurement_quality.py                  100 trials of 24 rounds, about ten minutes
   python bench/measurement_quality.py --keep pool.json keeps what was measured
   python bench/measurement_quality.py --from pool.json judges it again
 """
@@ -13,7 +13,6 @@ B from the block after it.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -81,7 +80,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=12, help="rounds in each trial")
+    parser.add_argument("--rounds", type=int, default=24, help="rounds in each trial")
     parser.add_argument("--runs", type=int, default=15, help="timed inferences in each process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="write the measurements here")
@@ -90,9 +89,10 @@ def main() -> int:
     if options.source:
         pool: Pool = json.loads(options.source.read_text(encoding="utf-8"))["rounds"]
     else:
-        # One block more than trials: the naive way takes its B from the block after.
+        # The naive way takes its B from the block after the last.
+        rounds = (options.trials + 3) * options.rounds // 2
         with tempfile.TemporaryDirectory() as scratch:
-            pool = measured(Path(scratch), (options.trials + 1) * options.rounds, options.runs, options.seed)
+            pool = measured(Path(scratch), rounds, options.runs, options.seed)
     if options.keep:
         write_json(options.keep, {"schema_version": 1, "rounds": pool})
     return judged(pool, options.rounds)
@@ -129,25 +129,25 @@ def exported(scratch: Path) -> dict[str, Path]:
 
 
 def judged(pool: Pool, size: int) -> int:
-    blocks = [pool[start : start + size] for start in range(0, len(pool) - size + 1, size)]
-    trials = len(blocks) - 1
-    everything = series(pool, "baseline"), series(pool, "slower")
-    truth = compare_rounds(*everything)
+    starts = range(0, len(pool) - 2 * size + 1, size // 2)
+    blocks = [pool[start : start + size] for start in starts]
+    after = [pool[start + size : start + 2 * size] for start in starts]
     twins = compare_rounds(series(pool, "baseline"), series(pool, "same"))
-    print(f"{trials} trials of {size} rounds; over all {len(pool)} rounds: identical twin {twins.reason},")
-    print(f"with {LAYERS + 1} layers instead of {LAYERS} {truth.reason}")
-    spread = np.std([np.median(one) for one in series(pool, "baseline")]) / np.median(
-        series(pool, "baseline")
-    )
-    print(f"medians of processes spread by {spread:.1%}")
-    print(f"{'':34}{'no difference':>16}{'3% slower':>16}{'3% the wrong way':>18}")
-    kit_wrong, kit_found = row("the kit", [verdicts(block) for block in blocks[:-1]])
-    row(f"the kit, stopping at {PRECISION:.0%}", [verdicts(stopped(block)) for block in blocks[:-1]])
-    pairs = list(itertools.pairwise(blocks))
+    truth = compare_rounds(series(pool, "baseline"), series(pool, "slower"))
+    medians = [float(np.median(one)) for one in series(pool, "baseline")]
+    print(f"{len(blocks)} trials of {size} rounds; over all {len(pool)} rounds:")
+    print(f"  the same program       {twins.reason}")
+    print(f"  {LAYERS + 1} layers against {LAYERS}   {truth.reason}")
+    spread = np.std(medians) / np.mean(medians)
+    print(f"  processes' medians     {np.median(medians):.2f} ms, spread {spread:.0%}")
+    print(f"{'':42}{'no difference':>16}{'3% slower':>16}{'called faster':>16}")
+    kit_wrong, kit_found = row("the kit", [verdicts(block) for block in blocks])
+    early = [stopped(block) for block in blocks]
+    used = float(np.mean([len(block) for block in early]))
+    row(f"the kit, --precision {PRECISION} ({used:.0f} rounds)", [verdicts(block) for block in early])
+    pairs = list(zip(blocks, after, strict=True))
     row("naive: ratio of medians", [naive(*pair, tested=False) for pair in pairs])
-    row("naive, with a test on iterations", [naive(*pair, tested=True) for pair in pairs])
-    used = [len(stopped(block)) for block in blocks[:-1]]
-    print(f"rounds used when stopping at {PRECISION:.0%}: {np.mean(used):.1f} of {size} on average")
+    row("naive, tested on iterations", [naive(*pair, tested=True) for pair in pairs])
     good = kit_wrong <= FALSE_ALLOWED and kit_found >= FOUND_WANTED
     print(
         f"{'pass' if good else 'FAIL'}: at most {FALSE_ALLOWED:.0%} false, at least {FOUND_WANTED:.0%} found"
@@ -195,7 +195,7 @@ def row(title: str, trials: Sequence[tuple[Verdict, Verdict]]) -> tuple[float, f
     judged_same = np.mean([same in (Verdict.FASTER, Verdict.SLOWER) for same, _ in trials])
     found = np.mean([slower is Verdict.SLOWER for _, slower in trials])
     reversed_ = np.mean([slower is Verdict.FASTER for _, slower in trials])
-    print(f"{title:34}{f'{judged_same:.0%} false':>16}{f'{found:.0%} found':>16}{f'{reversed_:.0%}':>18}")
+    print(f"{title:42}{f'{judged_same:.0%} false':>16}{f'{found:.0%} found':>16}{f'{reversed_:.0%}':>16}")
     return float(judged_same), float(found)
 
 

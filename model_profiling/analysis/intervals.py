@@ -22,9 +22,8 @@ _SEED = 20240229
 
 
 def centre(logs: Floats) -> float:
-    """The mean of the middle third: what most rounds agree on, however far the others were thrown."""
-    cut = len(logs) // 3
-    return float(np.sort(logs)[cut : len(logs) - cut].mean())
+    """The median: half of the rounds may be thrown far by contention without moving it."""
+    return float(np.median(logs))
 
 
 def reaches(count: int, confidence: float) -> bool:
@@ -98,10 +97,9 @@ def bootstrap_interval(logs: Floats, confidence: float) -> tuple[float, float]:
     """
     from scipy.special import ndtr, stdtrit
 
-    count, cut = len(logs), len(logs) // 3
+    count = len(logs)
     generator = np.random.default_rng(_SEED)
-    resamples = np.sort(logs[generator.integers(0, count, (_RESAMPLES, count))], axis=1)
-    centres = resamples[:, cut : count - cut].mean(axis=1)
+    centres = np.median(logs[generator.integers(0, count, (_RESAMPLES, count))], axis=1)
     reach = stdtrit(count - 1, (1 + confidence) / 2) * math.sqrt(count / (count - 1))
     outside = float(ndtr(-reach))
     low, high = np.quantile(centres, [outside, 1 - outside])
