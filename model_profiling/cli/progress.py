@@ -20,7 +20,8 @@ class LiveLine:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self._status = Console(stderr=True).status("")
+        self._console = Console(stderr=True)
+        self._status = self._console.status("")
         self._stage = ""
         self._began = time.monotonic()
 
@@ -33,12 +34,19 @@ class LiveLine:
 
     def stage(self, text: str) -> None:
         self._stage, self._began = text, time.monotonic()
-        self._status.update(text)
+        self._show(text)
 
     def advance(self, done: int, total: int, text: str = "") -> None:
         spent = time.monotonic() - self._began
         left = f", {_clock(spent / done * (total - done))} left" if 0 < done < total else ""
-        self._status.update(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
+        self._show(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
+
+    def _show(self, text: str) -> None:
+        """One line, however narrow the terminal; brackets in names are not markup."""
+        from rich.text import Text
+
+        room = self._console.width - len("* ") - 1
+        self._status.update(Text(text if len(text) <= room else text[: room - 3] + "..."))
 
 
 class PlainLines:

@@ -105,8 +105,9 @@ class Measurement:
             entry = _measured(blank, outcome)
             entry = self._keep(entry, outcome)
         except RunError as problem:
-            # One experiment that crashes must not cost the others their results.
-            self._failed.add(step.series)
+            # One experiment that crashes must not cost the others their results, nor lost evidence its times.
+            if step.kind != "evidence":
+                self._failed.add(step.series)
             entry = self._failure(blank, problem, scratch)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -10,6 +10,7 @@ from model_profiling.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.export.exporter import versions
 from model_profiling.models import registry
+from model_profiling.program_name import under_either_name
 from model_profiling.progress import Progress, Silent
 
 
@@ -36,6 +37,7 @@ def find_or_export(
 
 
 def _named(path: Path) -> Path:
+    path = under_either_name(path)
     if not path.is_file():
         raise InputError(f"there is no program {path}", "correct the path, or name a model to export")
     return path

@@ -1,4 +1,4 @@
-"""Configs that name two runner binaries, as older ones do: timed as they are, honest about what they cannot show."""
+"""Configs that name two runner binaries, as older ones do: timed, and honest about what they cannot show."""
 
 from __future__ import annotations
 
