@@ -31,7 +31,7 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """One category, or one of the overheads: the median of the rounds' medians, which verdicts are about."""
+    """One category, or one of the overheads: the median of the rounds' medians."""
 
     name: str
     before_ms: float

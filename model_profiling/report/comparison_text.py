@@ -9,7 +9,17 @@ from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.speedup import Speedup, Verdict
 from model_profiling.report.comparison import Comparison, SeriesComparison
 from model_profiling.report.junit import TestCase, junit_xml
-from model_profiling.report.markdown_text import MISSING, bullets, change, code, ms, percent, plural, table
+from model_profiling.report.markdown_text import (
+    MISSING,
+    RATIO_NOTE,
+    bullets,
+    change,
+    code,
+    ms,
+    percent,
+    plural,
+    table,
+)
 
 _OPERATORS_SHOWN = 10
 _WORDS = {
@@ -70,6 +80,8 @@ def comparison_markdown(comparison: Comparison) -> str:
         f"B {code(comparison.b.name)} against A {code(comparison.a.name)}.",
         _end_to_end_table(comparison),
     ]
+    if any(one.end_to_end.ratio is not None for one in comparison.series):
+        parts.append(f"<sub>{RATIO_NOTE}</sub>")
     reasons = [f"{one.name}: {one.end_to_end.reason}" for one in comparison.not_comparable]
     if said := (*reasons, *warnings(comparison)):
         parts.append(bullets(said))
@@ -92,7 +104,7 @@ def _end_to_end_table(comparison: Comparison) -> str:
             one.name,
             ms(one.end_to_end.baseline_median),
             ms(one.end_to_end.candidate_median),
-            change(one.end_to_end.baseline_median, one.end_to_end.candidate_median),
+            change(one.end_to_end.ratio),
             _speedup(one.end_to_end),
             _mark(comparison, one),
             str(one.end_to_end.rounds) if one.end_to_end.rounds else MISSING,
@@ -117,7 +129,7 @@ def _details(one: SeriesComparison) -> list[str]:
                 percent(part.before_share),
                 ms(part.after_ms),
                 percent(part.after_share),
-                change(part.before_ms, part.after_ms),
+                change(part.speedup.ratio if part.speedup else None),
                 _verdict(part.speedup),
             )
             for part in one.parts

@@ -13,6 +13,7 @@ from model_profiling.report.markdown_evidence import advice, kernels, parity
 from model_profiling.report.markdown_operators import backends, categories, operators
 from model_profiling.report.markdown_text import (
     MISSING,
+    RATIO_NOTE,
     bullets,
     change,
     ms,
@@ -75,9 +76,9 @@ def speedup_table(data: ReportData) -> str:
     rows = [_speedup_row(pair) for pair in data.pairs]
     headers = ("comparison", "before ms", "after ms", "change", "speedup", "interval", "verdict")
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    return "\n\n".join(
-        part for part in (table(headers, rows, numbers=(1, 2, 3, 4, 5)), bullets(reasons)) if part
-    )
+    judged = RATIO_NOTE if any(pair.speedup.ratio is not None for pair in data.pairs) else ""
+    parts = (table(headers, rows, numbers=(1, 2, 3, 4, 5)), bullets(reasons), judged)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _speedup_row(pair: PairReport) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def _speedup_row(pair: PairReport) -> tuple[str, ...]:
         label,
         ms(found.baseline_median),
         ms(found.candidate_median),
-        change(found.baseline_median, found.candidate_median),
+        change(found.ratio),
         MISSING if found.ratio is None else f"{found.ratio:.3f}x",
         interval,
         found.verdict.value,

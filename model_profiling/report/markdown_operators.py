@@ -50,7 +50,7 @@ def _category_change(pair: PairReport, named: bool) -> str:
     pairing = pair.pairing
     assert pairing is not None
     rows = [_category_row(part) for part in pairing.categories]
-    before, after = pairing.baseline.latency.median, pairing.candidate.latency.median
+    before, after = _medians(pairing.e2e, pairing.baseline.latency.median, pairing.candidate.latency.median)
     rows.append(
         (
             "End to end, traced",
@@ -58,7 +58,7 @@ def _category_change(pair: PairReport, named: bool) -> str:
             percent(1.0),
             ms(after),
             percent(1.0),
-            change(before, after),
+            change(pairing.e2e.ratio),
             _ratio(pairing.e2e.ratio),
             _judged(pairing.e2e),
         )
@@ -66,7 +66,7 @@ def _category_change(pair: PairReport, named: bool) -> str:
     headers = ("category", "before ms", "share", "after ms", "share", "change", "speedup", "verdict")
     title = (
         f"Before: {_subject(pairing.baseline)}. After: {_subject(pairing.candidate)}. "
-        "Medians over runs, with the tracer on; shares are of the whole time."
+        "Medians over rounds, with the tracer on; shares are of the whole time."
     )
     parts = largest_parts(pair)
     return "\n\n".join(
@@ -80,16 +80,24 @@ def _category_change(pair: PairReport, named: bool) -> str:
 
 
 def _category_row(part: CategoryPair) -> tuple[str, ...]:
+    before, after = _medians(part.speedup, part.baseline_ms, part.candidate_ms)
     return (
         part.name,
-        ms(part.baseline_ms),
+        ms(before),
         percent(part.baseline_share),
-        ms(part.candidate_ms),
+        ms(after),
         percent(part.candidate_share),
-        change(part.baseline_ms, part.candidate_ms),
+        change(part.ratio),
         _ratio(part.ratio),
         _judged(part.speedup),
     )
+
+
+def _medians(found: Speedup | None, before: float, after: float) -> tuple[float, float]:
+    """Medians over all rounds; of the first dumps where there are no rounds."""
+    if found is None or found.baseline_median is None or found.candidate_median is None:
+        return before, after
+    return found.baseline_median, found.candidate_median
 
 
 def _work_by_category(dump: DumpAnalysis) -> str:
@@ -147,20 +155,22 @@ def _operator_changes(pair: PairReport, named: bool) -> str:
     pairing = pair.pairing
     assert pairing is not None
     longest = sorted(pairing.operators, key=lambda one: -max(one.candidate_ms, one.baseline_ms))[:SHOWN]
-    rows = [
-        (
-            code(one.main.name),
-            one.category.value,
-            ms(one.baseline_ms if one.baseline else None),
-            ms(one.candidate_ms if one.candidate else None),
-            _ratio(one.ratio),
-            _judged(one.speedup),
-            _became(one),
-            _place(one.main),
-            _line(one.main),
+    rows = []
+    for one in longest:
+        before, after = _medians(one.speedup, one.baseline_ms, one.candidate_ms)
+        rows.append(
+            (
+                code(one.main.name),
+                one.category.value,
+                ms(before if one.baseline else None),
+                ms(after if one.candidate else None),
+                _ratio(one.ratio),
+                _judged(one.speedup),
+                _became(one),
+                _place(one.main),
+                _line(one.main),
+            )
         )
-        for one in longest
-    ]
     headers = (
         "operator",
         "category",
@@ -245,16 +255,26 @@ def backends(data: ReportData) -> str:
     ]
     portable = [one for one in dump.operators if not one.delegated]
     if portable:
-        longest = sorted(portable, key=lambda one: -one.times.total_ns)[:_PORTABLE_SHOWN]
-        outside = [
-            (code(one.name), _place(one), _line(one), ms(one.median_ms), percent(dump.share_of(one)))
-            for one in longest
-        ]
-        headers = ("outside delegates", "module", "source", "median ms", "share")
-        parts.append(_timed_table(dump, headers, outside))
+        headers = ("outside delegates", "how many", "modules", "ms", "share")
+        parts.append(_timed_table(dump, headers, _by_type(dump, portable)))
     else:
         parts.append("Every operator was delegated.")
     return "\n\n".join(parts)
+
+
+def _by_type(dump: DumpAnalysis, portable: Sequence[Operator]) -> list[tuple[str, ...]]:
+    """Operators of one name together, the longest first, with the modules that most of their time is in."""
+    groups: dict[str, list[Operator]] = {}
+    for one in sorted(portable, key=lambda one: -one.times.total_ns):
+        groups.setdefault(one.type, []).append(one)
+    rows: list[tuple[str, ...]] = []
+    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
+        places = list(dict.fromkeys(_place(one) for one in members))
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        spent = sum(dump.mean_ms_of(one) for one in members)
+        share = sum(dump.share_of(one) for one in members)
+        rows.append((code(name), str(len(members)), ", ".join(places[:3]) + more, ms(spent), percent(share)))
+    return rows
 
 
 def _timed_table(dump: DumpAnalysis, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

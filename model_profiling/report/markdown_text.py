@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 MISSING = "-"
+RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran side by side, which other work on the machine disturbs least."
+)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
@@ -53,11 +57,9 @@ def percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.1f}%"
 
 
-def change(before: float | None, after: float | None) -> str:
-    """How much `after` differs from `before`, in percent of `before`."""
-    if before is None or after is None or before <= 0:
-        return MISSING
-    return f"{100 * (after / before - 1):+.1f}%"
+def change(ratio: float | None) -> str:
+    """How much time a speedup of `ratio` adds or takes away, in percent of the time before."""
+    return MISSING if ratio is None or ratio <= 0 else f"{100 * (1 / ratio - 1):+.1f}%"
 
 
 def size(count: float | None) -> str:

@@ -259,5 +259,5 @@ def _ms(nanoseconds: Int64) -> list[float]:
 
 
 def _middle(rounds: Rounds) -> float:
-    """What verdicts are about: the median of the rounds' medians."""
+    """The median of the rounds' medians."""
     return float(np.median([np.median(one) for one in rounds if len(one)]))

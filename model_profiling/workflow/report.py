@@ -255,16 +255,15 @@ class _Gathering:
         )
 
     def _findings(self, pairs: Sequence[PairReport]) -> Iterator[Finding]:
-        """Each kind of finding once, about the series that matters: the candidate's, or SME2 on."""
+        """Each kind of finding once, the largest gain first. What only a baseline shows is already solved."""
         if self.analysis is None:
             return
-        mute = {pair.pairing.label for pair in pairs if pair.pairing and not pair.comparable}
-        baselines = {str(pair.baseline) for pair in pairs if pair.comparable}
-        baselines |= {str(pair.baseline) for pair in pairs if not pair.comparable}
+        candidates = {str(pair.candidate) for pair in pairs}
+        mute = {str(pair.baseline) for pair in pairs} - candidates
+        mute |= {pair.pairing.label for pair in pairs if pair.pairing and not pair.comparable}
         spoken: set[str] = set()
-        usable = [finding for finding in self.analysis.findings if finding.subject not in mute]
-        for finding in sorted(usable, key=lambda one: (one.subject in baselines, -one.max_gain_pct)):
-            if finding.id not in spoken:
+        for finding in self.analysis.findings:
+            if finding.subject not in mute and finding.id not in spoken:
                 spoken.add(finding.id)
                 yield finding
 
