@@ -24,8 +24,9 @@ COMMANDS = {
     "run": "Run the experiments of a config.",
     "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
     "report": "Write the report of a run as Markdown, the verdict first.",
-    "validate": "Check that a run holds what it promises and makes sense.",
-    "compare": "Say what changed between two runs, and how sure that is.",
+    "compare": "Say what changed between two runs, with confidence; fit for CI.",
+    "validate": "Check that a run directory holds everything it promises, and makes sense.",
+    "config": "Make, check or describe a config.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 

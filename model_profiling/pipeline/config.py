@@ -33,6 +33,7 @@ from model_profiling.pipeline.settings import (
     Side,
     TargetSettings,
 )
+from model_profiling.program_name import under_either_name
 
 __all__ = [
     "BUILTIN",
@@ -177,14 +178,14 @@ def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
     """
     for wanted in (config.model, config.output_root):
         for start in (folder, Path.cwd()):
-            if (start / wanted).exists():
+            if under_either_name(start / wanted).exists():
                 return start
     return folder
 
 
 def _found(path: Path, folder: Path) -> Path:
     """`path` in the config's folder, or else in the working folder; the first when it is in neither."""
-    places = [_absolute(folder / path), _absolute(Path.cwd() / path)]
+    places = [under_either_name(_absolute(start / path)) for start in (folder, Path.cwd())]
     return next((place for place in places if place.exists()), places[0])
 
 
