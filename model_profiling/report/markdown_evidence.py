@@ -10,6 +10,7 @@ from model_profiling.report.data import EvidenceReport, KernelReport, ParityRepo
 from model_profiling.report.markdown_text import MISSING, bullets, code, plural, table
 
 _KERNELS_SHOWN = 12
+_COLUMNS = 4
 _FINDINGS_SHOWN = 8
 
 
@@ -58,13 +59,14 @@ def _listing(evidence: EvidenceReport) -> Iterator[str]:
     if not shown:
         return
     columns = [str(report.series) for report in evidence.kernels]
-    yield table(
-        ("kernel", "instruction set", *columns),
-        [
-            (code(name), _isa(rows[name]), *(_use(rows[name].get(column)) for column in columns))
-            for name in shown[:_KERNELS_SHOWN]
-        ],
-    )
+    if len(columns) <= _COLUMNS:
+        headers = ("kernel", "instruction set", *columns)
+        cells = [[_use(rows[name].get(column)) for column in columns] for name in shown]
+    else:
+        headers = ("kernel", "instruction set", "where")
+        cells = [["; ".join(f"{where}: {_use(use)}" for where, use in rows[name].items())] for name in shown]
+    listed = [(code(name), _isa(rows[name]), *cell) for name, cell in zip(shown, cells, strict=True)]
+    yield table(headers, listed[:_KERNELS_SHOWN])
     if len(shown) > _KERNELS_SHOWN:
         yield f"{len(shown) - _KERNELS_SHOWN} more in kernel_view.md."
 

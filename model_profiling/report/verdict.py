@@ -75,8 +75,7 @@ def headline_experiment(data: ReportData) -> ExperimentReport | None:
 
 def _timed(data: ReportData) -> Iterator[str]:
     if data.pairs:
-        for pair in data.pairs:
-            yield _pair_sentence(data, pair)
+        yield from _pair_sentences(data)
         told = next((pair for pair in data.pairs if pair.comparable), None)
         if told is not None:
             if parts := largest_parts(told):
@@ -91,11 +90,21 @@ def _timed(data: ReportData) -> Iterator[str]:
         yield _largest_sentence(experiment.dump)
 
 
+def _pair_sentences(data: ReportData) -> Iterator[str]:
+    """One for each comparison that has an answer, then one for each reason why others have none."""
+    reasons: dict[str, list[str]] = {}
+    for pair in data.pairs:
+        if pair.comparable:
+            yield _pair_sentence(data, pair)
+        else:
+            reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
+    for reason, labels in reasons.items():
+        yield f"{'; '.join(labels)}: not comparable, because {reason}."
+
+
 def _pair_sentence(data: ReportData, pair: PairReport) -> str:
     found = pair.speedup
     name = data.model or "The model"
-    if found.verdict is Verdict.NOT_COMPARABLE:
-        return f"{pair.label}: not comparable, because {_clause(found.reason)}."
     times = f"{ms(found.baseline_median)} ms before, {ms(found.candidate_median)} ms after"
     rounds = plural(found.rounds, "round")
     if found.verdict is Verdict.NO_CHANGE:

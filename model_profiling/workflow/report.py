@@ -5,23 +5,21 @@ Nothing is required but one dump or one metrics.json. What is missing is said in
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from model_profiling import __version__, files
+from model_profiling import files
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.kernels import operator_kernels, sme_verdict
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.progress import Progress
 from model_profiling.report.combined import render_combined
 from model_profiling.report.data import (
     EvidenceReport,
     ExperimentReport,
-    Fact,
     KernelReport,
     PairReport,
     ParityReport,
@@ -32,8 +30,8 @@ from model_profiling.report.data import (
 from model_profiling.report.kernel_view import read_kernels_csv
 from model_profiling.report.markdown import render_markdown
 from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.run_facts import commands, run_facts
 from model_profiling.workflow.run_files import (
-    FactsEntry,
     LatencyEntry,
     Manifest,
     Metrics,
@@ -118,6 +116,8 @@ class _Gathering:
         self.manifest = manifest
         self.metrics = metrics
         self.analysis = analysis
+        self._trouble: list[str] = []
+        self._prover = self._proving_run()
 
     def report(self, title: str | None) -> ReportData:
         experiments = tuple(self._experiments())
@@ -137,8 +137,8 @@ class _Gathering:
             findings=tuple(self._findings(pairs)),
             quality=tuple(self._quality()),
             remarks=tuple(self._remarks()),
-            facts=tuple(self._facts()),
-            reproduce=tuple(self._reproduce()),
+            facts=run_facts(self.manifest),
+            reproduce=commands(self.manifest, self.run_dir),
         )
 
     def _platform(self) -> str:
@@ -200,7 +200,7 @@ class _Gathering:
 
     def _evidence(self) -> Iterator[EvidenceReport]:
         yield EvidenceReport("this run", self._platform() == "emulated", self._kernels(), self._parity())
-        other = self._proving_run()
+        other = self._prover
         if other is not None and self._same_model(other):
             place = f"the run beside it in {other.run_dir.name}"
             yield EvidenceReport(place, True, other._kernels(), other._parity())
@@ -211,10 +211,15 @@ class _Gathering:
             return None
         named = self.manifest.evidence.run_dir if self.manifest and self.manifest.evidence else "../emulated"
         place = (self.run_dir.resolve() / named).resolve()
-        manifest = read_manifest_file(place)
-        if manifest is None or manifest.target.timings_are_latency:
+        try:
+            manifest = read_manifest_file(place)
+            if manifest is None or manifest.target.timings_are_latency:
+                return None
+            return _Gathering(place, manifest, read_metrics_file(place / "metrics.json"), None)
+        except FormatError as problem:
+            # The run itself is whole: it is reported without the proof, and that is said.
+            self._trouble.append(f"the emulated run cannot be used: {problem.problem}")
             return None
-        return _Gathering(place, manifest, read_metrics_file(place / "metrics.json"), None)
 
     def _same_model(self, other: _Gathering) -> bool:
         ours = self.manifest.model_sha256 if self.manifest else ""
@@ -290,34 +295,10 @@ class _Gathering:
         elif self.analysis.etrecord is None:
             yield "the record (.etrecord) was not found: operators have no module or source line"
         yield from self.analysis.warnings if self.analysis else ()
-        other = self._proving_run()
+        yield from self._trouble
+        other = self._prover
         if other is not None and not self._same_model(other):
             yield f"the emulated run in {other.run_dir.name} is of another program; its evidence is not used"
-
-    def _facts(self) -> Iterator[Fact]:
-        if self.manifest is None:
-            return
-        manifest, machine = self.manifest, self.manifest.machine
-        yield Fact("Program", manifest.model)
-        yield Fact("SHA-256", manifest.model_sha256)
-        yield from _machine_facts(machine.before, machine.after)
-        yield Fact("ExecuTorch", manifest.executorch.version or "")
-        yield Fact("ExecuTorch commit", manifest.executorch.sha or "")
-        yield Fact("Runner build", manifest.runner.build_id or "")
-        yield Fact("Compiler", manifest.runner.compiler or "")
-        yield Fact("Kit", manifest.kit_version or __version__)
-        if manifest.sessions:
-            yield Fact("Measured", manifest.sessions[0].started)
-        if manifest.schedule.seed is not None:
-            yield Fact("Seed of the order", str(manifest.schedule.seed))
-
-    def _reproduce(self) -> Iterator[str]:
-        if self.manifest is not None:
-            if self.manifest.command_line:
-                yield shlex.join(_command(self.manifest.command_line))
-            elif self.manifest.config_file:
-                yield shlex.join(("sme2prof", "run", self.manifest.config_file))
-        yield shlex.join(("sme2prof", "report", str(self.run_dir)))
 
 
 def _experiment(
@@ -348,36 +329,3 @@ def _series(entry: SeriesEntry | ResultEntry) -> Series:
 def _sides(pairing: Pairing) -> tuple[Series, Series]:
     before, after = pairing.baseline, pairing.candidate
     return Series(before.experiment, before.threads), Series(after.experiment, after.threads)
-
-
-def _machine_facts(before: FactsEntry | None, after: FactsEntry | None) -> Iterator[Fact]:
-    if before is None:
-        return
-    yield Fact("CPU", f"{before.cpu} ({before.cores} cores, {before.machine})")
-    yield Fact("CPU features", " ".join(before.features) or "none that the kit switches")
-    yield Fact("System", before.os)
-    if before.memory_bytes:
-        yield Fact("Memory", f"{before.memory_bytes / 2**30:.1f} GiB")
-    yield Fact("Clock governor", before.governor or "not told")
-    yield Fact("Load average", _before_after(before.load_average, after.load_average if after else None))
-    yield Fact(
-        "Temperature", _before_after(before.temperature_c, after.temperature_c if after else None, " C")
-    )
-    for name, version in sorted(before.versions.items()):
-        if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
-            yield Fact(name, version)
-
-
-def _before_after(before: float | None, after: float | None, unit: str = "") -> str:
-    if before is None:
-        return "not told"
-    text = f"{before:.1f}{unit} before"
-    return text if after is None else f"{text}, {after:.1f}{unit} after"
-
-
-def _command(words: Sequence[str]) -> Sequence[str]:
-    """The command as it was typed; a recorded path of the program is no use to anyone else."""
-    name = Path(words[0]).name
-    if name in ("sme2prof", "__main__.py"):
-        return ("sme2prof", *words[1:])
-    return words

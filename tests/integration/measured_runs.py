@@ -45,7 +45,7 @@ def _measure(home: Path, artifact: Any) -> None:
     pte = artifacts / artifact.pte.name
     for path in (artifact.pte, artifact.etrecord):
         shutil.copy(path, artifacts / path.name)
-    _run(
+    run_program(
         pte,
         home / "runs" / "linux",
         "host",
@@ -60,7 +60,7 @@ def _measure(home: Path, artifact: Any) -> None:
             EmulatedTarget().prepare()
         except SetupError:
             return
-        _run(
+        run_program(
             pte,
             home / "runs" / "emulated",
             "emulated",
@@ -71,7 +71,7 @@ def _measure(home: Path, artifact: Any) -> None:
         )
 
 
-def _run(pte: Path, run_dir: Path, target: str, experiments: list[Json], pairs: Pairs = ()) -> None:
+def run_program(pte: Path, run_dir: Path, target: str, experiments: list[Json], pairs: Pairs = ()) -> None:
     raw = {
         "model": str(pte),
         "output_root": str(run_dir),

@@ -7,11 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from measured_runs import copied, edit, load, pristine
+from measured_runs import copied, edit, load, pristine, run_program
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.markdown import render_markdown
 from model_profiling.workflow.report import gather_report, write_report
+from model_profiling.workflow.validate import validate
 
 HEADINGS = [
     "Latency",
@@ -120,6 +121,14 @@ def test_evidence_comes_from_the_emulated_run_beside_it(home: Path, tmp_path: Pa
     assert "e_sme2_on" not in section(text, "Latency")
 
 
+def test_a_damaged_emulated_run_costs_only_its_evidence(home: Path, tmp_path: Path) -> None:
+    out = copied(home, tmp_path)
+    (out / "runs/emulated/manifest.json").write_text("{")
+    data = gather_report(out / "runs" / "linux")
+    assert len(data.evidence) == 1 and data.experiments
+    assert any("cannot be used" in remark for remark in data.remarks)
+
+
 def test_evidence_of_another_program_is_not_used(home: Path, tmp_path: Path) -> None:
     out = copied(home, tmp_path)
     edit(out / "runs/emulated/manifest.json", lambda manifest: manifest.update(model_sha256="0" * 64))
@@ -156,6 +165,17 @@ def test_without_any_evidence_it_says_so(home: Path, tmp_path: Path) -> None:
     assert "There is no kernel evidence: nothing here shows whether SME2 ran." in text
     assert "not proven" in section(text, "Kernels")
     assert "there are no dumps" in section(text, "What this report cannot show")
+
+
+def test_a_run_that_only_traces_kernels_shows_no_latency(home: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "trace"
+    traces = [{"name": f"t_sme2_{switch}", "sme2": switch, "mode": "xnntrace"} for switch in ("on", "off")]
+    run_program(next(home.glob("artifacts/*.pte")), run_dir, "host", traces)
+    text = report_of(run_dir)
+    assert text.split("\n## ", 1)[0].count("This run gathered kernel evidence") == 1
+    assert "none are shown" in section(text, "Latency") and not MILLISECONDS.search(text)
+    assert "t_sme2_on" in section(text, "Kernels")
+    assert validate(run_dir).ok, validate(run_dir).as_text()
 
 
 def test_bare_dumps_are_reported_as_traced_times(home: Path, tmp_path: Path) -> None:
