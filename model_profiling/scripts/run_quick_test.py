@@ -1,4 +1,4 @@
-"""Smoke test: export a small model, run a minimal pipeline on this machine, check what came out.
+"""Smoke test: export a small model, run a minimal pipeline on this machine, validate what came out.
 
 example:
   python model_profiling/scripts/run_quick_test.py
@@ -34,9 +34,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130
-    for check in tested.checks:
-        print(f"{'pass' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
-    print(f"{'success' if tested.ok else 'failure'}: results are in {tested.run_dir}")
+    print(f"exported {tested.program}")
+    for run in tested.runs:
+        print(f"\n{run.run_dir}\n{run.as_text()}")
+    for text in tested.failed:
+        print(f"failed: {text}")
+    print("success" if tested.ok else "failure")
     return 0 if tested.ok else 1
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from conftest import ROOT
 
 from model_profiling.pipeline.journal import Journal
+from model_profiling.workflow.validate import validate
 
 KILLS = 20
 ROUNDS = 4
@@ -130,6 +131,8 @@ def test_twenty_kills_lose_nothing_and_double_nothing(exported: Callable[..., An
         assert trial.resumed.returncode == 0, trial.resumed.stderr.decode()
         assert shape(trial.run_dir) == shape(reference / "run")
         assert names(trial.run_dir) == names(reference / "run")
+        valid = validate(trial.run_dir)
+        assert valid.ok, valid.as_text()
         assert {entry.step.key for entry in Journal(trial.run_dir).entries()} == planned
         lines = journal_lines(trial.run_dir)
         repeated = {key for key, count in lines.items() if count > 1}

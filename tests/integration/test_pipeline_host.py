@@ -174,6 +174,20 @@ def test_only_measures_one_and_the_rest_follows_with_resume(exported, cli, tmp_p
     assert sessions == {2: 12}
 
 
+def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: Path) -> None:
+    if "fp16" not in host_features():
+        missing("a CPU with half-precision arithmetic to switch off")
+    raw = raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run")
+    raw["experiments"] = [{"name": "with", "runs": 3}, {"name": "without", "disable": ["fp16"], "runs": 3}]
+    raw["analysis"] = {"compare_pairs": [{"baseline": "without", "candidate": "with", "label": "fp16"}]}
+    run_config(checked(raw), RunOptions(only=frozenset({"with"})))
+    apart = run_config(checked(raw), RunOptions(only=frozenset({"without"}), resume=True))
+    assert apart.measured.manifest["state"] == "finished"
+    assert apart.measured.metrics["comparisons"][0]["method"].startswith("separate runs")
+    together = run_config(checked(raw))
+    assert not together.measured.metrics["comparisons"][0]["method"].startswith("separate runs")
+
+
 def test_a_finished_run_is_moved_aside_by_a_new_one(exported, cli, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
