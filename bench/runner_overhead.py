@@ -98,9 +98,7 @@ def main() -> int:
     # Disturbance only ever adds time, so the best round of each kind is the one to compare.
     best = {name: min(r[name] for r in rounds) for name in ("peer", "kit", "traced")}
     kit, tracing = best["kit"] / best["peer"], best["traced"] / best["kit"]
-    print(
-        f"\n{options.pte.name}, {options.threads} threads, {options.rounds} rounds of {runs} executions, best of each:"
-    )
+    print(f"\n{options.pte.name}, {options.threads} threads, best of {options.rounds} rounds of {runs}:")
     print(f"kit's runner / executorch.runtime   {kit:.4f}  (at most 1.01: {'yes' if kit <= 1.01 else 'NO'})")
     print(f"with the tracer / without           {tracing:.4f}")
     return 0 if kit <= 1.01 else 1

@@ -4,6 +4,7 @@ and reads back what it left. `host` and `emulated` differ only in what stands in
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import shutil
@@ -107,7 +108,8 @@ class _Paths:
 
     def clear(self) -> None:
         """Nothing an earlier run left may pass for the work of this one."""
-        for path in (self.log, self.etdump, self.result):
+        kept = self.outputs.parent.glob(f"{glob.escape(self.outputs.name)}[0-9]*.bin")
+        for path in (self.log, self.etdump, self.result, *kept):
             path.unlink(missing_ok=True)
 
 
