@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from model_profiling.errors import FormatError, InputError
-from model_profiling.pipeline.run_directory import JOURNAL_FILE
 from model_profiling.pipeline.schedule import Kind, Series, Step
 
+JOURNAL_FILE = "journal.jsonl"
 SCHEMA_VERSION = 1
 
 

@@ -19,11 +19,11 @@ from typing import Literal
 
 from model_profiling import files, process
 from model_profiling.errors import FormatError, InputError
+from model_profiling.pipeline.journal import JOURNAL_FILE
 from model_profiling.pipeline.schedule import Series, Step
 
 MANIFEST_FILE = "manifest.json"
 METRICS_FILE = "metrics.json"
-JOURNAL_FILE = "journal.jsonl"
 _WORK = ".work"
 
 Json = dict[str, object]
