@@ -4,8 +4,9 @@
 
 Both read the same dump of MobileNetV3-small, each in fresh processes. The claim is about reading: the time
 from the path to the finished table (Inspector: its constructor; ours: `read_etdump`), imports not counted.
-The time of the whole process, imports and interpreter start included, is printed beside it. Memory is the
-peak of the whole process. Exits with 1 when a promise is not kept.
+Both work in one thread, so the promise is judged by processor time, which neighbours on the machine do not
+stretch; the time by the clock, and that of the whole process with interpreter start and imports, are printed
+beside it. Memory is the peak of the whole process. Exits with 1 when a promise is not kept.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ import json, resource, sys, time, warnings
 warnings.simplefilter("ignore")
 from executorch.devtools import Inspector
 from executorch.devtools.inspector import TimeScale
-began = time.perf_counter()
+began, worked = time.perf_counter(), time.process_time()
 inspector = Inspector(etdump_path=sys.argv[1], source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS)
-seconds = time.perf_counter() - began
+seconds, cpu = time.perf_counter() - began, time.process_time() - worked
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 times = [each for block in inspector.event_blocks for event in block.events for each in event.perf_data.raw]
 total = int(sum(map(int, times)))
-print(json.dumps({"seconds": seconds, "peak": peak, "events": len(times), "total_ns": total}))
+print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "events": len(times), "total_ns": total}))
 """
 
 OURS = """
 import json, resource, sys, time
 from model_profiling.etdump import read_etdump
-began = time.perf_counter()
+began, worked = time.perf_counter(), time.process_time()
 table = read_etdump(sys.argv[1])
-seconds = time.perf_counter() - began
+seconds, cpu = time.perf_counter() - began, time.process_time() - worked
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 total = int(table.duration_ns.sum())
-print(json.dumps({"seconds": seconds, "peak": peak, "events": len(table), "total_ns": total}))
+print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "events": len(table), "total_ns": total}))
 """
 
 
@@ -99,8 +100,8 @@ def measure(code: str, dump: Path) -> dict[str, float]:
 
 
 def middle(code: str, dump: Path, times: int = 5) -> dict[str, float]:
-    """The middle one of several measurements, by reading time."""
-    reports = sorted((measure(code, dump) for _ in range(times)), key=lambda report: report["seconds"])
+    """The middle one of several measurements, by processor time."""
+    reports = sorted((measure(code, dump) for _ in range(times)), key=lambda report: report["cpu"])
     return reports[len(reports) // 2]
 
 
@@ -130,23 +131,24 @@ def main() -> int:
             longer.unlink()
 
     same = (inspector["events"], inspector["total_ns"]) == (ours["events"], ours["total_ns"])
-    faster = inspector["seconds"] / ours["seconds"]
+    faster = inspector["cpu"] / ours["cpu"]
     memory = ours["peak_mb"] / inspector["peak_mb"]
-    per_run = [report["seconds"] / runs for runs, report in growth]
+    per_run = [report["cpu"] / runs for runs, report in growth]
     slowdown = per_run[-1] / statistics.median(per_run[:-1])
 
     print(f"dump: {options.runs} runs of {pte.name}, {size / 1e6:.1f} MB, {ours['events']:.0f} events")
-    print(f"{'':14}{'reading':>10}{'process':>10}{'peak':>10}")
+    print(f"{'':14}{'processor':>10}{'clock':>10}{'process':>10}{'peak':>10}")
     for label, report in (("Inspector", inspector), ("read_etdump", ours)):
-        reading, whole, peak = report["seconds"], report["process_seconds"], report["peak_mb"]
-        print(f"{label:14}{reading:8.3f} s{whole:8.2f} s{peak:7.0f} MB")
+        cpu, clock, whole = report["cpu"], report["seconds"], report["process_seconds"]
+        print(f"{label:14}{cpu:8.3f} s{clock:8.3f} s{whole:8.2f} s{report['peak_mb']:7.0f} MB")
     print(f"reading {faster:.0f} times faster (promised: {AT_LEAST_FASTER})")
+    print(f"by the clock {inspector['seconds'] / ours['seconds']:.0f} times faster")
     print(f"whole process {inspector['process_seconds'] / ours['process_seconds']:.0f} times faster")
     print(f"peak memory {memory:.1%} of Inspector's (promised: {AT_MOST_MEMORY:.0%})")
     print(f"same events and same total time: {same}")
     for (runs, report), each in zip(growth, per_run, strict=True):
-        reading, peak = report["seconds"], report["peak_mb"]
-        print(f"{runs:7} runs: {reading:.3f} s, {1e6 * each:.0f} us per run, {peak:.0f} MB")
+        cpu, peak = report["cpu"], report["peak_mb"]
+        print(f"{runs:7} runs: {cpu:.3f} s, {1e6 * each:.0f} us per run, {peak:.0f} MB")
     print(f"time per run at {steps[-1]} runs: {slowdown:.2f} of shorter dumps' (promised: {AT_MOST_GROWTH})")
     if options.json:
         files.write_json(
