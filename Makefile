@@ -6,7 +6,7 @@ QUICKSTART_DTYPE ?= fp16
 .PHONY: quickstart test
 quickstart:
 	@bash model_profiling/scripts/setup_repo.sh
-	@.venv/bin/sme2prof export $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE)
+	@.venv/bin/sme2prof profile $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE) --force
 
 test:
 	@bash model_profiling/scripts/install_test_packages.sh
