@@ -67,8 +67,9 @@ def test_the_dump_holds_the_measured_executions_alone(run: Run, exported) -> Non
     executes = events[events["name"] == "Method::execute"]
     assert len(executes) == 5 and executes["run_index"].nunique() == 5
     # The clock around the call and the tracer inside it saw the same executions.
-    for inside, outside in zip(executes["duration_ns"], outcome.result.iterations_ns, strict=True):
-        assert inside <= outside < inside * 1.5 + 1_000_000
+    pairs = zip(executes["duration_ns"], outcome.result.iterations_ns, strict=True)
+    apart = [outside - inside for inside, outside in pairs]
+    assert min(apart) >= 0 and min(apart) < 1_000_000
 
 
 def test_a_thousand_executions_fit_in_one_dump(run: Run, exported) -> None:
@@ -154,9 +155,9 @@ def test_switching_arm_features_off_elsewhere_says_it_means_nothing(run: Run, ex
 def test_a_feature_switched_off_changes_the_kernels_chosen(run: Run, exported) -> None:
     """int8 without dotprod takes XNNPACK's slower kernels: the switch reaches XNNPACK itself."""
     pte = exported("toy_cnn", "int8").pte
-    with_it = run(pte, runs=5, warmup=2).result
-    without = run(pte, runs=5, warmup=2, disable=("dotprod",)).result
-    assert min(without.iterations_ns) > 1.2 * min(with_it.iterations_ns)
+    with_it = run(pte, runs=20, warmup=2).result
+    without = run(pte, runs=20, warmup=2, disable=("dotprod",)).result
+    assert min(without.iterations_ns) > 1.5 * min(with_it.iterations_ns)
     assert without.outputs[0].checksum == with_it.outputs[0].checksum
 
 
