@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.analysis.speedup import precise_enough
 from model_profiling.errors import RunError
 from model_profiling.pipeline.config import ProfileConfig
@@ -181,7 +182,7 @@ class Measurement:
         )
 
     def _move(self, source: Path, name: Path) -> str:
-        name.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(name.parent)
         source.replace(name)
         return self.directory.relative(name)
 

@@ -70,7 +70,14 @@ class RunDirectory:
     def scratch(self) -> Path:
         """An empty folder for one process. No two attempts share one, so a process that outlived a killed
         pipeline cannot write among the files of its successor."""
-        return Path(tempfile.mkdtemp(prefix="process-", dir=files.make_folder(self.work)))
+        files.make_folder(self.work)
+        try:
+            return Path(tempfile.mkdtemp(prefix="process-", dir=self.work))
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            raise InputError(
+                f"cannot write {self.work}: {reason}", "free some space, then continue with --resume"
+            ) from problem
 
 
 def read_manifest(run_dir: Path) -> Json | None:

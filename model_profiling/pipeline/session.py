@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 import time
@@ -94,7 +95,8 @@ def measure(
     try:
         measurement.run(chosen)
     except BaseException as problem:
-        record.write("interrupted", type(problem).__name__)
+        with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
+            record.write("interrupted", type(problem).__name__)
         raise
     cast("Json", content["machine"])["after"] = manifests.facts_json(target.facts())
     record.write("analysing", "done")

@@ -279,6 +279,25 @@ def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
         child.communicate(timeout=30)
 
 
+def test_a_full_disk_is_one_line_and_the_run_continues(
+    exported, cli, tiny_disk: Path, tmp_path: Path
+) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2})
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    ballast = tiny_disk / "ballast"
+    for room in (24, 56, 88):
+        ballast.write_bytes(b"\1" * (256 - room) * 1024)
+        full = cli("run", "c.json", "--resume")
+        assert full.returncode == 2
+        errors = [line for line in full.stderr.splitlines() if line.startswith("error: ")]
+        assert errors and all("no space left on device" in line for line in errors), full.stderr
+        assert "Traceback" not in full.stderr
+        ballast.unlink()
+    done = cli("run", "c.json", "--resume")
+    assert done.ok, done.tail()
+    assert load(tiny_disk / "run" / "manifest.json")["state"] == "finished"
+
+
 class HotTarget:
     """This machine, with the thermometer it lacks: hot at first, cooler each time it is asked."""
 
