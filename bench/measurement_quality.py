@@ -140,7 +140,7 @@ def judged(pool: Pool, size: int) -> int:
     print(f"  {LAYERS + 1} layers against {LAYERS}   {truth.reason}")
     spread = np.std(medians) / np.mean(medians)
     print(f"  processes' medians     {np.median(medians):.2f} ms, spread {spread:.0%}")
-    print(f"{'':42}{'no difference':>16}{'3% slower':>16}{'called faster':>16}")
+    print(f"{'':42}{'no difference':>16}{'3% more work':>16}{'called faster':>16}")
     kit_wrong, kit_found = row("the kit", [verdicts(block) for block in blocks])
     early = [stopped(block) for block in blocks]
     used = float(np.mean([len(block) for block in early]))
