@@ -13,6 +13,7 @@ import pytest
 from measured_runs import copied, edit, load, pristine
 from recorded_dumps import record
 
+from model_profiling.analysis.latency import summarize
 from model_profiling.etdump import read_etdump
 from model_profiling.workflow.validate import validate
 
@@ -90,6 +91,27 @@ def doubled_round(stats: dict[str, Any]) -> None:
     stats["end_to_end_rounds_ms"][0] = [2 * value for value in stats["end_to_end_rounds_ms"][0]]
 
 
+def consistently_slower(run_dir: Path) -> None:
+    """Latencies and every figure made from them doubled; only the journal still knows."""
+    path = only(run_dir, "*_robust_stats.json")
+
+    def double(stats: dict[str, Any]) -> None:
+        rounds = [[2 * value for value in one] for one in stats["end_to_end_rounds_ms"]]
+        stats["end_to_end_rounds_ms"] = rounds
+        stats["end_to_end_ms"] = summarize([value for one in rounds for value in one]).as_dict()
+
+    edit(path, double)
+    stats = load(path)
+    edit(
+        run_dir / "metrics.json",
+        lambda metrics: [
+            entry.update(end_to_end_ms=stats["end_to_end_ms"])
+            for entry in metrics["latencies"]
+            if (entry["experiment"], entry["threads"]) == (stats["experiment"], stats["threads"])
+        ],
+    )
+
+
 def wrong_verdict(metrics: dict[str, Any]) -> None:
     comparison = next(one for one in metrics["comparisons"] if one["ratio"] is not None)
     comparison.update(verdict="faster", ratio=1.01, low=0.9, high=1.2)
@@ -147,6 +169,11 @@ BROKEN = {
         "statistics are not those of its latencies",
     ),
     "latencies that were edited": (in_json("*_robust_stats.json", doubled_round), "latencies", "x_sme2_off"),
+    "latencies that were edited with their statistics": (
+        consistently_slower,
+        "latencies",
+        "its latencies are not those in journal.jsonl",
+    ),
     "a round left out": (
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
         "latencies",
@@ -217,11 +244,16 @@ def test_what_is_broken_is_found_with_its_cure(home: Path, tmp_path: Path, name:
     assert said in found[check].found and found[check].cure
 
 
-def test_a_dump_of_another_program_is_found(home: Path, tmp_path: Path, exported) -> None:
+@pytest.mark.parametrize("program_is_here", [True, False])
+def test_a_dump_of_another_program_is_found(
+    home: Path, tmp_path: Path, exported, program_is_here: bool
+) -> None:
     run_dir = copied(home, tmp_path, emulated=False) / "runs" / "linux"
+    if not program_is_here:
+        shutil.rmtree(run_dir.parent.parent / "artifacts")
     other = record(exported("mobilenet_v3_small", "fp32").pte, tmp_path, "other", runs=5)
     shutil.copy(other, only(run_dir, "x_sme2_off/*_t1.etdump"))
-    assert "program" in failed(run_dir)["same program"]
+    assert "is of another program than" in failed(run_dir)["same program"]
 
 
 def test_latencies_in_an_emulated_run_are_found(home: Path, tmp_path: Path) -> None:
