@@ -4,8 +4,8 @@
 
 Both read the same dump of MobileNetV3-small, each in fresh processes. The claim is about reading: the time
 from the path to the finished table (Inspector: its constructor; ours: `read_etdump`), imports not counted.
-Both work in one thread, so the promise is judged by processor time, which neighbours on the machine do not
-stretch; the time by the clock, and that of the whole process with interpreter start and imports, are printed
+Both work in one thread, so the promise is judged by processor time (Inspector's includes the schema compiler
+it starts), which neighbours on the machine do not stretch; the time by the clock, and that of the whole process with interpreter start and imports, are printed
 beside it. Memory is the peak of the whole process. Exits with 1 when a promise is not kept.
 """
 
@@ -29,13 +29,13 @@ AT_MOST_MEMORY = 0.25
 AT_MOST_GROWTH = 1.5
 
 INSPECTOR = """
-import json, resource, sys, time, warnings
+import json, os, resource, sys, time, warnings
 warnings.simplefilter("ignore")
 from executorch.devtools import Inspector
 from executorch.devtools.inspector import TimeScale
-began, worked = time.perf_counter(), time.process_time()
+began, worked = time.perf_counter(), sum(os.times()[:4])
 inspector = Inspector(etdump_path=sys.argv[1], source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS)
-seconds, cpu = time.perf_counter() - began, time.process_time() - worked
+seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - worked
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 times = [each for block in inspector.event_blocks for event in block.events for each in event.perf_data.raw]
 total = int(sum(map(int, times)))
@@ -43,11 +43,11 @@ print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "events": len(ti
 """
 
 OURS = """
-import json, resource, sys, time
+import json, os, resource, sys, time
 from model_profiling.etdump import read_etdump
-began, worked = time.perf_counter(), time.process_time()
+began, worked = time.perf_counter(), sum(os.times()[:4])
 table = read_etdump(sys.argv[1])
-seconds, cpu = time.perf_counter() - began, time.process_time() - worked
+seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - worked
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 total = int(table.duration_ns.sum())
 print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "events": len(table), "total_ns": total}))
