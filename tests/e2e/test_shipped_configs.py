@@ -1,0 +1,38 @@
+"""The shipped configs that this machine can run do run, as the documents say to run them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+
+CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
+Run = Callable[..., process.Completed]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="these configs are for Linux")
+@pytest.mark.parametrize("name", ["templates/linux_template.json", "examples/linux_toy_cnn.json"])
+def test_a_linux_config_runs_from_the_folder_of_the_export(
+    name: str, cli: Run, exported: Callable[..., object], tmp_path: Path
+) -> None:
+    artifact = exported("toy_cnn", "fp16")
+    shutil.copytree(artifact.pte.parent, tmp_path / "out_toy_cnn" / "artifacts")
+    done = cli("run", CONFIGS / name)
+    assert done.returncode == 0, done.tail(20)
+    run_dir = tmp_path / "out_toy_cnn" / "runs" / "linux"
+    wanted = json.loads((CONFIGS / name).read_text())
+    results = json.loads((run_dir / "manifest.json").read_text())["results"]
+    assert {(row["experiment"], row["threads"]) for row in results} == {
+        (experiment["name"], threads)
+        for experiment in wanted["experiments"]
+        for threads in experiment["threads"]
+    }
+    assert (run_dir / "report.md").read_text().startswith("# toy_cnn_xnnpack_fp16 on linux")
+    checked = cli("validate", run_dir)
+    assert checked.returncode == 0, checked.stdout
