@@ -5,8 +5,9 @@
 Both read the same dump of MobileNetV3-small, each in fresh processes. The claim is about reading: the time
 from the path to the finished table (Inspector: its constructor; ours: `read_etdump`), imports not counted.
 Both work in one thread, so the promise is judged by processor time (Inspector's includes the schema compiler
-it starts), which neighbours on the machine do not stretch; the time by the clock, and that of the whole process with interpreter start and imports, are printed
-beside it. Memory is the peak of the whole process. Exits with 1 when a promise is not kept.
+it starts), which neighbours on the machine do not stretch; the time by the clock, and that of the whole
+process with interpreter start and imports, are printed beside it. Memory is the peak of the
+whole process. Exits with 1 when a promise is not kept.
 """
 
 from __future__ import annotations
