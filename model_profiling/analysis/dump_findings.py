@@ -214,9 +214,10 @@ def _below_roof(dump: DumpAnalysis, supplied: Roofline | None) -> Finding | None
     gain = sum(share_of(dump, gap.operator) * gap.most_saved for gap in low)
     if not low:
         return None
+    operators = "1 operator" if len(low) == 1 else f"{len(low)} operators"
     return Finding(
         id="below-roofline",
-        title=f"{len(low)} operators reach less than {_FAR_BELOW:.0%} of the roofline ({roof.source})",
+        title=f"{operators} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
         severity=severity(gain),
         subject=subject(dump),
         evidence={

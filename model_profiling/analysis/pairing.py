@@ -267,7 +267,8 @@ def _why_not_comparable(baseline: DumpAnalysis, candidate: DumpAnalysis) -> str:
     for dump in (baseline, candidate):
         if not dump.timings_are_latency:
             return f"the times of {dump.experiment or dump.stem} come from an emulated or traced run"
-    if baseline.sme2 is False and candidate.sme2 and candidate.cpu_has_sme2 is False:
+    switched = baseline.sme2 is False and candidate.sme2
+    if switched and baseline.features is not None and baseline.features == candidate.features:
         return "the CPU has no SME2, so on and off ran the same code"
     return ""
 

@@ -66,7 +66,7 @@ class DumpAnalysis:
     timings_are_latency: bool
     """False for traced and emulated runs, whose times mean nothing as latencies."""
     round: int
-    cpu_has_sme2: bool | None
+    features: frozenset[str] | None
     """None where nothing says what the CPU can do."""
     model: Path | None
     """The program that was used to explain the operators."""
@@ -126,7 +126,8 @@ class DumpContext:
     """Processes of one experiment are measured in rounds; the first dump is round 0."""
     warmup_runs: int = 0
     """Runs at the dump's beginning that are not to be counted."""
-    cpu_has_sme2: bool | None = None
+    features: frozenset[str] | None = None
+    """The CPU features the run could use; None where nothing says."""
 
 
 def analyse_dump(
@@ -147,7 +148,7 @@ def analyse_dump(
         sme2=context.sme2,
         timings_are_latency=context.timings_are_latency,
         round=context.round,
-        cpu_has_sme2=context.cpu_has_sme2,
+        features=context.features,
         model=context.model if view.program else None,
         etrecord=context.etrecord if view.etrecord else None,
         attribution=attribution,

@@ -69,8 +69,22 @@ def find_dumps(
     for path in paths:
         if not path.is_file():
             raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
-    dumps = tuple(_bare(path, path.parent, model, etrecord) for path in paths)
+    dumps = tuple(_alone(path, model, etrecord) for path in paths)
     return FoundDumps(paths[0].parent, dumps, (), ())
+
+
+def _alone(path: Path, model: Path | None, etrecord: Path | None) -> DumpContext:
+    """A dump named by itself; if it lies in a run directory, that still says what its times are worth."""
+    run_dir = next((up for up in list(path.resolve().parents)[:3] if (up / "manifest.json").is_file()), None)
+    if run_dir is None:
+        return _bare(path, path.parent, model, etrecord)
+    manifest = _manifest(run_dir)
+    listed, _ = _listed(run_dir, manifest, model, etrecord)
+    for context in listed:
+        if context.etdump.resolve() == path.resolve():
+            return replace(context, etdump=path)
+    bare = _bare(path, path.parent, model, etrecord)
+    return replace(bare, timings_are_latency=not _emulated(manifest))
 
 
 def _in_folder(folder: Path, model: Path | None, etrecord: Path | None) -> FoundDumps:
@@ -134,7 +148,7 @@ def _listed(
                     sme2=said if said is not None else bare.sme2,
                     timings_are_latency=not emulated and _text(result, "mode") not in _NO_LATENCY_MODES,
                     warmup_runs=_integer(result.get("etdump_warmup_runs")) or 0,
-                    cpu_has_sme2=_cpu_has_sme2(result, manifest),
+                    features=_features(result, manifest),
                 )
             )
     return dumps, warnings
@@ -226,15 +240,20 @@ def _sme2(result: Json) -> bool | None:
     return None
 
 
-def _cpu_has_sme2(result: Json, manifest: Json) -> bool | None:
+def _features(result: Json, manifest: Json) -> frozenset[str] | None:
+    """The CPU features the run could use: what the CPU has, less what was switched off."""
     machine = manifest.get("machine")
     before = machine.get("before") if isinstance(machine, dict) else None
+    disabled = result.get("disable")
+    off = set(disabled) if isinstance(disabled, list) else set()
+    if not off and _sme2(result) is False:
+        off = {"sme2", "sme"}
     for features in (
         result.get("features_present"),
         before.get("features") if isinstance(before, dict) else None,
     ):
         if isinstance(features, list) and features:
-            return "sme2" in features
+            return frozenset(str(name) for name in features) - off
     return None
 
 

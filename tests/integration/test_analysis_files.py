@@ -208,6 +208,8 @@ def test_emulated_times_are_never_called_latencies(run_dir: Path, cli) -> None:
     summary = json.loads((run_dir / "analysis_summary.json").read_text())
     assert {entry["timings_are_latency"] for entry in summary["per_etdump"]} == {False}
     assert summary["findings"] == [] and "emulated" in summary["pairs"][0]["not_comparable"]
+    alone = analyse(next(run_dir.rglob("*_t1.etdump")))
+    assert not alone.dumps[0].timings_are_latency, "a dump named by itself is still an emulated one"
 
 
 def test_rounds_of_an_experiment_are_not_experiments_of_their_own(recorded: Path) -> None:

@@ -133,8 +133,8 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
         ("Fully Connected (NC, PF16) GEMM #1", 120),
         ("Transpose (ND, X16) #1", 100),
     ]
-    off = dump_of([("DELEGATE_CALL", before)], experiment="off", sme2=False, cpu_has_sme2=True)
-    on = dump_of([("DELEGATE_CALL", after)], experiment="on", sme2=True, cpu_has_sme2=True)
+    off = dump_of([("DELEGATE_CALL", before)], experiment="off", sme2=False, features=frozenset({"fp16"}))
+    on = dump_of([("DELEGATE_CALL", after)], experiment="on", sme2=True, features=frozenset({"sme2", "fp16"}))
     findings = {finding.id: finding for finding in advise([[off], [on]], [pair_dumps(off, on)])}
     same = findings["sme2-no-faster"].evidence["operators"]
     assert isinstance(same, list) and len(same) == 1

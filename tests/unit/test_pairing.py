@@ -144,6 +144,11 @@ def test_times_that_are_no_latencies_are_not_compared() -> None:
 
 
 def test_on_and_off_on_a_cpu_without_sme2_are_not_compared() -> None:
-    off = dump_of(OFF, sme2=False, cpu_has_sme2=False)
-    pairing = pair_dumps(off, dump_of(OFF, sme2=True, cpu_has_sme2=False))
+    off = dump_of(OFF, sme2=False, features=frozenset({"fp16"}))
+    pairing = pair_dumps(off, dump_of(OFF, sme2=True, features=frozenset({"fp16"})))
     assert "has no SME2" in pairing.not_comparable
+
+
+def test_a_feature_the_cpu_has_makes_on_and_off_comparable_even_without_sme2() -> None:
+    off = dump_of(OFF, sme2=False, features=frozenset())
+    assert pair_dumps(off, dump_of(OFF, sme2=True, features=frozenset({"fp16"}))).not_comparable == ""
