@@ -232,12 +232,13 @@ def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
 def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # All hashes meet, and the writer puts the first name last: compared in rows as wide as the longest name,
+    # All hashes meet in the name read first, which the writer puts last: in rows as wide as the longest name
     # it would leave the file.
     monkeypatch.setattr(names, "_MULTIPLIER", np.uint64(0))
     between = [event(f"operator {number}") for number in range(20)]
     again = event("b", delegate_name="a short name")
     longer = event("c", delegate_name="x" * 200)
-    table = read_etdump(dump(event("a short name"), *between, again, longer))
+    block = Block(None, -1, (), (event("a short name"), *between, again, longer))
+    table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=True).to_bytes())
     assert texts(table, table.name)[-2:] == ["a short name", "x" * 200]
     assert table.name[0] == table.name[-2]
