@@ -57,8 +57,8 @@ def exported() -> Callable[..., Artifact]:
         stem = f"{Path(file).stem}_{factory}" if file else model
         folder = cache / stem
         pte = folder / f"{stem}_{backend}_{dtype}.pte"
-        with (cache / "lock").open("w") as lock:
-            # Two test workers share two cores: one export at a time, and never the same one twice.
+        with (cache / f".{pte.name}.lock").open("w") as lock:
+            # Two test workers may want the same program at once: one makes it, the other waits.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not pte.exists():
                 done = process.run(

@@ -32,8 +32,15 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
             os.dup2(sink.fileno(), number)
         disabled = logging.root.manager.disable
         logging.disable(logging.WARNING)
+        # In a notebook or under a test runner sys.stdout and sys.stderr are not the process's own.
+        text = os.fdopen(os.dup(sink.fileno()), "w", encoding="utf-8", errors="replace")
         try:
-            with warnings.catch_warnings():
+            with (
+                text,
+                contextlib.redirect_stdout(text),
+                contextlib.redirect_stderr(text),
+                warnings.catch_warnings(),
+            ):
                 warnings.simplefilter("ignore")
                 yield captured
         finally:

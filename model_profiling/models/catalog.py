@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Iterable
@@ -80,7 +81,11 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
         raise InputError(f"'{reference}' does not name a factory", REFERENCE_HELP)
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     if not hasattr(module, attribute):
-        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        public = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_")
+        ]
         raise InputError(
             f"{place} has no '{attribute}'",
             f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP,

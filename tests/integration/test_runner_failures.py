@@ -223,7 +223,7 @@ def test_names_and_numbers_that_cannot_be(host: HostTarget, exported, tmp_path: 
 
 
 def test_an_unwritable_place_and_a_full_disk(host: HostTarget, exported, tiny_disk: Path) -> None:
-    job = Job(exported("toy_cnn", "fp32").pte, runs=300, etdump=True)
+    job = Job(exported("toy_cnn", "fp32").pte, runs=600, etdump=True)
     with pytest.raises(InputError, match=r"cannot write .*job\.etdump; check the folder and the space"):
         host.execute(job, tiny_disk, "job")
     assert not (tiny_disk / "job.etdump").exists()
