@@ -58,7 +58,7 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
     "--outdir", type=click.Path(path_type=Path), help="Folder for artifacts and runs [default: out_MODEL]."
 )
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
-@click.option("--force", is_flag=True, help="Discard what is in the run directory.")
+@click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
 def command(
     *,
     model: str,

@@ -23,7 +23,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
 @click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
-@click.option("--force", is_flag=True, help="Discard what is in the run directory.")
+@click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
 @click.option(
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

@@ -100,6 +100,12 @@ class Journal:
     def all_done(self, steps: Iterable[Step]) -> bool:
         return all(self.done(step) for step in steps)
 
+    @property
+    def rounds_begun(self) -> int:
+        """How many rounds have left anything here."""
+        rounds = (entry.round + 1 for entry in self._entries.values() if entry.kind != "evidence")
+        return max(rounds, default=0)
+
     def append(self, entry: Entry) -> None:
         line = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(entry)}, allow_nan=False) + "\n"
         content = line.encode("utf-8")

@@ -31,19 +31,35 @@ def locked(run_dir: Path) -> Iterator[None]:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(f"cannot write {path}: {reason}", "choose a folder you may write to") from problem
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            raise InputError(
-                f"{run_dir} is in use by another run ({_holder(handle)})",
-                "wait for it to end, or choose another output_root",
-            ) from problem
+        _take(handle, run_dir)
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": _now()}).encode(), 0)
         yield
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def check_free(run_dir: Path) -> None:
+    """Say who holds `run_dir`, if anyone does; the moment after it may be taken, so `locked` decides."""
+    try:
+        handle = os.open(run_dir.parent / f".{run_dir.name}.lock", os.O_RDONLY)
+    except OSError:
+        return  # never locked, or not ours to read: taking the lock tells
+    try:
+        _take(handle, run_dir)
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, run_dir: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        raise InputError(
+            f"{run_dir} is in use by another run ({_holder(handle)})",
+            "wait for it to end, or choose another output_root",
+        ) from problem
 
 
 def _holder(handle: int) -> str:

@@ -1,7 +1,7 @@
 """A run directory: what its files are called, and who may begin, continue or replace a run in it.
 
-Nothing of an earlier run is ever overwritten in place. A finished run is moved aside when a new one begins;
-an unfinished one is continued (`resume`) or discarded (`force`), never silently mixed with another.
+Nothing of an earlier run is ever overwritten in place. A run that has ended is moved aside when a new one
+begins; an unfinished one is continued (`resume`) or discarded (`force`), never silently mixed with another.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -20,6 +21,7 @@ from typing import Literal
 from model_profiling import files, process
 from model_profiling.errors import FormatError, InputError
 from model_profiling.pipeline.journal import JOURNAL_FILE
+from model_profiling.pipeline.locking import check_free
 from model_profiling.pipeline.schedule import Series, Step
 
 MANIFEST_FILE = "manifest.json"
@@ -110,23 +112,31 @@ def has_results(run_dir: Path) -> bool:
 def settle_earlier(run_dir: Path, *, resume: bool, force: bool) -> tuple[Json | None, Path | None]:
     """Decide what becomes of an earlier run in `run_dir`.
 
-    Returns the manifest to continue from, if any, and where a finished run was moved to, if one was. The
-    caller holds the lock.
+    Returns the manifest to continue from, if any, and where a run that had ended was moved to, if one was.
+    The caller holds the lock.
     """
-    check_startable(run_dir, resume=resume, force=force)
+    _check_startable(run_dir, resume=resume, force=force)
     manifest = read_manifest(run_dir)
     if manifest is None or not has_results(run_dir):
         return None, None
     if resume:
         return manifest, None
-    if force:
-        _discard(run_dir)
-        return None, None
-    return None, _move_aside(run_dir)
+    if has_ended(manifest):
+        return None, _move_aside(run_dir)
+    _discard(run_dir)  # unfinished, so --force was given
+    return None, None
 
 
 def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
-    """Refuse to begin where an unfinished run or something else is, before any time is spent."""
+    """Refuse to begin where a run is under way, unfinished, or something else is, before any time is spent.
+
+    For callers that do not hold the lock yet.
+    """
+    check_free(run_dir)
+    _check_startable(run_dir, resume=resume, force=force)
+
+
+def _check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
     _check_is_run(run_dir)
     manifest = read_manifest(run_dir)
     if manifest is None or resume or force or has_ended(manifest):
@@ -141,7 +151,7 @@ def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
 def clear_work(directory: RunDirectory) -> None:
     """Remove what a killed pipeline left half done, and end its process if that still runs."""
     if directory.work.exists():
-        for pid in _processes_naming(f"{directory.work}/process-"):
+        for pid in _runners_writing_to(f"{directory.work}/process-"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(directory.work, ignore_errors=True)
@@ -151,10 +161,11 @@ def clear_work(directory: RunDirectory) -> None:
 
 def _check_is_run(run_dir: Path) -> None:
     """A folder with other things in it is not ours to move or fill."""
-    if not run_dir.exists() or (run_dir / MANIFEST_FILE).exists():
+    existing = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing} is a file, not a folder", f"name another folder than {run_dir}")
+    if existing != run_dir or (run_dir / MANIFEST_FILE).exists():
         return
-    if not run_dir.is_dir():
-        raise InputError(f"{run_dir} is a file", "choose another output_root")
     if others := sorted(path.name for path in run_dir.iterdir() if not path.name.startswith(".")):
         raise InputError(
             f"{run_dir} holds other files ({others[0]}), but no run", "choose another or an empty output_root"
@@ -176,19 +187,26 @@ def _discard(run_dir: Path) -> None:
     shutil.rmtree(grave, ignore_errors=True)
 
 
-def _processes_naming(text: str) -> Iterator[int]:
-    """Processes with `text` in their command line."""
+# How runners, the kit's and ExecuTorch's, are told where to write.
+_WRITING = re.compile(r"--(?:result|etdump|output-prefix|etdump_path)[\0 =]")
+
+
+def _runners_writing_to(place: str) -> Iterator[int]:
+    """Processes that were told to write to `place`; one that only looks at it is someone else's."""
+    for pid, command in _commands():
+        if any(command.startswith(place, flag.end()) for flag in _WRITING.finditer(command)):
+            yield pid
+
+
+def _commands() -> Iterator[tuple[int, str]]:
+    """Every process with its command line; where the system tells them apart, words end with NUL."""
     system = Path("/proc")
     if (system / "self/cmdline").exists():
         for folder in system.glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if os.fsencode(text) in words:
-                yield int(folder.name)
+            with contextlib.suppress(OSError):
+                yield int(folder.name), os.fsdecode((folder / "cmdline").read_bytes())
         return
     for line in process.run(["ps", "-axww", "-o", "pid=,args="], timeout=20).stdout.splitlines():
         pid, _, command = line.strip().partition(" ")
-        if text in command and pid.isdigit():
-            yield int(pid)
+        if pid.isdigit():
+            yield int(pid), command

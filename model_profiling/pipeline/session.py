@@ -16,11 +16,12 @@ from model_profiling.analysis.stability import Conditions
 from model_profiling.errors import InputError
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.config import ProfileConfig
+from model_profiling.pipeline.config import Schedule as ScheduleSettings
 from model_profiling.pipeline.journal import Journal
 from model_profiling.pipeline.manifest import Session, State
 from model_profiling.pipeline.measure import Measurement
 from model_profiling.pipeline.metrics import Machine, metrics, robust_stats
-from model_profiling.pipeline.resume import check_unchanged
+from model_profiling.pipeline.resume import check_rounds, check_unchanged
 from model_profiling.pipeline.run_directory import (
     Json,
     RunDirectory,
@@ -80,6 +81,7 @@ def measure(
     content = manifests.head(config, config_file, target, target.facts())
     if earlier is not None:
         check_unchanged(directory.path, earlier, content)
+        check_rounds(directory.path, Journal(directory.path).rounds_begun, config.schedule.rounds)
         content["machine"] = earlier["machine"]
     clear_work(directory)
     files.make_folder(directory.path)
@@ -105,13 +107,28 @@ def measure(
 
 
 def reopen(config: ProfileConfig) -> Measured:
-    """A run directory as an earlier session left it, with its figures computed again for `config`."""
-    directory = RunDirectory(config.output_root, config.model.stem)
-    manifest = read_manifest(directory.path)
+    """A run directory as an earlier session left it, with its figures computed again for `config`.
+
+    The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
+    """
+    manifest = read_manifest(config.output_root)
     if manifest is None:
-        raise InputError(f"{directory.path} holds no run to analyse", "run it first, without --analysis-only")
-    now = {**manifest, "config": config.model_dump(mode="json"), "model_sha256": files.sha256(config.model)}
-    check_unchanged(directory.path, manifest, now)
+        raise InputError(
+            f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
+        )
+    now = {**manifest, "config": config.model_dump(mode="json")}
+    if config.model.is_file():
+        now["model_sha256"] = files.sha256(config.model)
+    check_unchanged(config.output_root, manifest, now)
+    before = cast("Json", manifest["config"])
+    config = config.model_copy(
+        update={
+            "model": config.model if config.model.is_file() else Path(str(manifest["model"])),
+            "schedule": ScheduleSettings.model_validate(before["schedule"]),
+        }
+    )
+    directory = RunDirectory(config.output_root, config.model.stem)
+    now["config"] = config.model_dump(mode="json")
     return refresh(Measured(directory, config, Journal(directory.path), now, {}))
 
 

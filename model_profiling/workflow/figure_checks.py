@@ -22,6 +22,7 @@ from model_profiling.pipeline.schedule import Series as PlannedSeries
 from model_profiling.report.csv_files import csv_paths, write_csv_files
 from model_profiling.report.data import Series
 from model_profiling.report.kernel_view import read_kernels_csv
+from model_profiling.report.markdown_text import plural
 from model_profiling.workflow.checked_run import (
     ANALYSE_AGAIN,
     COMPUTE_AGAIN,
@@ -59,6 +60,7 @@ def latencies_match(run: CheckedRun) -> Iterator[Check]:
     for result in timing:
         stats = read_record(RobustStats, run.path / (result.latency or ""))
         wrong += _wrong_rounds(result, stats)
+        wrong += _uneven_rounds(run, result)
         wrong += _wrong_figures(result, stats)
         entry = in_metrics.get(Series(result.experiment, result.threads))
         if metrics is not None and (entry is None or entry.end_to_end_ms != stats.end_to_end_ms):
@@ -69,7 +71,10 @@ def latencies_match(run: CheckedRun) -> Iterator[Check]:
             if not _same(raw, stats.end_to_end_rounds_ms):
                 wrong.append(f"{named(result)}: its latencies are not those in {JOURNAL_FILE}")
     yield judged(
-        "latencies", wrong, f"statistics of {len(timing)} experiments are those of their runs", COMPUTE_AGAIN
+        "latencies",
+        wrong,
+        f"statistics of {plural(len(timing), 'experiment')} are those of the runs",
+        COMPUTE_AGAIN,
     )
 
 
@@ -91,12 +96,15 @@ def comparisons_hold(run: CheckedRun) -> Iterator[Check]:
     if metrics is None or not metrics.comparisons:
         yield Check("comparisons", "skipped", "nothing was compared")
         return
+    compared = [one for one in metrics.comparisons if one.speedup.verdict is not Verdict.NOT_COMPARABLE]
+    if not compared:
+        why = metrics.comparisons[0].speedup.reason
+        yield Check("comparisons", "skipped", f"nothing is comparable: {why}")
+        return
     wrong = []
-    for entry in metrics.comparisons:
+    for entry in compared:
         found = entry.speedup
         name = entry.label
-        if found.verdict is Verdict.NOT_COMPARABLE:
-            continue
         if found.low is None or found.high is None or found.ratio is None:
             wrong.append(f"{name} has a verdict without an interval")
         elif not found.low <= found.ratio <= found.high:
@@ -105,8 +113,10 @@ def comparisons_hold(run: CheckedRun) -> Iterator[Check]:
             found.verdict is Verdict.SLOWER and found.high >= 1
         ):
             wrong.append(f"{name} is called {found.verdict.value}, but its interval holds 1")
+    left = len(metrics.comparisons) - len(compared)
+    more = f", {left} not comparable" if left else ""
     yield judged(
-        "comparisons", wrong, f"{len(metrics.comparisons)} follow from their intervals", COMPUTE_AGAIN
+        "comparisons", wrong, f"verdicts of {len(compared)} follow from the intervals{more}", COMPUTE_AGAIN
     )
 
 
@@ -160,7 +170,7 @@ def outputs_agree(run: CheckedRun) -> Iterator[Check]:
     yield judged(
         "outputs",
         wrong,
-        f"{len(kept)} experiments agree within rounding",
+        f"{plural(len(kept), 'experiment')} with the same outputs, within rounding",
         "find out which is right before trusting a speed",
     )
 
@@ -227,10 +237,20 @@ def csv_files_match(run: CheckedRun) -> Iterator[Check]:
 def _wrong_rounds(result: ResultEntry, stats: RobustStats) -> Iterator[str]:
     done = [one for one in stats.end_to_end_rounds_ms if one]
     if result.rounds and len(done) != result.rounds:
-        yield f"{named(result)} has {len(done)} rounds, the manifest says {result.rounds}"
+        yield f"{named(result)} has {plural(len(done), 'round')}, the manifest says {result.rounds}"
     short = [one for one in done if result.runs is not None and len(one) != result.runs]
     if short:
-        yield f"{named(result)} has a round of {len(short[0])} runs, the manifest says {result.runs}"
+        few = plural(len(short[0]), "run")
+        yield f"{named(result)} has a round of {few}, the manifest says {result.runs}"
+
+
+def _uneven_rounds(run: CheckedRun, result: ResultEntry) -> Iterator[str]:
+    """A finished run has every round of every experiment; only then are its ratios of side-by-side runs."""
+    if run.manifest is None or run.manifest.state != "finished":
+        return
+    if result.rounds != run.manifest.schedule.rounds_done:
+        done = run.manifest.schedule.rounds_done
+        yield f"{named(result)} has {plural(result.rounds, 'round')}, the whole run has {done}"
 
 
 def _same(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> bool:

@@ -61,7 +61,8 @@ def run_file(
     progress: Progress | None = None,
 ) -> RunOutcome:
     """Run the config in `path`; `precision` replaces the config's."""
-    config = load_config(path)
+    # Results outlive what made them: analysing again needs neither the model nor the runners.
+    config = load_config(path, files=options is None or not options.analysis_only)
     if precision is not None:
         if not 0 < precision < 1:
             raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")

@@ -31,7 +31,7 @@ class QuickTest:
 def quick_test(
     outdir: Path, *, target: str = "host", dtype: str = "fp16", progress: Progress | None = None
 ) -> QuickTest:
-    """Run the smoke test into `outdir`, replacing what an earlier one left there."""
+    """Run the smoke test into `outdir`; what an earlier one finished there is moved aside."""
     options = ProfileOptions(target=target, dtype=dtype, runs=5, warmup=1, rounds=6, outdir=outdir)
     done = profile(_MODEL, options, RunOptions(force=True), progress=progress)
     failed = tuple(

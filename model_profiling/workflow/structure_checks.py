@@ -11,6 +11,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError, ProfilingError
 from model_profiling.pipeline.journal import JOURNAL_FILE
+from model_profiling.report.markdown_text import plural
 from model_profiling.workflow.checked_run import COMPUTE_AGAIN, MEASURE_AGAIN, CheckedRun, named
 from model_profiling.workflow.run_files import ResultEntry, read_json_object
 from model_profiling.workflow.validation import Check, judged
@@ -21,7 +22,7 @@ def manifest_parses(run: CheckedRun) -> Iterator[Check]:
         yield Check("manifest", "skipped", "there is none: only the dumps can be checked")
         return
     count = len(run.manifest.results)
-    yield Check("manifest", "pass", f"{count} experiments on {run.manifest.target.platform}")
+    yield Check("manifest", "pass", f"{plural(count, 'experiment')} on {run.manifest.target.platform}")
 
 
 def json_files(run: CheckedRun) -> Iterator[Check]:
@@ -88,14 +89,14 @@ def dumps_parse(run: CheckedRun) -> Iterator[Check]:
     if not run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
-    yield judged("dumps", wrong, f"{len(whole)} parse, {runs} runs as promised", MEASURE_AGAIN)
+    yield judged("dumps", wrong, f"{len(whole)} parse, {plural(runs, 'run')} as promised", MEASURE_AGAIN)
 
 
 def _wrong_counts(run: CheckedRun, result: ResultEntry) -> Iterator[str]:
     for dump in run.dumps_of(result):
         # The analysis leaves warm-up runs out, which only runners other than the kit's put into a dump.
         if result.runs is not None and dump.runs != result.runs:
-            yield f"{dump.etdump.name} holds {dump.runs} runs, the manifest says {result.runs}"
+            yield f"{dump.etdump.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
 
 
 def dumps_close(run: CheckedRun) -> Iterator[Check]:

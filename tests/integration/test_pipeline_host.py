@@ -213,9 +213,13 @@ def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> Non
 
 
 def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    model = tmp_path / "m.pte"
+    model.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())
+    raw = raw_config(model, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
     assert cli("run", "c.json").ok
+    before = load(tmp_path / "run" / "manifest.json")
+    figures = load(tmp_path / "run" / "metrics.json")
     journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
     for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
         (tmp_path / "run" / name).unlink()
@@ -223,6 +227,16 @@ def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
     for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
         assert (tmp_path / "run" / name).is_file()
+    # Nor does it need the program any more, and a schedule that changed since measured nothing.
+    model.unlink()
+    raw["schedule"]["rounds"] = 2
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    (tmp_path / "run" / "metrics.json").unlink()
+    done = cli("run", "c.json", "--analysis-only")
+    assert done.ok, done.tail()
+    assert load(tmp_path / "run" / "metrics.json") == figures
+    after = load(tmp_path / "run" / "manifest.json")
+    assert after == before and after["model_sha256"]
 
 
 @pytest.fixture
@@ -259,13 +273,22 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     assert b"continue with: sme2prof run c.json --resume" in said and b"Traceback" not in said
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "interrupted" and manifest["sessions"][0]["end"] == "KeyboardInterrupt"
-    measured = [entry.step.key for entry in Journal(tmp_path / "run").entries()]
+    journal = Journal(tmp_path / "run")
+    measured, begun = {entry.step.key for entry in journal.entries()}, journal.rounds_begun
     raw = load(tmp_path / "c.json")
-    raw["schedule"]["rounds"] = 3
+    # A round that was begun cannot be taken back: one experiment would have it and the other not.
+    raw["schedule"]["rounds"] = begun - 1
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    refused = cli("run", "c.json", "--resume")
+    assert refused.returncode == 2 and f"round {begun} was begun" in refused.stderr
+    raw["schedule"]["rounds"] = begun
     (tmp_path / "c.json").write_text(json.dumps(raw))
     done = cli("run", "c.json", "--resume")
     assert done.ok, done.tail()
-    assert set(measured) <= {entry.step.key for entry in Journal(tmp_path / "run").entries()}
+    assert measured <= {entry.step.key for entry in Journal(tmp_path / "run").entries()}
+    manifest = load(tmp_path / "run" / "manifest.json")
+    assert manifest["schedule"]["rounds_done"] == begun
+    assert [result["rounds"] for result in manifest["results"]] == [begun, begun]
 
 
 def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:

@@ -51,7 +51,7 @@ def only(run_dir: Path, pattern: str) -> Path:
 
 @pytest.mark.parametrize(
     ("platform", "skipped"),
-    [("linux", {"no latency"}), ("emulated", {"latencies"})],
+    [("linux", {"no latency"}), ("emulated", {"latencies", "comparisons"})],
     ids=["host", "emulated"],
 )
 def test_a_real_run_is_valid(home: Path, tmp_path: Path, platform: str, skipped: set[str]) -> None:
@@ -178,6 +178,11 @@ BROKEN = {
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
         "latencies",
         "rounds, the manifest says",
+    ),
+    "an experiment with more rounds than the run": (
+        in_manifest(lambda manifest: manifest["schedule"].update(rounds_done=5)),
+        "latencies",
+        "has 6 rounds, the whole run has 5",
     ),
     "metrics of another run": (
         in_json("metrics.json", lambda metrics: metrics["latencies"][0]["end_to_end_ms"].update(mean=1.0)),

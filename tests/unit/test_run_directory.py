@@ -17,8 +17,8 @@ from model_profiling import files
 from model_profiling.errors import FormatError, InputError
 from model_profiling.pipeline.journal import JOURNAL_FILE, Entry, Journal, Output
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.resume import check_unchanged
-from model_profiling.pipeline.run_directory import RunDirectory, clear_work, settle_earlier
+from model_profiling.pipeline.resume import check_rounds, check_unchanged
+from model_profiling.pipeline.run_directory import RunDirectory, check_startable, clear_work, settle_earlier
 from model_profiling.pipeline.schedule import Series, Step
 
 ENTRY = Entry(
@@ -56,12 +56,13 @@ def test_names_follow_the_contract(tmp_path: Path) -> None:
     assert place.summary("md").name == "toy_xnnpack_fp16_pipeline_summary.md"
 
 
+@pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("state", ["finished", "failed"])
-def test_an_ended_run_is_moved_aside_whole(tmp_path: Path, state: str) -> None:
+def test_an_ended_run_is_moved_aside_whole(tmp_path: Path, state: str, force: bool) -> None:
     run_dir = tmp_path / "linux"
     for number in (1, 2):
         manifest(run_dir, state)
-        earlier, moved = settle_earlier(run_dir, resume=False, force=False)
+        earlier, moved = settle_earlier(run_dir, resume=False, force=force)
         assert (earlier, moved) == (None, tmp_path / f"linux-earlier-{number}")
         assert moved is not None and (moved / "on" / "kept.txt").read_text() == "kept"
         assert not run_dir.exists()
@@ -97,6 +98,13 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "notes", "mine")
+    for run_dir in (tmp_path / "notes", tmp_path / "notes" / "runs" / "linux"):
+        with pytest.raises(InputError, match=r"/notes is a file, not a folder; name another folder than "):
+            check_startable(run_dir, resume=False, force=False)
+
+
 def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
     with pytest.raises(FormatError, match="not a manifest of this kit"):
@@ -117,9 +125,14 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
         said = rf"in use by another run \(process {holder.pid}, since 20"
         with pytest.raises(InputError, match=said), locked(run_dir):
             pass
+        # Neither resuming nor discarding is the cure for a run that is under way.
+        manifest(run_dir, "running")
+        with pytest.raises(InputError, match=said):
+            check_startable(run_dir, resume=False, force=False)
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
+    check_startable(run_dir, resume=True, force=False)
     with locked(run_dir):
         pass
 
@@ -183,15 +196,21 @@ def test_what_a_killed_pipeline_left_running_is_ended(tmp_path: Path) -> None:
         [sys.executable, "-c", "import time; time.sleep(60)", "--result", scratch / "x.json"],
         start_new_session=True,
     )
+    own = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", f"--etdump_path={scratch / 'x.etdump'}"],
+        start_new_session=True,
+    )
+    files.write_text(scratch / "x.log", "")
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", tmp_path])
+    reader = subprocess.Popen(["tail", "-f", scratch / "x.log"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.2)
         clear_work(place)
-        assert orphan.wait(timeout=10) == -signal.SIGKILL
-        assert bystander.poll() is None
+        assert orphan.wait(timeout=10) == own.wait(timeout=10) == -signal.SIGKILL
+        assert bystander.poll() is None and reader.poll() is None
         assert not place.work.exists()
     finally:
-        for child in (orphan, bystander):
+        for child in (orphan, own, bystander, reader):
             child.kill()
             child.wait()
 
@@ -244,6 +263,20 @@ def test_more_rounds_and_notes_may_change(path: tuple[str, ...], value: object) 
         place = place[key]
     place[path[-1]] = value
     check_unchanged(Path("runs/linux"), MANIFEST, changed)
+
+
+def test_fewer_rounds_than_were_begun_are_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.rounds_begun == 0
+    journal.append(replace(ENTRY, kind="evidence"))
+    assert journal.rounds_begun == 0
+    journal.append(replace(ENTRY, kind="traced", round=8, state="failed"))
+    assert Journal(tmp_path).rounds_begun == 9
+    check_rounds(tmp_path, 9, 9)
+    with pytest.raises(InputError, match="with 8 rounds: round 9 was begun; ask for 9 rounds or more"):
+        check_rounds(tmp_path, 9, 8)
+    with pytest.raises(InputError, match="with 1 round: round 2 was begun"):
+        check_rounds(tmp_path, 2, 1)
 
 
 def test_scratch_folders_are_never_shared(tmp_path: Path) -> None:
