@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import json
 import platform
+import random
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError, SetupError
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.export.records import Accuracy, Coverage, ExportResult
+from model_profiling.export.tracing import ask
 from model_profiling.files import make_folder, replacing, sha256
-from model_profiling.models.catalog import load_attribute, load_model
+from model_profiling.models.blame import blaming
+from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
 from model_profiling.program import read_program
 from model_profiling.progress import Progress, Silent
@@ -51,25 +54,25 @@ def export_model(
     _check_choice(dtype, backend)
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
+    if calibration is not None and dtype != "int8":
+        raise InputError(f"calibration is for int8, not for {dtype}", "add --dtype int8, or leave it out")
     _check_installed()
     if outdir is not None:
         _check_writable(outdir)
-
-    import torch
 
     from model_profiling.export.accuracy import check_outputs
     from model_profiling.export.lowering import lower
     from model_profiling.export.quietly import quietly
     from model_profiling.export.tracing import eager_model, trace
 
-    torch.manual_seed(seed)
+    _seed(seed)
     progress.stage(f"loading {model}")
     with quietly(not verbose):
         named = load_model(model, name)
         eager = eager_model(named.name, named.model)
     outdir = outdir or Path(f"out_{named.name}") / "artifacts"
     _check_writable(outdir)
-    batches = _calibration(calibration) if calibration is not None else named.model.get_calibration_inputs()
+    batches = _calibration_batches(named, calibration) if dtype == "int8" else None
     progress.stage(f"tracing {named.name} as {dtype}")
     with quietly(not verbose):
         traced = trace(named.name, eager, dtype, batches)
@@ -85,7 +88,9 @@ def export_model(
         pte_part = files.enter_context(replacing(pte))
         pte_part.write_bytes(lowered.program.buffer)
         progress.stage("checking the program against PyTorch")
-        accuracy = check_outputs(named.name, pte_part, traced, eager, dtype)
+        accuracy = check_outputs(
+            named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
+        )
         etrecord_part = files.enter_context(replacing(etrecord))
         with quietly(not verbose):
             lowered.etrecord.save(str(etrecord_part))
@@ -101,9 +106,7 @@ def export_model(
             summary=summary,
             sha256=sha256(pte_part),
             size_bytes=pte_part.stat().st_size,
-            inputs=tuple(
-                describe_tensor(leaf) for leaf in (*traced.eager.args, *traced.eager.kwargs.values())
-            ),
+            inputs=tuple(describe_tensor(leaf) for leaf in traced.eager.inputs()),
             outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
             coverage=Coverage(
                 delegated=lowered.delegated,
@@ -140,6 +143,16 @@ def versions() -> dict[str, str]:
     return found | {"python": platform.python_version()}
 
 
+def _seed(seed: int) -> None:
+    """Everything a factory may draw its weights and inputs from."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
 def _check_choice(dtype: str, backend: str) -> None:
     if dtype not in DTYPES:
         raise InputError(f"there is no dtype '{dtype}'", f"choose from {', '.join(DTYPES)}")
@@ -171,11 +184,16 @@ def _check_writable(outdir: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def _calibration(source: str | Iterable[ExampleInputs]) -> Iterable[ExampleInputs]:
+def _calibration_batches(
+    named: NamedModel, source: str | Iterable[ExampleInputs] | None
+) -> Iterable[ExampleInputs] | None:
+    if source is None:
+        return ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
     if not isinstance(source, str):
         return source
     _, _, made = load_attribute(source)
-    batches = cast("Callable[[], object]", made)() if callable(made) else made
+    with blaming(f"{source} failed", "make it work when called without arguments"):
+        batches = cast("Callable[[], object]", made)() if callable(made) else made
     if not isinstance(batches, Iterable):
         raise InputError(
             f"{source} is a {type(batches).__name__}, not an iterator of inputs",

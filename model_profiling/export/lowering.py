@@ -13,7 +13,7 @@ from model_profiling.export.records import Undelegated
 if TYPE_CHECKING:
     import torch
     from executorch.devtools.etrecord import ETRecord
-    from executorch.exir import ExecutorchProgramManager
+    from executorch.exir import ExecutorchBackendConfig, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
 BACKENDS = ("xnnpack", "portable")
@@ -30,6 +30,8 @@ class Lowered:
     delegated: int
     partitions: int
     undelegated: tuple[Undelegated, ...]
+    written_inputs: int
+    """Inputs the model writes into; the program returns them before its outputs."""
 
 
 class _Refusals(logging.Handler):
@@ -66,12 +68,14 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         inside = [_operators(part.original_module.graph_module) for part in _lowered_modules(graph)]
         # Before to_executorch(), which rewrites this graph's operators into their out= variants.
         outside = [(node.name, operator_name(node), module_path(node)) for node in _operators(graph)]
-        program = edge.to_executorch()
+        written_inputs = len(edge.exported_program().graph_signature.user_inputs_to_mutate)
+        program = edge.to_executorch(_with_initial_state(edge.exported_program()))
     except Exception as problem:
         said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
         raise ExportError(
             f"ExecuTorch cannot lower '{name}' to {backend}: {type(problem).__name__}: {said}",
-            "--debug shows where; --backend portable may still work",
+            "--debug shows where"
+            + ("; --backend portable may still work" if backend != "portable" else ", replace what it names"),
         ) from problem
     finally:
         logger.removeHandler(refusals)
@@ -87,7 +91,19 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
             Undelegated(operator, node, path, refusals.reasons.get(node, default))
             for node, operator, path in outside
         ),
+        written_inputs=written_inputs,
     )
+
+
+def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
+    """Buffers the model writes into keep the values they begin with; by default they begin as garbage."""
+    from executorch.exir import ExecutorchBackendConfig
+    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+
+    signature = lowered.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    names = [name for name, buffer in signature.inputs_to_buffers.items() if buffer in written]
+    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
 
 
 def operator_name(node: torch.fx.Node) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling.errors import ExportError, InputError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.blame import place_in_user_code
+from model_profiling.models.blame import blaming
 
 if TYPE_CHECKING:
     import torch
@@ -28,18 +28,33 @@ class Eager:
     kwargs: Mapping[str, object]
     dynamic_shapes: DynamicShapes | None
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Everything with a dtype: parameters, buffers and inputs."""
+        import torch
+
+        yield from self.module.parameters()
+        yield from self.module.buffers()
+        yield from (leaf for leaf in self.inputs() if isinstance(leaf, torch.Tensor))
+
     def inputs(self) -> list[object]:
         """The inputs in the order the program takes them."""
         return flatten((self.args, dict(self.kwargs)))
 
     def run(self) -> list[torch.Tensor]:
-        """The flattened output tensors; inputs are copied first, a model may write into them."""
+        """The flattened output tensors of a first inference: what it writes into its inputs and buffers is
+        undone, so that every run, the export and the program start from the same state."""
         import torch
 
         args, kwargs = _map_tensors(torch.clone, (self.args, dict(self.kwargs)))
+        state = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         with torch.no_grad():
-            outputs = self.module(*args, **kwargs)
-        return [leaf for leaf in flatten(outputs) if isinstance(leaf, torch.Tensor)]
+            outputs = [
+                leaf for leaf in flatten(self.module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)
+            ]
+            outputs = [output.clone() for output in outputs]
+            for buffer, before in state:
+                buffer.copy_(before)
+        return outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,70 +74,61 @@ def flatten(tree: object) -> list[object]:
 
 def eager_model(name: str, model: EagerModelBase) -> Eager:
     """Make the module and its example inputs, in evaluation mode, and see that it runs at all."""
-    module = _ask(name, "get_eager_model", model.get_eager_model).eval()
-    args = _ask(name, "get_example_inputs", model.get_example_inputs)
-    kwargs = _ask(name, "get_example_kwarg_inputs", model.get_example_kwarg_inputs) or {}
-    shapes = _ask(name, "get_dynamic_shapes", model.get_dynamic_shapes)
+    import torch
+
+    module = ask(name, "get_eager_model", model.get_eager_model)
+    args = ask(name, "get_example_inputs", model.get_example_inputs)
+    kwargs = ask(name, "get_example_kwarg_inputs", model.get_example_kwarg_inputs) or {}
+    shapes = ask(name, "get_dynamic_shapes", model.get_dynamic_shapes)
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(
+            f"get_eager_model of '{name}' returned {type(module).__name__}", "return a torch.nn.Module"
+        )
     if not isinstance(args, tuple):
         raise InputError(
             f"get_example_inputs of '{name}' returned {type(args).__name__}", "return a tuple of tensors"
         )
-    eager = Eager(module, args, kwargs, shapes)
-    try:
+    eager = Eager(module.eval(), args, kwargs, shapes)
+    if any(t.is_floating_point() and t.dtype != torch.float32 for t in eager.tensors()):
+        eager = _cast(eager, torch.float32)
+    with blaming(
+        f"'{name}' fails on its own example inputs", "make forward() accept what get_example_inputs() returns"
+    ):
         eager.run()
-    except Exception as problem:
-        raise InputError(
-            _located(f"'{name}' fails on its own example inputs", problem),
-            "make forward() accept what get_example_inputs() returns",
-        ) from problem
     return eager
 
 
 def trace(name: str, eager: Eager, dtype: str, calibration: Iterable[ExampleInputs] | None) -> Traced:
     """Export the model as fp32, fp16 or int8."""
+    import torch
+
     if dtype == "fp16":
-        eager = _half(eager)
-        try:
+        eager = _cast(eager, torch.float16)
+        fix = "let that line follow the dtype of its inputs, or export fp32"
+        with blaming(f"'{name}' does not run in fp16", fix, ExportError):
             eager.run()
-        except Exception as problem:
-            raise ExportError(
-                _located(f"'{name}' does not run in fp16", problem),
-                "let that line follow the dtype of its inputs, or export fp32",
-            ) from problem
     elif dtype == "int8":
         eager = _quantized(name, eager, calibration)
     return Traced(_export(name, eager), eager)
 
 
-def _ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
-    try:
+def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
+    """Call one of the model's own methods."""
+    with blaming(f"{method}() of '{name}' failed", "correct the model's class"):
         return call()
-    except Exception as problem:
-        raise InputError(
-            _located(f"{method}() of '{name}' failed", problem), "correct the model's class"
-        ) from problem
-
-
-def _located(what: str, problem: Exception) -> str:
-    where = place_in_user_code(problem)
-    said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
-    return f"{what}: {type(problem).__name__}: {said}" + (f" at {where}" if where else "")
 
 
 def _export(name: str, eager: Eager) -> ExportedProgram:
     import torch
 
-    try:
-        with torch.no_grad():
-            return torch.export.export(
-                eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
-            )
-    except Exception as problem:
-        raise ExportError(
-            _located(f"torch.export cannot trace '{name}'", problem),
-            "rewrite that line without control flow on tensor values (torch.where, torch.cond), "
-            "or give fixed shapes",
-        ) from problem
+    fix = (
+        "rewrite that line without control flow on tensor values (torch.where, torch.cond),"
+        " or give fixed shapes"
+    )
+    with blaming(f"torch.export cannot trace '{name}'", fix, ExportError), torch.no_grad():
+        return torch.export.export(
+            eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
+        )
 
 
 def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:
@@ -133,14 +139,14 @@ def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) 
     return mapped
 
 
-def _half(eager: Eager) -> Eager:
+def _cast(eager: Eager, dtype: torch.dtype) -> Eager:
     import copy
 
-    def narrow(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.half() if tensor.is_floating_point() else tensor
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    args, kwargs = _map_tensors(narrow, (eager.args, dict(eager.kwargs)))
-    return Eager(copy.deepcopy(eager.module).half(), args, kwargs, eager.dynamic_shapes)
+    args, kwargs = _map_tensors(change, (eager.args, dict(eager.kwargs)))
+    return Eager(copy.deepcopy(eager.module).to(dtype), args, kwargs, eager.dynamic_shapes)
 
 
 def _quantized(name: str, eager: Eager, calibration: Iterable[ExampleInputs] | None) -> Eager:
@@ -152,10 +158,12 @@ def _quantized(name: str, eager: Eager, calibration: Iterable[ExampleInputs] | N
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    prepared = prepare_pt2e(_export(name, eager).module(), quantizer)
-    _calibrate(name, prepared, eager, calibration)
-    converted = convert_pt2e(prepared)
-    return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes)
+    exported = _export(name, eager).module()
+    fix = "export fp16, or report the operator it names to ExecuTorch"
+    with blaming(f"'{name}' cannot be quantized", fix, ExportError):
+        prepared = prepare_pt2e(exported, quantizer)
+        _calibrate(name, prepared, eager, calibration)
+        return Eager(convert_pt2e(prepared), eager.args, eager.kwargs, eager.dynamic_shapes)
 
 
 def _calibrate(
@@ -168,15 +176,15 @@ def _calibrate(
         if calibration is None:
             prepared(*_map_tensors(torch.clone, eager.args), **eager.kwargs)
             return
-        try:
-            for batch in calibration:
-                prepared(*(batch if isinstance(batch, tuple) else (batch,)), **eager.kwargs)
-                batches += 1
-        except Exception as problem:
-            raise InputError(
-                _located(f"calibration of '{name}' failed at batch {batches}", problem),
-                "yield tuples shaped like the example inputs",
-            ) from problem
+        waiting = iter(calibration)
+        fix = "yield tuples shaped like the example inputs"
+        while True:
+            with blaming(f"calibration of '{name}' failed at batch {batches}", fix):
+                batch = next(waiting, None)
+                if batch is None:
+                    break
+                prepared(*(batch if isinstance(batch, (tuple, list)) else (batch,)), **eager.kwargs)
+            batches += 1
     if batches == 0:
         raise InputError(
             f"the calibration of '{name}' yields no inputs", "yield at least one tuple of inputs"

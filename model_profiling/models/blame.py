@@ -8,6 +8,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from model_profiling.errors import InputError, ProfilingError
+
 _KIT = Path(__file__).resolve().parents[1]
 _KIT_MODELS = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
@@ -28,6 +30,24 @@ def is_user_code(filename: str) -> bool:
     return "site-packages" not in path.parts and not any(
         text.startswith(place + "/lib") for place in _LIBRARIES
     )
+
+
+class blaming:
+    """Around the user's code: what it raises, `sys.exit()` included, becomes an error that names its line."""
+
+    def __init__(self, what: str, fix: str, kind: type[ProfilingError] = InputError) -> None:
+        self._what, self._fix, self._kind = what, fix, kind
+
+    def __enter__(self) -> None:
+        """The block may raise anything."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
+            return
+        where = place_in_user_code(problem)
+        said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
+        text = f"{self._what}: {type(problem).__name__}: {said}".rstrip(": ")
+        raise self._kind(text + (f" at {where}" if where else ""), self._fix) from problem
 
 
 def place_in_user_code(problem: BaseException) -> str:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.blame import place_in_user_code
+from model_profiling.models.blame import blaming
 from model_profiling.models.foreign import ForeignModel, ModelMethods
 from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
 from model_profiling.models.upstream import load_upstream, upstream_entries, upstream_table
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs
 
 REFERENCE_HELP = "write path/file.py:factory or package.module:factory"
+_IMPORT_FIX = "install what it imports, or correct the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,7 @@ class NamedModel:
 class FactoryModel(EagerModelBase):
     """What a user's factory returned, behind the kit's interface."""
 
-    def __init__(
-        self, module: torch.nn.Module, inputs: ExampleInputs, calibration: Iterable[ExampleInputs] | None
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, inputs: ExampleInputs, calibration: object) -> None:
         self._module, self._inputs, self._calibration = module, inputs, calibration
 
     def get_eager_model(self) -> torch.nn.Module:
@@ -52,7 +52,8 @@ class FactoryModel(EagerModelBase):
         return self._inputs
 
     def get_calibration_inputs(self) -> Iterable[ExampleInputs] | None:
-        return self._calibration
+        batches = self._calibration() if callable(self._calibration) else self._calibration
+        return cast("Iterable[ExampleInputs] | None", batches)
 
 
 def list_models() -> list[ModelEntry]:
@@ -98,14 +99,8 @@ def _load_reference(reference: str) -> NamedModel:
     name, module, factory = load_attribute(reference)
     if not callable(factory):
         raise InputError(f"{reference} is not callable", "name a function or class that makes the model")
-    try:
+    with blaming(f"{reference} failed", "make the factory work when called without arguments"):
         made = factory()
-    except Exception as problem:
-        where = place_in_user_code(problem)
-        raise InputError(
-            f"{reference} raised {type(problem).__name__}: {problem}" + (f" at {where}" if where else ""),
-            "make the factory work when called without arguments",
-        ) from problem
     return NamedModel(
         re.sub(r"\W", "_", name),
         "reference",
@@ -121,12 +116,9 @@ def _as_model(reference: str, made: object, calibration: object) -> EagerModelBa
     import torch
 
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
-        inputs = made[1]
-        if isinstance(inputs, torch.Tensor):
-            inputs = (inputs,)
-        if isinstance(inputs, (tuple, list)) and inputs:
-            batches = calibration() if callable(calibration) else calibration
-            return FactoryModel(made[0], tuple(inputs), cast("Iterable[ExampleInputs] | None", batches))
+        inputs = (made[1],) if isinstance(made[1], torch.Tensor) else made[1]
+        if isinstance(inputs, (tuple, list)):
+            return FactoryModel(made[0], tuple(inputs), calibration)
     raise InputError(
         f"{reference} returned {_describe(made)}",
         "return (module, example_inputs) with a tuple of tensors, or an EagerModelBase",
@@ -142,37 +134,56 @@ def _describe(made: object) -> str:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"there is no file {path}", REFERENCE_HELP)
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    # Loaded first: a file of the user's that is called like a library must not stand in its way.
+    import torch
+
+    del torch
+    path = path.resolve()
+    package, dotted = _package_of(path)
+    _search_in(package)
+    if dotted != path.stem:
+        return _import_module(dotted)
+    name = _module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a Python file", REFERENCE_HELP)
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except BaseException as problem:
-        del sys.modules[path.stem]
-        if isinstance(problem, Exception):
-            raise _import_failure(str(path), problem) from problem
+        with blaming(f"{path} cannot be imported", _IMPORT_FIX):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
         raise
     return module
 
 
-def _import_module(name: str) -> ModuleType:
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+def _package_of(path: Path) -> tuple[Path, str]:
+    """The folder to import from and the dotted name there: a file in a package is imported as its part."""
+    folder, parts = path.parent, [path.stem]
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name, unless something else goes by it already: a library, or a file elsewhere."""
     try:
+        taken = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):
+        taken = None
+    mine = taken is None or (taken.origin is not None and Path(taken.origin) == path)
+    return path.stem if mine else f"{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+
+
+def _search_in(folder: Path) -> None:
+    """Let the user's files import their neighbours; at the end, where they hide no library."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _import_module(name: str) -> ModuleType:
+    _search_in(Path.cwd())
+    with blaming(f"{name} cannot be imported", _IMPORT_FIX):
         return importlib.import_module(name)
-    except Exception as problem:
-        raise _import_failure(name, problem) from problem
-
-
-def _import_failure(what: str, problem: Exception) -> InputError:
-    where = place_in_user_code(problem)
-    return InputError(
-        f"{what} cannot be imported: {type(problem).__name__}: {problem}" + (f" at {where}" if where else ""),
-        "install what it imports, or correct the file",
-    )

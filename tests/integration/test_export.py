@@ -64,6 +64,35 @@ def test_what_is_not_delegated_is_listed_with_a_reason(exported: Callable[..., o
     )
 
 
+def test_a_model_with_state_begins_where_pytorch_begins(tmp_path: Path) -> None:
+    """ExecuTorch leaves buffers that are written to as garbage unless told; the count begins at 5."""
+    accuracy = export_model(f"{UNSEEN}:counter", outdir=tmp_path).accuracy
+    assert accuracy.lowering.max_abs == 0.0
+
+
+def test_a_model_that_writes_into_its_input(tmp_path: Path) -> None:
+    assert export_model(f"{UNSEEN}:in_place", outdir=tmp_path).accuracy.lowering.max_abs == 0.0
+
+
+def test_nested_inputs_are_described_leaf_by_leaf(tmp_path: Path) -> None:
+    result = export_model(f"{UNSEEN}:nested", outdir=tmp_path)
+    assert result.inputs == ("2 float32", "2 float32", "scalar float32")
+    assert result.accuracy.lowering.max_abs == 0.0
+
+
+def test_fp32_is_fp32_whatever_the_model_was_made_in(tmp_path: Path) -> None:
+    result = export_model(f"{UNSEEN}:double", outdir=tmp_path)
+    assert result.inputs == ("2x8 float32",)
+    assert result.coverage.delegated == 1
+
+
+def test_batches_may_be_lists(tmp_path: Path) -> None:
+    result = export_model(
+        f"{UNSEEN}:linear", dtype="int8", outdir=tmp_path, calibration=f"{UNSEEN}:list_batches"
+    )
+    assert result.accuracy.lowering.ok
+
+
 def test_the_portable_backend_delegates_nothing(exported: Callable[..., object]) -> None:
     facts = json.loads(exported("toy_cnn", "fp32", "portable").summary.read_text())
     assert facts["coverage"]["delegated"] == facts["coverage"]["partitions"] == 0
@@ -111,7 +140,11 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
         ),
         (["mixed_dtype", "--dtype", "fp16"], r"does not run in fp16: .* at unseen\.py:\d+ in forward"),
         (["wrong_inputs"], r"fails on its own example inputs: RuntimeError"),
-        (["raises"], r"raised ValueError: the weights are not here at unseen\.py:\d+"),
+        (["raises"], r"failed: ValueError: the weights are not here at unseen\.py:\d+"),
+        (["leaves"], r"unseen\.py:leaves failed: SystemExit: 0 at unseen\.py:\d+ in leaves"),
+        (["broken"], r"get_eager_model of 'unseen_broken' returned str; return a torch\.nn\.Module"),
+        (["linear", "--calibration", f"{UNSEEN}:wide_batches"], r"calibration is for int8, not for fp32"),
+        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_iterator"], r"the data is not here at"),
         (["linear", "--dtype", "int8", "--backend", "portable"], r"portable backend does not run int8; use"),
         (["linear", "--name", "a/b"], r"'a/b' cannot name a model"),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),

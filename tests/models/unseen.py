@@ -159,3 +159,68 @@ def misshapen_batches() -> Iterator[tuple[Tensor, ...]]:
 
 def no_batches() -> Iterator[tuple[Tensor, ...]]:
     yield from ()
+
+
+class Counter(nn.Module):
+    """Keeps a running count that does not begin at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.full((3,), 5.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x + self.count
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * 2
+
+
+class Nested(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor], named: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"sum": pair[0] + pair[1], "scaled": named["scale"] * pair[0]}
+
+
+class Broken:
+    """Its methods return the wrong things."""
+
+    def get_eager_model(self) -> str:
+        return "not a module"
+
+    def get_example_inputs(self) -> tuple[Tensor, ...]:
+        return (torch.randn(2),)
+
+
+def counter() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Counter(), (torch.ones(3),)
+
+
+def in_place() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return InPlace(), (torch.ones(3),)
+
+
+def nested() -> tuple[nn.Module, tuple[object, ...]]:
+    return Nested(), ((torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
+
+
+def double() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Linear(8, 8).double(), (torch.randn(2, 8, dtype=torch.float64),)
+
+
+def broken() -> Broken:
+    return Broken()
+
+
+def leaves() -> None:
+    raise SystemExit(0)
+
+
+def list_batches() -> Iterator[list[Tensor]]:
+    yield [torch.randn(2, 8)]
+
+
+def no_iterator() -> None:
+    raise RuntimeError("the data is not here")

@@ -177,7 +177,7 @@ def test_a_factory_is_named_by_file_or_by_module(monkeypatch: pytest.MonkeyPatch
         (f"{UNSEEN}", "does not name a factory"),
         (f"{UNSEEN}:", "does not name a factory"),
         ("no_such_package.models:make", r"no_such_package\.models cannot be imported: ModuleNotFoundError"),
-        (f"{UNSEEN}:raises", r"raised ValueError: the weights are not here at unseen\.py:\d+ in raises"),
+        (f"{UNSEEN}:raises", r"failed: ValueError: the weights are not here at unseen\.py:\d+ in raises"),
         (f"{UNSEEN}:returns_a_number", r"returned int; return \(module, example_inputs\)"),
     ],
 )
@@ -191,3 +191,46 @@ def test_a_file_that_does_not_parse_is_blamed_on_its_line(tmp_path: Path) -> Non
     broken.write_text("x = 1\ndef make(:\n")
     with pytest.raises(InputError, match=r"SyntaxError.* at broken\.py:2"):
         load_model(f"{broken}:make")
+
+
+@pytest.mark.parametrize("name", ["random", "json", "torch", "numpy"])
+def test_a_file_named_like_a_library_does_not_stand_in_its_way(name: str, tmp_path: Path) -> None:
+    """In a process of its own: here the libraries are loaded already."""
+    (tmp_path / f"{name}.py").write_text(
+        "from torch import nn, ones\ndef make(): return nn.ReLU(), ones(2)\n"
+    )
+    code = (
+        "from model_profiling.models import load_model\n"
+        f"model = load_model('{name}.py:make').model\n"
+        f"import {name}; print(type(model.get_eager_model()).__name__, {name}.__file__)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert said.stdout.startswith("ReLU "), said.stderr
+    assert str(tmp_path) not in said.stdout
+
+
+def test_a_file_in_a_package_may_import_its_neighbours(tmp_path: Path) -> None:
+    folder = tmp_path / "kitpkg" / "sub"
+    folder.mkdir(parents=True)
+    (tmp_path / "kitpkg" / "__init__.py").touch()
+    (folder / "__init__.py").touch()
+    (folder / "layers.py").write_text("WIDTH = 7\n")
+    (folder / "net.py").write_text(
+        "from torch import nn, ones\nfrom .layers import WIDTH\n"
+        "def make(): return nn.Linear(WIDTH, 2), (ones(1, WIDTH),)\n"
+    )
+    named = load_model(f"{folder / 'net.py'}:make")
+    assert named.name == "net_make"
+    assert named.model.get_eager_model().in_features == 7
+
+
+def test_two_files_of_one_name_are_two_models(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "same_stem.py").write_text(
+            f"from torch import nn, ones\ndef make(): return nn.Linear({number}, 1), (ones(1, {number}),)\n"
+        )
+    made = [load_model(f"{tmp_path / str(n) / 'same_stem.py'}:make").model for n in (1, 2)]
+    assert [model.get_eager_model().in_features for model in made] == [1, 2]
