@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.comparison import Comparison
-    from model_profiling.workflow.analyse import analyse
+    from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
     from model_profiling.workflow.measure import RunOutcome
     from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -39,6 +39,7 @@ __all__ = [
     "profile",
     "read_etdump",
     "register_model",
+    "write_analysis",
 ]
 
 _PLACES = {
@@ -57,6 +58,7 @@ _PLACES = {
     "profile": "workflow.profile",
     "read_etdump": "etdump",
     "register_model": "models",
+    "write_analysis": "workflow.analyse",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ class LiveLine:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self._console = Console(stderr=True)
+        # A stream of its own: while torch works, what it prints to stderr is kept back, and this must not be.
+        self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
+        self._console = Console(file=self._stream, force_terminal=True)
         self._status = self._console.status("")
         self._stage = ""
         self._began = time.monotonic()
@@ -31,6 +34,7 @@ class LiveLine:
 
     def __exit__(self, *_: object) -> None:
         self._status.stop()
+        self._stream.close()
 
     def stage(self, text: str) -> None:
         self._stage, self._began = text, time.monotonic()

@@ -14,12 +14,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling import process
 from model_profiling.doctor.records import Check
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import find_compiler
 from model_profiling.runner.sdk import installed_sdk
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 PYTHON = ((3, 10), (3, 13))
 NEEDED_GB = 1.0
@@ -143,11 +147,11 @@ def adb() -> tuple[Check, tuple[str, ...]]:
 
 
 def packages() -> Iterator[Check]:
-    """Every package the kit asks for: there, and of a version that fits the others."""
+    """Every package the kit asks for, and those ExecuTorch asks for: there, and of versions that fit."""
     try:
         from packaging.requirements import Requirement
 
-        asked = importlib.metadata.requires(DISTRIBUTION) or []
+        asked = [Requirement(line) for line in importlib.metadata.requires(DISTRIBUTION) or []]
     except (ImportError, importlib.metadata.PackageNotFoundError):
         yield Check(
             "Python packages",
@@ -156,19 +160,30 @@ def packages() -> Iterator[Check]:
             "bash model_profiling/scripts/setup_repo.sh",
         )
         return
-    for line in asked:
-        requirement = Requirement(line)
-        if requirement.marker and not any(
-            requirement.marker.evaluate({"extra": extra}) for extra in ("", "executorch")
-        ):
-            continue
-        fix = f"pip install '{requirement.name}{requirement.specifier}'"
-        try:
-            version = importlib.metadata.version(requirement.name)
-        except importlib.metadata.PackageNotFoundError:
-            yield Check(requirement.name, "fail", "not installed", fix)
-            continue
-        if requirement.specifier.contains(version, prereleases=True):
-            yield Check(requirement.name, "pass", version)
-        else:
-            yield Check(requirement.name, "fail", f"{version} does not fit {requirement.specifier}", fix)
+    for requirement in asked:
+        if _applies(requirement):
+            yield _fits(requirement)
+    try:
+        upstream = [Requirement(line) for line in importlib.metadata.requires("executorch") or []]
+    except importlib.metadata.PackageNotFoundError:
+        return
+    theirs = [_fits(requirement) for requirement in upstream if _applies(requirement)]
+    yield from (check for check in theirs if check.status != "pass")
+    if all(check.status == "pass" for check in theirs):
+        yield Check("for ExecuTorch", "pass", f"the {len(theirs)} packages it asks for fit")
+
+
+def _applies(requirement: Requirement) -> bool:
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", "executorch"))
+
+
+def _fits(requirement: Requirement) -> Check:
+    fix = f"pip install '{requirement.name}{requirement.specifier}'"
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(requirement.name, "fail", "not installed", fix)
+    if requirement.specifier.contains(version, prereleases=True):
+        return Check(requirement.name, "pass", version)
+    return Check(requirement.name, "fail", f"{version} does not fit {requirement.specifier}", fix)

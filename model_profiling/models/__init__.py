@@ -3,5 +3,14 @@
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.catalog import NamedModel, list_models, load_model
 from model_profiling.models.registry import ModelEntry, register_model
+from model_profiling.models.upstream import add_to_executorch
 
-__all__ = ["EagerModelBase", "ModelEntry", "NamedModel", "list_models", "load_model", "register_model"]
+__all__ = [
+    "EagerModelBase",
+    "ModelEntry",
+    "NamedModel",
+    "add_to_executorch",
+    "list_models",
+    "load_model",
+    "register_model",
+]

@@ -2,7 +2,8 @@
 
 find_python() {
   local candidate
-  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.13 python3.10}; do
+  [ -n "${PYTHON:-}" ] || set -- python3 python3.12 python3.11 python3.13 python3.10
+  for candidate in "$@" ${PYTHON:+"$PYTHON"}; do
     if "$candidate" -c 'import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
       command -v "$candidate"
       return 0

@@ -42,21 +42,39 @@ done
 
 step() { printf '== %s\n' "$*"; }
 
-# pyproject.toml and the Python version decide what is installed: while both stay, so does the environment.
-wanted=$(cat pyproject.toml | cksum | tr ' ' '-')
+version() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || true; }
+
+# The stamp's first line is where the environment was made (scripts in it name that place), its second what
+# was installed; while both stay true there is nothing to do.
 stamp=.venv/.installed
-have=$(cat "$stamp" 2>/dev/null || true)
-if [ "$have" != "$wanted executorch,test" ] && [ "$have" != "$wanted $extras" ]; then
+made_in=$(sed -n 1p "$stamp" 2>/dev/null || true)
+if [ -e .venv ]; then
+  why=
+  if [ -z "$(version .venv/bin/python)" ]; then
+    why="its Python does not start"
+  elif [ -n "$made_in" ] && [ "$made_in" != "$PWD" ]; then
+    why="it was made in $made_in"
+  elif [ -n "${PYTHON:-}" ] && [ "$(version "$PYTHON")" != "$(version .venv/bin/python)" ]; then
+    why="it has another Python than $PYTHON"
+  fi
+  if [ -n "$why" ]; then
+    step "removing .venv: $why"
+    rm -rf .venv
+  fi
+fi
+sources=$(cksum <pyproject.toml | tr ' ' '-')
+have=$(sed -n 2p "$stamp" 2>/dev/null || true)
+if [ "$have" != "$sources executorch,test" ] && [ "$have" != "$sources $extras" ]; then
   python=$(find_python) || exit 2
   "$python" model_profiling/scripts/validate_setup.py --prerequisites || exit 2
-  if ! .venv/bin/python -c '' 2>/dev/null; then
+  if [ ! -e .venv ]; then
     step "making .venv with $("$python" --version)"
     "$python" -m venv .venv
   fi
   step "installing the kit with $extras (a few minutes the first time)"
   rm -f "$stamp"
   .venv/bin/python -m pip install --quiet --editable ".[$extras]"
-  echo "$wanted $extras" >"$stamp"
+  printf '%s\n%s\n' "$PWD" "$sources $extras" >"$stamp"
 fi
 
 step "building the runner"

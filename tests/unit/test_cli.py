@@ -108,3 +108,20 @@ def test_a_closed_pipe_is_no_failure() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="script(1) takes other options elsewhere")
+def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
+    """On a real terminal: what export captures from stderr must not swallow the live line."""
+    code = (
+        "import time\n"
+        "from model_profiling.cli.progress import shown_progress\n"
+        "from model_profiling.export.quietly import quietly\n"
+        "with shown_progress() as progress, quietly() as kept:\n"
+        "    progress.stage('lowering to xnnpack'); print('chatter'); time.sleep(0.5)\n"
+        "assert 'chatter' in kept.text and 'lowering' not in kept.text\n"
+    )
+    done = process.run(["script", "-qec", f'{sys.executable} -c "{code}"', "/dev/null"], timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "lowering to xnnpack" in done.stdout
+    assert "chatter" not in done.stdout

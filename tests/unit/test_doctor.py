@@ -97,6 +97,22 @@ def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert "2.0.0 does not fit ==2.13.0" in torch.found
 
 
+def test_what_executorch_itself_needs_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    real = importlib.metadata.version
+
+    def without_torchao(name: str) -> str:
+        if name == "torchao":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    assert any(check.name == "for ExecuTorch" and check.status == "pass" for check in checks.packages())
+    monkeypatch.setattr(importlib.metadata, "version", without_torchao)
+    torchao = next(check for check in checks.packages() if check.name == "torchao")
+    assert (torchao.status, torchao.found) == ("fail", "not installed")
+
+
 def test_the_ndk_is_recognised_by_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANDROID_NDK", str(tmp_path))
     assert checks.ndk().status == "optional"
