@@ -22,22 +22,24 @@ class Latencies:
     path: Path
     kind: str
     rounds: tuple[tuple[float, ...], ...]
+    tracer_on: bool
+    """Dumps, and what is made of them, were measured with the event tracer on: that costs time."""
 
     @property
     def flat(self) -> tuple[float, ...]:
         return tuple(value for one in self.rounds for value in one)
 
 
-def read_latencies(path: Path) -> Latencies:
-    """The latencies in `path`; what it is shows in its content."""
+def read_latencies(path: Path, *, warmup_runs: int = 0) -> Latencies:
+    """The latencies in `path`; what it is shows in its content. A dump's first `warmup_runs` are left out."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
     with path.open("rb") as stream:
         start = stream.read(64)
     if start[4:6] == b"ED" or path.suffix == ".etdump":
-        found = Latencies(path, "etdump", (_from_etdump(path),))
+        found = Latencies(path, "etdump", (_from_etdump(path)[warmup_runs:],), tracer_on=True)
     else:
-        found = Latencies(path, *_from_text(path, _text(path)))
+        found = _from_text(path, _text(path))
     if not found.flat:
         raise FormatError(f"{path} holds no latency", "name a file with at least one run")
     _check(found)
@@ -53,12 +55,12 @@ def _text(path: Path) -> str:
         ) from problem
 
 
-def _from_text(path: Path, text: str) -> tuple[str, tuple[tuple[float, ...], ...]]:
+def _from_text(path: Path, text: str) -> Latencies:
     if text.lstrip().startswith(("{", "[")):
         return _from_json(path, text)
     if "duration_ms" in text.partition("\n")[0]:
-        return "timeline", (_from_timeline(path, text),)
-    return "numbers", (_from_numbers(path, text),)
+        return Latencies(path, "timeline", (_from_timeline(path, text),), tracer_on=True)
+    return Latencies(path, "numbers", (_from_numbers(path, text),), tracer_on=False)
 
 
 def _from_etdump(path: Path) -> tuple[float, ...]:
@@ -70,7 +72,8 @@ def _from_etdump(path: Path) -> tuple[float, ...]:
 def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
     found = []
     for row in csv.DictReader(text.splitlines()):
-        if row.get("name") == _EXECUTE:
+        # What lies outside the measured runs (warm-up) is in the file, but is no latency.
+        if row.get("name") == _EXECUTE and row.get("level") != "outside":
             found.append(_number(path, row.get("duration_ms")))
     return tuple(found)
 
@@ -79,13 +82,13 @@ def _from_numbers(path: Path, text: str) -> tuple[float, ...]:
     return tuple(_number(path, word) for word in re.split(r"[\s,;]+", text) if word)
 
 
-def _from_json(path: Path, text: str) -> tuple[str, tuple[tuple[float, ...], ...]]:
+def _from_json(path: Path, text: str) -> Latencies:
     try:
         content: object = json.loads(text)
     except ValueError as problem:
         raise FormatError(f"{path} is not JSON: {problem}", "name another file") from problem
     if isinstance(content, list):
-        return "numbers", _rounds(path, content)
+        return Latencies(path, "numbers", _rounds(path, content), tracer_on=False)
     assert isinstance(content, dict)
     for key, kind, scale in (
         ("end_to_end_rounds_ms", "statistics", 1.0),
@@ -94,7 +97,8 @@ def _from_json(path: Path, text: str) -> tuple[str, tuple[tuple[float, ...], ...
     ):
         if isinstance(content.get(key), list):
             rounds = _rounds(path, content[key])
-            return kind, tuple(tuple(value * scale for value in one) for one in rounds)
+            scaled = tuple(tuple(value * scale for value in one) for one in rounds)
+            return Latencies(path, kind, scaled, tracer_on=content.get("tracer_on") is True)
     raise FormatError(
         f"{path} has none of end_to_end_rounds_ms, latencies_ms and iterations_ns", "name another file"
     )

@@ -17,6 +17,8 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 _SHOWN_FINDINGS = 5
 _SHOWN_OPERATORS = 5
 
+_Row = tuple[str, str, str]
+
 
 @frame.command(
     "analyze",
@@ -66,23 +68,35 @@ def print_analysis(analysis: RunAnalysis) -> None:
 
 
 def _print_dump(dump: DumpAnalysis) -> None:
-    frame.say(f"{subject(dump)}: {dump.runs} runs, mean {dump.e2e_ms:.3f} ms")
-    if not dump.timings_are_latency:
-        frame.say("  emulated or traced: shares are of event times, not of a latency")
-    breakdown = dump.breakdown
+    breakdown, timed = dump.breakdown, dump.timings_are_latency
+    runs = f"{dump.runs} run{'' if dump.runs == 1 else 's'}"
+    if timed:
+        frame.say(f"{subject(dump)}: {runs}, mean {dump.e2e_ms:.3f} ms with the tracer on")
+    else:
+        frame.say(f"{subject(dump)}: {runs}; emulated or traced: shares are of event times, not of a latency")
     rows = [(category.label, part) for category, part in breakdown.categories.items()]
     rows += [("framework overhead", breakdown.framework), ("unattributed", breakdown.unattributed)]
-    frame.table(
+    _table(
         ("  WHERE", "MEAN MS", "SHARE"),
         [
             (f"  {name}", f"{breakdown.mean_ms(part):.3f}", f"{breakdown.share(part):.1%}")
             for name, part in rows
         ],
+        timed=timed,
     )
     longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)[:_SHOWN_OPERATORS]
-    frame.table(
+    _table(
         ("  OPERATOR", "MEDIAN MS", "WHERE"),
         [(f"  {operator.name}", f"{operator.median_ms:.3f}", operator.place) for operator in longest],
+        timed=timed,
     )
     if dump.unknown_names:
         frame.say(f"  unknown operators, counted as Other: {', '.join(dump.unknown_names)}")
+
+
+def _table(header: _Row, rows: list[_Row], *, timed: bool) -> None:
+    """A table whose middle column is a time; times that are no latencies are not shown."""
+    if timed:
+        frame.table(header, rows)
+    else:
+        frame.table((header[0], header[2]), [(row[0], row[2]) for row in rows])

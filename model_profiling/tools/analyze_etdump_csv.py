@@ -5,7 +5,8 @@ examples:
   python model_profiling/tools/analyze_etdump_csv.py --timeline-csv off/m_all_runs_timeline.csv
       --compare on/m_all_runs_timeline.csv --name1 SME2-Off --name2 SME2-On --output-dir out --verbose
 
-The speedup says how many times faster --name2 (the file of --compare) is than --name1.
+The speedup says how many times faster --name2 (the file of --compare) is than --name1. Timelines of emulated
+runs and of runs that trace kernels are refused: their times are not latencies.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from model_profiling.errors import ProfilingError
 from model_profiling.report.comparison_csv import write_comparison
 from model_profiling.report.csv_files import write_summaries
 from model_profiling.workflow.timeline import analyse_timeline
+from model_profiling.workflow.times import latency_source
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,6 +37,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
+    for path in (options.timeline_csv, options.compare):
+        if path:
+            latency_source(path)
     first = analyse_timeline(options.timeline_csv, options.name1 if options.compare else "")
     dumps = [first]
     if options.compare:
@@ -60,7 +65,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def _print_dump(dump: DumpAnalysis, *, verbose: bool) -> None:
     latency, breakdown = dump.latency, dump.breakdown
-    print(f"{dump.experiment}: {dump.runs} runs, median {latency.median:.3f} ms, mean {latency.mean:.3f} ms")
+    runs = f"{dump.runs} run{'' if dump.runs == 1 else 's'} with the tracer on"
+    print(f"{dump.experiment}: {runs}, median {latency.median:.3f} ms, mean {latency.mean:.3f} ms")
     parts = [(category.label, part) for category, part in breakdown.categories.items()]
     parts += [("framework overhead", breakdown.framework), ("unattributed", breakdown.unattributed)]
     for name, part in parts:

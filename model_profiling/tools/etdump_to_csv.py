@@ -16,24 +16,37 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling import files
+from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import InputError, ProfilingError
-from model_profiling.report.csv_files import csv_paths, write_stats, write_timeline
+from model_profiling.report.csv_files import (
+    E2E_COLUMNS,
+    csv_paths,
+    e2e_row,
+    write_rows,
+    write_stats,
+    write_timeline,
+)
 from model_profiling.workflow.analyse import analyse
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
-        for path in _write(options):
+        dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
+        for path in _write(options, dump):
             print(f"wrote {path}")
+        if not dump.timings_are_latency:
+            print(
+                "warning: the run was emulated or traces kernels: its times are not latencies",
+                file=sys.stderr,
+            )
     except ProfilingError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     return 0
 
 
-def _write(options: argparse.Namespace) -> list[Path]:
-    dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
+def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
     if not options.all_runs and not 0 <= options.run_index < dump.runs:
         raise InputError(
             f"there is no run {options.run_index} in {options.etdump}", f"choose from 0 to {dump.runs - 1}"
@@ -42,9 +55,11 @@ def _write(options: argparse.Namespace) -> list[Path]:
     name = options.model_id or dump.stem
     number = 0 if options.all_runs else options.run_index
     single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
-    written = [single, paths.stats]
+    written = [single, paths.stats, paths.e2e]
     write_timeline(single, dump, name, run=number)
     write_stats(paths.stats, dump, name)
+    # A timeline cannot say what its times are worth; this file beside it does.
+    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)

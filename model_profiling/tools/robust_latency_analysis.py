@@ -3,6 +3,9 @@
 Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a list of milliseconds. Writes
 `<name>_robust_stats.json` beside the file. With --compare, the first file is the baseline.
 
+Dumps and timelines were measured with the tracer on, which is said. Files of emulated runs and of runs that
+trace kernels are refused: their times are not latencies.
+
 example: python model_profiling/tools/robust_latency_analysis.py off_exec_all_runs_timeline.csv \\
            --compare on_exec_all_runs_timeline.csv --name1 SME2-off --name2 SME2-on
 """
@@ -22,6 +25,8 @@ from model_profiling.analysis.speedup import Speedup, compare_rounds, compare_se
 from model_profiling.analysis.stability import StabilityWarning, latency_warnings
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.files import write_json
+from model_profiling.workflow.manifest_file import read_manifest_file, run_around
+from model_profiling.workflow.times import latency_source
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,17 +52,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analyse(options: argparse.Namespace) -> int:
-    ours = read_latencies(options.file)
-    theirs = read_latencies(options.compare) if options.compare else None
+    ours = _latencies(options.file)
+    theirs = _latencies(options.compare) if options.compare else None
     output = options.output or _beside(options.file)
-    if output.exists() and not options.force:
-        raise InputError(f"{output} exists", "give --output, or --force to replace it")
+    _check_free(output, force=options.force)
     names = [options.name1 or options.file.stem, options.name2 or (theirs.path.stem if theirs else "")]
     described = [
         (name, one, summarize(one.flat)) for name, one in zip(names, (ours, theirs), strict=True) if one
     ]
     warnings = {name: latency_warnings(one.rounds) for name, one, _ in described}
     speedup = _speedup(ours, theirs) if theirs else None
+    for name, one, _ in described:
+        if one.tracer_on:
+            print(f"{name}: measured with the tracer on, which costs time")
     print(_table([(name, summary) for name, _, summary in described]))
     for name, found in warnings.items():
         for warning in found:
@@ -69,6 +76,23 @@ def _analyse(options: argparse.Namespace) -> int:
     return 0
 
 
+def _latencies(path: Path) -> Latencies:
+    source = latency_source(path)
+    return read_latencies(path, warmup_runs=source.result.etdump_warmup_runs if source.result else 0)
+
+
+def _check_free(output: Path, *, force: bool) -> None:
+    if not output.exists():
+        return
+    run_dir = run_around(output)
+    manifest = read_manifest_file(run_dir) if run_dir else None
+    for result in manifest.results if run_dir and manifest else ():
+        if result.latency and run_dir and (run_dir / result.latency).resolve() == output.resolve():
+            raise InputError(f"{output} holds the latencies of the run", "give --output")
+    if not force:
+        raise InputError(f"{output} exists", "give --output, or --force to replace it")
+
+
 def _beside(path: Path) -> Path:
     """`<name>_robust_stats.json`; statistics of statistics are the same file."""
     stem = path.stem.removesuffix("_robust_stats")
@@ -77,8 +101,11 @@ def _beside(path: Path) -> Path:
 
 def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
     """Rounds are paired only where both files say they were measured in the same run."""
-    ours, theirs = baseline.path.resolve().parent.parent, candidate.path.resolve().parent.parent
-    interleaved = ours == theirs and (ours / "manifest.json").exists() and len(baseline.rounds) > 1
+    if baseline.tracer_on != candidate.tracer_on:
+        why = "one was measured with the tracer on, the other without"
+        return compare_separate(baseline.rounds, candidate.rounds, not_comparable=why)
+    run = run_around(baseline.path)
+    interleaved = run is not None and run == run_around(candidate.path) and len(baseline.rounds) > 1
     compare = compare_rounds if interleaved else compare_separate
     return compare(baseline.rounds, candidate.rounds)
 
@@ -120,6 +147,7 @@ def _content(
         "schema_version": 1,
         "source": str(ours.path),
         "source_kind": ours.kind,
+        "tracer_on": ours.tracer_on,
         "unit": "ms",
         "median_ms": summary.median,
         "min_ms": summary.minimum,

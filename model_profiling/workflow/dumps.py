@@ -6,19 +6,19 @@ needed to read a dump: a bare .etdump from any runner is enough.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.summary import DumpContext
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
+from model_profiling.workflow.manifest_file import Manifest, ResultEntry, read_manifest_file, run_around
+from model_profiling.workflow.times import judged, times_of
 
 _THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d+)$")
 _SME2 = re.compile(r"sme2[_-]?(on|off)", re.IGNORECASE)
-_NO_LATENCY_MODES = ("xnntrace", "trace")
 
 Json = Mapping[str, object]
 
@@ -74,22 +74,21 @@ def find_dumps(
 
 
 def _alone(path: Path, model: Path | None, etrecord: Path | None) -> DumpContext:
-    """A dump named by itself; if it lies in a run directory, that still says what its times are worth."""
-    run_dir = next((up for up in list(path.resolve().parents)[:3] if (up / "manifest.json").is_file()), None)
-    if run_dir is None:
-        return _bare(path, path.parent, model, etrecord)
-    manifest = _manifest(run_dir)
-    listed, _ = _listed(run_dir, manifest, model, etrecord)
-    for context in listed:
-        if context.etdump.resolve() == path.resolve():
-            return replace(context, etdump=path)
+    """A dump named by itself; if it lies in a run directory, that still says what it is."""
+    run_dir = run_around(path)
+    manifest = read_manifest_file(run_dir) if run_dir else None
+    if run_dir is not None and manifest is not None:
+        listed, _ = _listed(run_dir, manifest, model, etrecord)
+        for context in listed:
+            if context.etdump.resolve() == path.resolve():
+                return replace(context, etdump=path)
     bare = _bare(path, path.parent, model, etrecord)
-    return replace(bare, timings_are_latency=not _emulated(manifest))
+    return replace(bare, timings_are_latency=not judged(path, run_dir, manifest).no_latency)
 
 
 def _in_folder(folder: Path, model: Path | None, etrecord: Path | None) -> FoundDumps:
-    manifest = _manifest(folder)
-    listed, warnings = _listed(folder, manifest, model, etrecord)
+    manifest = read_manifest_file(folder)
+    listed, warnings = _listed(folder, manifest, model, etrecord) if manifest else ([], [])
     known = {context.etdump.resolve() for context in listed}
     others = [
         path
@@ -99,55 +98,49 @@ def _in_folder(folder: Path, model: Path | None, etrecord: Path | None) -> Found
     ]
     if listed and others:
         warnings.append(f"{len(others)} dumps are not in manifest.json; they are analysed by their names")
-    latency = not _emulated(manifest) and folder.name != "emulated"
-    extra = [replace(_bare(path, folder, model, etrecord), timings_are_latency=latency) for path in others]
+    judgements = [times_of(path) for path in others]
+    warnings += dict.fromkeys(
+        f"{times.said_by} says that the times are from {times.no_latency}: they are not taken as latencies"
+        for times in judgements
+        if times.no_latency and manifest is None
+    )
+    extra = [
+        replace(
+            _bare(path, folder, model, etrecord),
+            timings_are_latency=not times.no_latency,
+            warmup_runs=times.result.etdump_warmup_runs if times.result else 0,
+        )
+        for path, times in zip(others, judgements, strict=True)
+    ]
     dumps = (*listed, *extra)
     if not dumps:
         raise InputError(
             f"{folder} holds no .etdump file", "name a folder a pipeline or a runner wrote dumps into"
         )
-    return FoundDumps(folder, dumps, _wanted_pairs(manifest), tuple(warnings))
-
-
-def _manifest(folder: Path) -> Json:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
-        raise FormatError(
-            f"{path} cannot be read: {problem}", "run the pipeline again, or remove it"
-        ) from problem
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} is not a JSON object", "run the pipeline again, or remove it")
-    return content
+    return FoundDumps(folder, dumps, _wanted_pairs(manifest) if manifest else (), tuple(warnings))
 
 
 def _listed(
-    folder: Path, manifest: Json, model: Path | None, etrecord: Path | None
+    folder: Path, manifest: Manifest, model: Path | None, etrecord: Path | None
 ) -> tuple[list[DumpContext], list[str]]:
     dumps: list[DumpContext] = []
     warnings: list[str] = []
-    emulated = _emulated(manifest)
-    for result in _objects(manifest.get("results")):
-        rounds = result.get("etdump_rounds")
-        names = [result.get("etdump"), *(rounds if isinstance(rounds, list) else [])]
-        for named in dict.fromkeys(name for name in names if isinstance(name, str) and name):
+    for result in manifest.results:
+        for named in dict.fromkeys(name for name in (result.etdump, *result.etdump_rounds) if name):
             path = _existing(named, folder)
             if path is None:
                 warnings.append(f"the dump {named} named in manifest.json is missing")
                 continue
-            bare = _bare(path, folder, model, etrecord, _text(manifest, "model"))
-            said = _sme2(result)
+            bare = _bare(path, folder, model, etrecord, manifest.model)
+            said = result.sme2_left_on
             dumps.append(
                 replace(
                     bare,
-                    experiment=_text(result, "experiment") or bare.experiment,
-                    threads=_integer(result.get("threads")) or bare.threads,
+                    experiment=result.experiment or bare.experiment,
+                    threads=result.threads or bare.threads,
                     sme2=said if said is not None else bare.sme2,
-                    timings_are_latency=not emulated and _text(result, "mode") not in _NO_LATENCY_MODES,
-                    warmup_runs=_integer(result.get("etdump_warmup_runs")) or 0,
+                    timings_are_latency=not judged(path, folder, manifest).no_latency,
+                    warmup_runs=result.etdump_warmup_runs,
                     features=_features(result, manifest),
                 )
             )
@@ -214,9 +207,8 @@ def _existing(named: str, folder: Path) -> Path | None:
     return None
 
 
-def _wanted_pairs(manifest: Json) -> tuple[WantedPair, ...]:
-    config = manifest.get("config")
-    analysis = config.get("analysis") if isinstance(config, dict) else None
+def _wanted_pairs(manifest: Manifest) -> tuple[WantedPair, ...]:
+    analysis = manifest.config.get("analysis")
     pairs = []
     for pair in _objects(analysis.get("compare_pairs") if isinstance(analysis, dict) else None):
         sides = pair.get("baseline"), pair.get("candidate")
@@ -228,41 +220,14 @@ def _wanted_pairs(manifest: Json) -> tuple[WantedPair, ...]:
     return tuple(pairs)
 
 
-def _sme2(result: Json) -> bool | None:
-    said = result.get("sme2")
-    if isinstance(said, bool):
-        return said
-    if said in ("on", "off"):
-        return said == "on"
-    disabled = result.get("disable")
-    if isinstance(disabled, list) and disabled:
-        return "sme2" not in disabled
-    return None
-
-
-def _features(result: Json, manifest: Json) -> frozenset[str] | None:
+def _features(result: ResultEntry, manifest: Manifest) -> frozenset[str] | None:
     """The CPU features the run could use: what the CPU has, less what was switched off."""
-    machine = manifest.get("machine")
-    before = machine.get("before") if isinstance(machine, dict) else None
-    disabled = result.get("disable")
-    off = set(disabled) if isinstance(disabled, list) else set()
-    if not off and _sme2(result) is False:
+    off = set(result.disable)
+    if not off and result.sme2 is False:
         off = {"sme2", "sme"}
-    for features in (
-        result.get("features_present"),
-        before.get("features") if isinstance(before, dict) else None,
-    ):
-        if isinstance(features, list) and features:
-            return frozenset(str(name) for name in features) - off
-    return None
-
-
-def _emulated(manifest: Json) -> bool:
-    target = manifest.get("target")
-    places = [manifest, target] if isinstance(target, dict) else [manifest]
-    return any(
-        place.get("platform") == "emulated" or place.get("timings_are_latency") is False for place in places
-    )
+    before = manifest.machine.before
+    features = result.features_present or (before.features if before else ())
+    return frozenset(features) - off if features else None
 
 
 def _objects(value: object) -> list[Json]:

@@ -18,6 +18,7 @@ from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable
+from model_profiling.workflow.times import times_of
 
 _NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
 _ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
@@ -36,7 +37,7 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
     context = DumpContext(
         etdump=path.with_name(f"{stem}.etdump"),
         experiment=name or stem,
-        timings_are_latency="emulated" not in path.resolve().parts,
+        timings_are_latency=not times_of(path).no_latency,
     )
     return analyse_dump(table, context, _StatedView(rows))
 
@@ -95,13 +96,7 @@ def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
     run = np.array([int(row["run_index"]) for row in wanted], np.int32)
     order, block = np.unique(run, return_inverse=True)
     name = np.array([index[row["name"]] for row in wanted], np.int32)
-    delegated = np.array(
-        [
-            row["delegate_backend"] not in _NOT_DELEGATED and not row["name"].endswith("_CALL")
-            for row in wanted
-        ],
-        bool,
-    )
+    delegated = np.array([_delegated(row) for row in wanted], bool)
     none32, none64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
     events = len(wanted)
     return EventTable(

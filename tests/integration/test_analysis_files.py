@@ -177,7 +177,7 @@ def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json is not JSON"),
         (lambda run_dir: [path.unlink() for path in run_dir.rglob("*.etdump")], "holds no .etdump file"),
         (lambda run_dir: [path.write_bytes(b"ED00") for path in run_dir.rglob("*.etdump")], "ETDump"),
         (shutil.rmtree, "there is no"),

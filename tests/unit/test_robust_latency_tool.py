@@ -71,11 +71,15 @@ def test_statistics_are_printed_and_written(tmp_path: Path, tool: Callable[..., 
     assert done.ok, done.stderr
     assert "median ms" in done.stdout
     assert "5.1000" in done.stdout
+    assert "a_timeline: measured with the tracer on" in done.stdout
     assert "warning: a_timeline: only 1 rounds" in done.stdout
     written = json.loads((tmp_path / "a_timeline_robust_stats.json").read_text())
     assert written["schema_version"] == 1
     assert (written["median_ms"], written["min_ms"], written["max_ms"]) == (5.1, 5.0, 5.2)
     assert written["end_to_end_rounds_ms"] == [[5.0, 5.2]]
+    assert (
+        written["tracer_on"] is True and read_latencies(tmp_path / "a_timeline_robust_stats.json").tracer_on
+    )
     again = tool("a_timeline.csv")
     assert again.returncode == 2
     assert again.stderr.startswith("error: ")
@@ -107,7 +111,8 @@ def test_rounds_of_one_run_directory_are_paired(
     tmp_path: Path, tool: Callable[..., process.Completed]
 ) -> None:
     """The machine slows down threefold while measuring; only round by round the 5% shows."""
-    (tmp_path / "manifest.json").write_text("{}")
+    manifest = {"schema_version": 1, "results": [{"latency": "off/off_t1_robust_stats.json"}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     for name, factor in (("off", 1.05), ("on", 1.0)):
         (tmp_path / name).mkdir()
         rounds = [[factor * speed * jitter for jitter in (1, 1.001, 1.002)] for speed in range(10, 34, 3)]
@@ -115,6 +120,26 @@ def test_rounds_of_one_run_directory_are_paired(
         (tmp_path / name / f"{name}_t1_robust_stats.json").write_text(content)
     words = ("off/off_t1_robust_stats.json", "--compare", "on/on_t1_robust_stats.json", "--output", "c.json")
     assert "faster (1.050x" in tool(*words).stdout
+    again = tool(words[0], "--force")
+    assert again.returncode == 2 and "holds the latencies of the run; give --output" in again.stderr
+
+
+def test_with_and_without_tracer_are_not_compared(
+    tmp_path: Path, tool: Callable[..., process.Completed]
+) -> None:
+    (tmp_path / "a_timeline.csv").write_text(TIMELINE)
+    (tmp_path / "b.json").write_text("[5, 5]")
+    done = tool("a_timeline.csv", "--compare", "b.json")
+    assert done.ok and "not comparable (one was measured with the tracer on" in done.stdout
+
+
+def test_runs_outside_the_measured_ones_are_no_latencies(tmp_path: Path) -> None:
+    header, *rows = TIMELINE.splitlines()
+    levels = ("outside", "operator", "run")
+    lines = [f"{header},level", *(f"{row},{level}" for row, level in zip(rows, levels, strict=True))]
+    path = tmp_path / "t_timeline.csv"
+    path.write_text("\n".join(lines))
+    assert read_latencies(path).flat == (5.2,)
 
 
 def test_a_real_dump_and_its_runner_agree(
@@ -130,4 +155,10 @@ def test_a_real_dump_and_its_runner_agree(
     assert len(found.flat) == 5
     for traced, timed in zip(found.flat, outcome.result.iterations_ns, strict=True):
         assert traced == pytest.approx(timed / 1e6, rel=0.2)
+    assert read_latencies(outcome.etdump, warmup_runs=2).flat == found.flat[2:]
     assert tool(outcome.etdump, "--output", "stats.json").ok
+    # A runner of the user's own leaves its warm-up in the dump; the manifest says how much.
+    result = {"etdump": outcome.etdump.name, "etdump_warmup_runs": 2}
+    (tmp_path / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": [result]}))
+    assert tool(outcome.etdump, "--output", "rest.json").ok
+    assert json.loads((tmp_path / "rest.json").read_text())["end_to_end_rounds_ms"] == [list(found.flat[2:])]
