@@ -1,12 +1,11 @@
-"""Kernel evidence as files: `kernels.csv`, one row per kernel, and `kernel_view.md`, SME2 on beside off."""
+"""Kernel evidence as files: `kernels.csv`, one row per kernel; `kernel_view.md`, runs side by side."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
@@ -15,7 +14,6 @@ from model_profiling.analysis.kernels import (
     Kernel,
     KernelPair,
     KernelUse,
-    SmeVerdict,
     classify,
     classify_operator,
     compare_kernels,
@@ -65,67 +63,53 @@ def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
     return tuple(_use(path, rows.line_num, row) for row in rows)
 
 
-def find_kernel_files(run_dir: Path) -> tuple[Path, Path]:
-    """The kernels.csv of an experiment with SME2 on and of one with it off, on the same number of threads.
+@dataclass(frozen=True, slots=True)
+class KernelSide:
+    """One run's evidence. `traced` says that it listed every KleidiAI call; only then is none a proof."""
 
-    The manifest says which is which; without one the words `on` and `off` in the experiments' names do.
-    """
-    found: dict[str, dict[int, Path]] = {"on": {}, "off": {}}
-    for state, threads, path in _listed_kernels(run_dir) or _named_kernels(run_dir):
-        found[state].setdefault(threads, path)
-    shared = sorted(found["on"].keys() & found["off"].keys())
-    if not shared:
-        raise InputError(
-            f"{run_dir} has no pair of *_kernels.csv from an experiment with SME2 on and one with it off",
-            "run such a pair, or name the files with --sme2-on and --sme2-off",
-        )
-    return found["on"][shared[0]], found["off"][shared[0]]
+    name: str
+    uses: tuple[KernelUse, ...]
+    traced: bool
 
 
-def _listed_kernels(run_dir: Path) -> list[tuple[str, int, Path]]:
-    """What the manifest lists as kernel evidence: SME2 `on` or `off`, threads, file."""
-    path = run_dir / "manifest.json"
-    if not path.is_file():
-        return []
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
-        listed = [(str(one["sme2"]), int(one["threads"]), one["kernels"]) for one in results]
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise FormatError(f"{path} is damaged: {problem!r}", "analyse the run again") from problem
-    return [
-        (state, threads, run_dir / name) for state, threads, name in listed if name and state in ("on", "off")
-    ]
+@dataclass(frozen=True, slots=True)
+class KernelSection:
+    """Two runs laid side by side: the one with more of the CPU switched on first."""
+
+    label: str
+    on: KernelSide
+    off: KernelSide
 
 
-def _named_kernels(run_dir: Path) -> list[tuple[str, int, Path]]:
-    listed = []
-    for path in sorted(run_dir.glob("*/*_kernels.csv")):
-        words = set(re.split(r"[_\-.]", path.parent.name.lower()))
-        threads = re.search(r"_t(\d+)_kernels\.csv$", path.name)
-        listed += [
-            (state, int(threads[1]) if threads else 0, path) for state in ("on", "off") if state in words
-        ]
-    return listed
+def kernel_side(name: str, uses: Sequence[KernelUse]) -> KernelSide:
+    """A side known by its file alone, which cannot tell an empty trace from none: something must have run."""
+    traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
+    return KernelSide(name, tuple(uses), traced)
 
 
-def kernel_view(
-    on: Sequence[KernelUse],
-    off: Sequence[KernelUse],
-    *,
-    title: str = "Kernel view",
-    filter_op: str = "",
-    names: tuple[str, str] = ("SME2 on", "SME2 off"),
-) -> str:
-    """Markdown: what ran with SME2 on and off, then what was only configured, then what nobody could read."""
+def kernel_view(sections: Sequence[KernelSection], *, title: str = "Kernel view", filter_op: str = "") -> str:
+    """Markdown: for each pair what ran, then what was only configured, then what nobody could read."""
+    parts = [f"# {title}"]
+    for section in sections:
+        # One pair needs no heading but the title.
+        if len(sections) > 1:
+            parts.append(f"## {section.label}")
+        parts += _section(section, filter_op, heading="###" if len(sections) > 1 else "##")
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: KernelSection, filter_op: str, heading: str) -> list[str]:
+    on, off = section.on.uses, section.off.uses
+    names = (section.on.name, section.off.name)
     pairs = [pair for pair in compare_kernels(on, off) if filter_op.lower() in _searchable(pair.kernel)]
     ran = [pair for pair in pairs if _evidence(pair) == "executed"]
-    parts = [f"# {title}", _verdicts(on, off, names)]
+    parts = ["\n".join(_verdict(side) for side in (section.on, section.off))]
     if ran:
-        parts += ["## Executed", _table(ran, names)]
+        parts += [f"{heading} Executed", _table(ran, names)]
     configured = [pair for pair in pairs if _evidence(pair) == "configured"]
     if configured:
         parts += [
-            "## Configured only",
+            f"{heading} Configured only",
             "XNNPACK put these into its tables: candidates, not proof that they ran.",
             _table(configured, names),
         ]
@@ -133,25 +117,14 @@ def kernel_view(
         parts.append(f"No kernel matches `{filter_op}`." if filter_op else "No kernels.")
     if unknown := unknown_kernels((*on, *off)):
         listed = "\n".join(f"- `{name}`" for name in dict.fromkeys(unknown))
-        parts += ["## Names the kit cannot read", listed]
-    return "\n\n".join(parts) + "\n"
+        parts += [f"{heading} Names the kit cannot read", listed]
+    return parts
 
 
-def _verdicts(on: Sequence[KernelUse], off: Sequence[KernelUse], names: tuple[str, str]) -> str:
-    lines = []
-    for name, uses in zip(names, (on, off), strict=True):
-        share = matrix_share(uses)
-        took = (
-            f"; {share.sme} of {share.total} matrix operators took an SME path" if share and share.sme else ""
-        )
-        lines.append(f"- {name}: {_verdict(uses).text}{took}")
-    return "\n".join(lines)
-
-
-def _verdict(uses: Sequence[KernelUse]) -> SmeVerdict:
-    """A file cannot tell an empty trace from no trace, so it proves absence only if something ran in it."""
-    traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
-    return sme_verdict(uses, traced=traced)
+def _verdict(side: KernelSide) -> str:
+    share = matrix_share(side.uses)
+    took = f"; {share.sme} of {share.total} matrix operators took an SME path" if share and share.sme else ""
+    return f"- {side.name}: {sme_verdict(side.uses, traced=side.traced).text}{took}"
 
 
 def _table(pairs: Iterable[KernelPair], names: tuple[str, str]) -> str:

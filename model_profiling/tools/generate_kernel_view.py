@@ -1,5 +1,7 @@
 """Write the kernel view: which kernels ran or were configured with SME2 on, and which with SME2 off.
 
+A run directory gives one section for each pair it compares: thread counts, or the rungs of a ladder.
+
 examples:
   python model_profiling/tools/generate_kernel_view.py --run-dir out_toy_cnn/runs/linux
   python model_profiling/tools/generate_kernel_view.py --sme2-on on_kernels.csv --sme2-off off_kernels.csv
@@ -17,7 +19,8 @@ from model_profiling import files
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
 from model_profiling.errors import ProfilingError
-from model_profiling.report.kernel_view import find_kernel_files, kernel_view, read_kernels_csv
+from model_profiling.report.kernel_view import KernelSection, kernel_side, kernel_view, read_kernels_csv
+from model_profiling.workflow.kernel_evidence import KERNEL_VIEW, kernel_sections
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,15 +38,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write(options: argparse.Namespace) -> int:
-    names = ("SME2 on", "SME2 off")
-    on, off, out = options.sme2_on, options.sme2_off, options.out
+    out = options.out
     if options.run_dir:
-        on, off = find_kernel_files(options.run_dir)
-        names = (f"SME2 on ({on.parent.name})", f"SME2 off ({off.parent.name})")
-        out = out or options.run_dir / "kernel_view.md"
-    text = kernel_view(
-        _evidence(on), _evidence(off), title=options.title, filter_op=options.filter_op, names=names
-    )
+        sections = kernel_sections(options.run_dir)
+        out = out or options.run_dir / KERNEL_VIEW
+    else:
+        on, off = _evidence(options.sme2_on), _evidence(options.sme2_off)
+        sections = (KernelSection("", kernel_side("SME2 on", on), kernel_side("SME2 off", off)),)
+    text = kernel_view(sections, title=options.title, filter_op=options.filter_op)
     if out is None:
         print(text, end="")
     else:
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--run-dir", type=Path, help="a run directory with one on and one off experiment")
+    parser.add_argument("--run-dir", type=Path, help="a run directory: a section for each pair it compares")
     parser.add_argument("--sme2-on", type=Path, help="kernels.csv or XNNPACK log of a run with SME2 on")
     parser.add_argument("--sme2-off", type=Path, help="the same of a run with SME2 off")
     parser.add_argument(

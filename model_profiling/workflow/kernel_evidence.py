@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
@@ -14,13 +17,22 @@ from model_profiling.analysis.kernels import (
     sme_verdict,
 )
 from model_profiling.analysis.xnntrace import parse_xnntrace
+from model_profiling.errors import InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.pipeline.journal import Entry
 from model_profiling.pipeline.metrics import evidence_of
 from model_profiling.pipeline.schedule import Series, compared, experiment_of, series_of
 from model_profiling.pipeline.session import Measured
 from model_profiling.pipeline.summary import KernelAnswer
-from model_profiling.report.kernel_view import kernel_view, write_kernels_csv
+from model_profiling.report.kernel_view import (
+    KernelSection,
+    KernelSide,
+    kernel_side,
+    kernel_view,
+    read_kernels_csv,
+    write_kernels_csv,
+)
+from model_profiling.workflow.run_files import Manifest, read_manifest_file, read_metrics_file
 
 KERNEL_VIEW = "kernel_view.md"
 
@@ -28,27 +40,28 @@ KERNEL_VIEW = "kernel_view.md"
 def write_kernel_evidence(measured: Measured) -> tuple[KernelAnswer, ...]:
     """Write `_kernels.csv` for every series that has evidence, `kernel_view.md`, and say what they prove."""
     config, directory = measured.config, measured.directory
-    uses: dict[Series, tuple[KernelUse, ...]] = {}
+    sides: dict[Series, KernelSide] = {}
     answers = []
     for series in (one for experiment in config.experiments for one in series_of(experiment)):
         evidence, dump = evidence_of(measured.journal, series), _dump(measured, series)
         if evidence is None and dump is None:
             continue
-        uses[series] = _uses(measured, evidence, dump)
-        write_kernels_csv(directory.file(series, "_kernels.csv"), config.model.stem, uses[series])
+        uses = _uses(measured, evidence, dump)
+        write_kernels_csv(directory.file(series, "_kernels.csv"), config.model.stem, uses)
         counted = evidence is not None and evidence.kernels_note is None
         traced = counted and experiment_of(config, series).runner is None
-        verdict = sme_verdict(uses[series], traced=traced)
+        sides[series] = KernelSide(str(series), uses, traced)
+        verdict = sme_verdict(uses, traced=traced)
         answers.append(
             KernelAnswer(
                 series.experiment,
                 series.threads,
                 verdict.answer,
                 verdict.text,
-                _instruction_sets(uses[series]),
+                _instruction_sets(uses),
             )
         )
-    _write_view(measured, uses)
+    _write_view(measured, sides)
     return tuple(answers)
 
 
@@ -95,14 +108,84 @@ def _delegated_names(dump: Path, runs: int | None) -> list[str]:
     return [str(name) for name in table.text(table.name[chosen])]
 
 
-def _write_view(measured: Measured, uses: dict[Series, tuple[KernelUse, ...]]) -> None:
-    for pair in compared(measured.config):
-        if pair.baseline in uses and pair.candidate in uses:
-            view = kernel_view(
-                uses[pair.candidate],
-                uses[pair.baseline],
-                title=f"Kernels: {pair.label}",
-                names=(str(pair.candidate), str(pair.baseline)),
-            )
-            files.write_text(measured.directory.path / KERNEL_VIEW, view)
-            return
+def _write_view(measured: Measured, sides: Mapping[Series, KernelSide]) -> None:
+    sections = [
+        KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
+        for pair in compared(measured.config)
+        if pair.baseline in sides and pair.candidate in sides
+    ]
+    if sections:
+        title = f"Kernels: {sections[0].label if len(sections) == 1 else measured.config.model.stem}"
+        files.write_text(measured.directory.path / KERNEL_VIEW, kernel_view(sections, title=title))
+
+
+def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
+    """The pairs of a run directory that have kernel evidence, from its `_kernels.csv` files.
+
+    Pairs are those the run compared; without any, SME2 on and off at each number of threads. The manifest
+    says which is which; without one the words `on` and `off` in the experiments' names do.
+    """
+    manifest = read_manifest_file(run_dir)
+    results = _listed(run_dir, manifest) if manifest else _named(run_dir)
+    metrics = read_metrics_file(run_dir / "metrics.json")
+    asked = [
+        (
+            one.label,
+            one.candidate.experiment,
+            one.candidate.threads,
+            one.baseline.experiment,
+            one.baseline.threads,
+        )
+        for one in (metrics.comparisons if metrics else ())
+    ]
+    sections = [
+        KernelSection(label, on.side, off.side)
+        for label, *names in asked
+        for on in results
+        for off in results
+        if [on.experiment, on.threads, off.experiment, off.threads] == names
+    ] or [
+        KernelSection(f"{off.experiment} vs {on.experiment}", on.side, off.side)
+        for on in results
+        for off in results
+        if on.sme2 and off.sme2 is False and on.threads == off.threads
+    ]
+    if not sections:
+        raise InputError(
+            f"{run_dir} has no pair of *_kernels.csv from experiments that are compared",
+            "run such a pair, or name the files with --sme2-on and --sme2-off",
+        )
+    return tuple(sections)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """One `_kernels.csv` and the series it belongs to."""
+
+    experiment: str
+    threads: int | None
+    sme2: bool | None
+    side: KernelSide
+
+
+def _listed(run_dir: Path, manifest: Manifest) -> list[_Evidence]:
+    found = []
+    for result in manifest.results:
+        if result.kernels and (run_dir / result.kernels).is_file():
+            name = f"{result.experiment} t{result.threads}" if result.threads else result.experiment
+            side = KernelSide(name, read_kernels_csv(run_dir / result.kernels), result.counted_kernels)
+            found.append(_Evidence(result.experiment, result.threads, result.sme2_left_on, side))
+    return found
+
+
+def _named(run_dir: Path) -> list[_Evidence]:
+    found = []
+    for path in sorted(run_dir.glob("*/*_kernels.csv")):
+        experiment = path.parent.name
+        words = set(re.split(r"[_\-.]", experiment.lower()))
+        threads = re.search(r"_t(\d+)_kernels\.csv$", path.name)
+        name = f"{experiment} t{threads[1]}" if threads else experiment
+        sme2 = True if "on" in words else False if "off" in words else None
+        side = kernel_side(name, read_kernels_csv(path))
+        found.append(_Evidence(experiment, int(threads[1]) if threads else None, sme2, side))
+    return sorted(found, key=lambda one: (one.experiment, one.threads or 0))

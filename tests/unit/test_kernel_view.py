@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -15,13 +16,17 @@ from model_profiling.analysis.kernels import (
     executed_kernels,
     operator_kernels,
 )
+from model_profiling.analysis.speedup import compare_rounds
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.kernel_view import (
-    find_kernel_files,
+    KernelSection,
+    KernelSide,
+    kernel_side,
     kernel_view,
     read_kernels_csv,
     write_kernels_csv,
 )
+from model_profiling.workflow.kernel_evidence import kernel_sections
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"
@@ -68,8 +73,15 @@ def test_a_csv_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
         read_kernels_csv(path)
 
 
+def beside(on: KernelSide, off: KernelSide) -> KernelSection:
+    return KernelSection("off vs on", on, off)
+
+
+FILES = beside(kernel_side("SME2 on", ON), kernel_side("SME2 off", OFF))
+
+
 def test_the_view_separates_what_ran_from_what_was_configured() -> None:
-    text = kernel_view(ON, OFF)
+    text = kernel_view([FILES])
     assert "- SME2 on: SME2 ran: 1 kernel, 12 calls; 1 of 1 matrix operators took an SME path\n" in text
     assert "- SME2 off: no operator of the dump took an SME or SME2 path" in text
     executed, configured = text.split("## Configured only")
@@ -81,10 +93,10 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
 
 
 def test_a_filter_chooses_rows_but_not_the_verdict() -> None:
-    text = kernel_view(ON, OFF, filter_op="packing")
+    text = kernel_view([FILES], filter_op="packing")
     assert PACK in text and "IGEMM" not in text
     assert "SME2 ran" in text
-    assert "No kernel matches `nothing`" in kernel_view(ON, OFF, filter_op="nothing")
+    assert "No kernel matches `nothing`" in kernel_view([FILES], filter_op="nothing")
 
 
 def run_directory(root: Path) -> Path:
@@ -95,15 +107,20 @@ def run_directory(root: Path) -> Path:
     return root
 
 
-def test_a_run_directory_s_pair_is_found(tmp_path: Path) -> None:
-    on, off = find_kernel_files(run_directory(tmp_path))
-    assert (on.name, off.name) == ("toy_linux_sme2_on_t1_kernels.csv", "toy_linux_sme2_off_t1_kernels.csv")
-    on.unlink()
-    on, off = find_kernel_files(tmp_path)
-    assert on.name.endswith("_t4_kernels.csv") and off.name.endswith("_t4_kernels.csv")
-    on.unlink()
+def named(run_dir: Path) -> list[tuple[str, str, str]]:
+    return [(one.label, one.on.name, one.off.name) for one in kernel_sections(run_dir)]
+
+
+def test_every_thread_count_of_a_run_directory_is_a_section(tmp_path: Path) -> None:
+    label = "linux_sme2_off vs linux_sme2_on"
+    assert named(run_directory(tmp_path)) == [
+        (label, f"linux_sme2_on t{threads}", f"linux_sme2_off t{threads}") for threads in (1, 4)
+    ]
+    (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_kernels.csv").unlink()
+    assert named(tmp_path) == [(label, "linux_sme2_on t4", "linux_sme2_off t4")]
+    (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t4_kernels.csv").unlink()
     with pytest.raises(InputError, match="no pair"):
-        find_kernel_files(tmp_path)
+        kernel_sections(tmp_path)
 
 
 def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
@@ -111,16 +128,56 @@ def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
     for experiment in ("fast", "slow"):
         write_kernels_csv(tmp_path / experiment / "k_kernels.csv", "toy", ON)
     results = [
-        {"sme2": "off", "threads": 2, "kernels": "slow/k_kernels.csv"},
-        {"sme2": "on", "threads": 2, "kernels": "fast/k_kernels.csv"},
-        {"sme2": "on", "threads": 1, "kernels": None},
+        {"experiment": "slow", "sme2": "off", "threads": 2, "kernels": "slow/k_kernels.csv"},
+        {"experiment": "fast", "sme2": "on", "threads": 2, "kernels": "fast/k_kernels.csv"},
+        {"experiment": "fast", "sme2": "on", "threads": 1, "kernels": None},
     ]
     (tmp_path / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": results}))
-    on, off = find_kernel_files(tmp_path)
-    assert (on.parent.name, off.parent.name) == ("fast", "slow")
+    assert named(tmp_path) == [("slow vs fast", "fast t2", "slow t2")]
     (tmp_path / "manifest.json").write_text('{"results": [{}]}')
-    with pytest.raises(FormatError, match=r"manifest\.json is damaged"):
-        find_kernel_files(tmp_path)
+    with pytest.raises(FormatError, match=r"manifest\.json: schema_version: is missing"):
+        kernel_sections(tmp_path)
+
+
+def ladder(run_dir: Path) -> Path:
+    """Three rungs, each compared with the next; with SME2 on in one of them only."""
+    names = ("upto_sme2", "upto_i8mm", "upto_neon")
+    results, comparisons = [], []
+    for name, uses in zip(names, (ON, OFF, ()), strict=True):
+        write_kernels_csv(run_dir / name / f"{name}_kernels.csv", "toy", uses)
+        results.append(
+            {
+                "experiment": name,
+                "threads": 1,
+                "sme2": "on" if name == "upto_sme2" else "off",
+                "kernels": f"{name}/{name}_kernels.csv",
+                "runner_path": "builtin",
+                "outputs": [{"file": "out"}],
+            }
+        )
+    for better, worse in itertools.pairwise(names):
+        comparisons.append(
+            {
+                "label": f"what {better} buys",
+                "baseline": {"experiment": worse, "threads": 1},
+                "candidate": {"experiment": better, "threads": 1},
+                **compare_rounds([[1.0]], [[1.0]], not_comparable="emulated").as_dict(),
+            }
+        )
+    (run_dir / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": results}))
+    (run_dir / "metrics.json").write_text(json.dumps({"schema_version": 1, "comparisons": comparisons}))
+    return run_dir
+
+
+def test_a_ladder_has_a_section_for_each_rung(tmp_path: Path) -> None:
+    done = run_tool("--run-dir", ladder(tmp_path))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "kernel_view.md").read_text()
+    first, second = text.split("## what upto_sme2 buys")[1].split("## what upto_i8mm buys")
+    assert f"| `{MOPA}` | 12 calls | - | SME2 | matmul | f16 |" in first and MOPA not in second
+    # Calls were counted in every rung: that none ran is a fact, even where nothing is listed.
+    assert second.count("no SME or SME2 kernel ran") == 2
+    assert "no operator of the dump" not in text
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -132,7 +189,7 @@ def test_the_tool_over_a_run_directory(tmp_path: Path) -> None:
     done = run_tool("--run-dir", run_directory(tmp_path), "--title", "Toy")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "kernel_view.md").read_text()
-    assert text.startswith("# Toy\n") and "SME2 on (linux_sme2_on)" in text
+    assert text.startswith("# Toy\n") and "- linux_sme2_on t1: SME2 ran" in text
 
 
 def test_the_tool_over_two_real_logs() -> None:
