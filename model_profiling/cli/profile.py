@@ -13,6 +13,7 @@ from model_profiling.cli.run import outcome_facts, print_outcome, print_place, r
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.pipeline.summary import ladder_rows
+from model_profiling.targets import target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
@@ -32,21 +33,13 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
     facts=True,
 )
 @click.argument("model")
-@click.option("--target", default="auto", show_default=True, help="auto, host, emulated or android[:SERIAL].")
-@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True, help="To export as.")
-@click.option(
-    "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="To export for."
-)
-@click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Timed inferences per process."
-)
-@click.option(
-    "--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences before them."
-)
+@click.option("--target", default="auto", show_default=True, help=f"One of {', '.join(target_kinds())}.")
+@click.option("--dtype", type=click.Choice(DTYPES), show_default="fp32", help="To export as.")
+@click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
+@click.option("--runs", type=click.IntRange(1), show_default="10", help="Timed inferences per process.")
+@click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
 @click.option("--threads", default="1", show_default=True, callback=_threads, help="Counts such as 1,2,4.")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of SME2 on and off."
-)
+@click.option("--rounds", type=click.IntRange(1), show_default="12", help="Rounds of SME2 on and off.")
 @click.option(
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -63,12 +56,12 @@ def command(
     *,
     model: str,
     target: str,
-    dtype: str,
-    backend: str,
-    runs: int,
-    warmup: int,
+    dtype: str | None,
+    backend: str | None,
+    runs: int | None,
+    warmup: int | None,
     threads: tuple[int, ...],
-    rounds: int,
+    rounds: int | None,
     precision: float | None,
     ladder: bool,
     outdir: Path | None,

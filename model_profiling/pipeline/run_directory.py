@@ -148,6 +148,13 @@ def _check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
         )
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a place that cannot become a folder because a file is in the way."""
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing} is a file, not a folder", "name another folder for the results")
+
+
 def clear_work(directory: RunDirectory) -> None:
     """Remove what a killed pipeline left half done, and end its process if that still runs."""
     if directory.work.exists():
@@ -161,10 +168,8 @@ def clear_work(directory: RunDirectory) -> None:
 
 def _check_is_run(run_dir: Path) -> None:
     """A folder with other things in it is not ours to move or fill."""
-    existing = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
-    if not existing.is_dir():
-        raise InputError(f"{existing} is a file, not a folder", f"name another folder than {run_dir}")
-    if existing != run_dir or (run_dir / MANIFEST_FILE).exists():
+    check_folder(run_dir)
+    if not run_dir.exists() or (run_dir / MANIFEST_FILE).exists():
         return
     if others := sorted(path.name for path in run_dir.iterdir() if not path.name.startswith(".")):
         raise InputError(

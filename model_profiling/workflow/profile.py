@@ -12,7 +12,7 @@ from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.config import ProfileConfig, parse_config
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.new_config import Wishes, default_output_root, new_config
-from model_profiling.pipeline.run_directory import check_startable, read_manifest
+from model_profiling.pipeline.run_directory import check_folder, check_startable, read_manifest
 from model_profiling.pipeline.session import refresh
 from model_profiling.progress import Progress, Silent
 from model_profiling.runner.features import Rung, ladder
@@ -26,15 +26,18 @@ _EMULATED_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What to measure, and how much of it. `outdir` is the folder that gets `artifacts` and `runs`."""
+    """What to measure, and how much of it. `outdir` is the folder that gets `artifacts` and `runs`.
+
+    None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
+    """
 
     target: str = "auto"
-    dtype: str = "fp32"
-    backend: str = "xnnpack"
-    runs: int = 10
-    warmup: int = 3
+    dtype: str | None = None
+    backend: str | None = None
+    runs: int | None = None
+    warmup: int | None = None
     threads: tuple[int, ...] = (1,)
-    rounds: int = 12
+    rounds: int | None = None
     precision: float | None = None
     ladder: bool = False
     outdir: Path | None = None
@@ -43,7 +46,8 @@ class ProfileOptions:
 @dataclass(frozen=True, slots=True)
 class ProfileOutcome:
     """Where latencies were measured, where kernel evidence was gathered (the same place if it can be), and
-    why there. `evidence` is None when emulation was wanted and could not be had; `warnings` then says so."""
+    why there. `evidence` is None when emulation was wanted and could not be had; `warnings` then says so, as
+    it says which options had no effect."""
 
     program: Path
     plan: TargetPlan
@@ -68,6 +72,9 @@ def profile(
     options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.timing), open_target(plan.evidence)
+    if options.outdir is not None:
+        check_folder(options.outdir)
+    unused = _without_effect(target, options)
     program = find_or_export(
         model, dtype=options.dtype, backend=options.backend, outdir=options.outdir, progress=progress
     )
@@ -75,29 +82,31 @@ def profile(
         check_startable(_root(one, program, options), resume=run.resume, force=run.force)
     timing = _run_on(target, program, options, run, progress)
     if plan.evidence == plan.timing:
-        return ProfileOutcome(program, plan, timing, timing)
+        return ProfileOutcome(program, plan, timing, timing, unused)
     try:
         evidence = _run_on(prover, program, options, run, progress)
     except SetupError as problem:
         # Latencies stand without it; that the proof is missing is said, not hidden.
-        return ProfileOutcome(program, plan, timing, None, (f"no kernel evidence from emulation: {problem}",))
-    return ProfileOutcome(program, plan, _pointing_to(timing, evidence), evidence)
+        missing = f"no kernel evidence from emulation: {problem}"
+        return ProfileOutcome(program, plan, timing, None, (*unused, missing))
+    return ProfileOutcome(program, plan, _pointing_to(timing, evidence), evidence, unused)
 
 
 def make_config(target: Target, program: Path, options: ProfileOptions) -> ProfileConfig:
     """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder."""
     emulated = not target.timings_are_latency
     root = _root(target, program, options)
-    wishes = Wishes(
-        model=program,
-        kind=target.platform,
-        output_root=root,
-        threads=options.threads[:1] if emulated else options.threads,
-        runs=1 if emulated else options.runs,
-        warmup=0 if emulated else options.warmup,
-        rounds=options.rounds,
-        precision=options.precision,
-    )
+    wishes = Wishes(model=program, kind=target.platform, output_root=root, threads=options.threads)
+    if emulated:
+        wishes = replace(wishes, runs=1, warmup=0)
+    else:
+        wishes = replace(
+            wishes,
+            runs=wishes.runs if options.runs is None else options.runs,
+            warmup=wishes.warmup if options.warmup is None else options.warmup,
+            rounds=wishes.rounds if options.rounds is None else options.rounds,
+            precision=options.precision,
+        )
     raw = new_config(wishes, root)
     raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
     raw["target"] = {"name": target.name}
@@ -110,6 +119,19 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
     if config is None or problems:
         raise InputError(problems[0].text, problems[0].fix)
     return config
+
+
+def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
+    """What the user asked for that only matters where latencies are measured."""
+    if target.timings_are_latency:
+        return ()
+    given = {name: getattr(options, name) for name in ("runs", "warmup", "rounds", "precision")}
+    return tuple(
+        f"--{name} {value} has no effect: times on target {target.name} are not latencies, so each experiment"
+        " runs once"
+        for name, value in given.items()
+        if value is not None
+    )
 
 
 def _root(target: Target, program: Path, options: ProfileOptions) -> Path:

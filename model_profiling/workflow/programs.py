@@ -17,16 +17,24 @@ from model_profiling.progress import Progress, Silent
 def find_or_export(
     model: str,
     *,
-    dtype: str = "fp32",
-    backend: str = "xnnpack",
+    dtype: str | None = None,
+    backend: str | None = None,
     outdir: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """The .pte of `model`; an export of a registered model is made again only when it could come out
-    differently. Models of the user's own are always exported: what they depend on is not known here."""
+    differently. Models of the user's own are always exported: what they depend on is not known here.
+    `dtype` and `backend` (fp32, xnnpack) are those of an export: a program that is one has its own."""
     progress = progress or Silent()
     if model.endswith(".pte"):
-        return _named(Path(model))
+        program = _named(Path(model))
+        for option, value in (("--dtype", dtype), ("--backend", backend)):
+            if value is not None:
+                raise InputError(
+                    f"{program} is exported already", f"{option} applies to models; leave it out"
+                )
+        return program
+    dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
     folder = artifacts or Path(f"out_{model}") / "artifacts"
     pte = folder / f"{model}_{backend}_{dtype}.pte"

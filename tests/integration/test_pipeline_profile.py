@@ -33,13 +33,23 @@ def qemu() -> None:
 @pytest.mark.usefixtures("qemu")
 def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Path) -> None:
     model = exported("toy_cnn", "fp32").pte
-    done = cli("profile", model, "--target", "emulated", "--outdir", tmp_path / "o")
+    done = cli(
+        *("profile", model, "--target", "emulated", "--outdir", tmp_path / "o", "--threads", "1,2"),
+        *("--runs", 4, "--precision", 0.01),
+    )
     assert done.ok, done.tail()
+    # What cannot be followed is said; what can be is done.
+    ignored = [line.split()[1] for line in done.stderr.splitlines() if "has no effect" in line]
+    assert ignored == ["--runs", "--precision"]
     assert "Kernel evidence under emulation: SME2 ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "emulated"
     summary = json.loads((run_dir / f"{model.stem}_pipeline_summary.json").read_text())
-    assert [one["answer"] for one in summary["kernels"]] == ["sme2", "none"]
+    answers = [(one["threads"], one["answer"]) for one in summary["kernels"]]
+    assert answers == [(1, "sme2"), (2, "sme2"), (1, "none"), (2, "none")]
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    packing = [list(result["kernels_at_load"]) for result in manifest["results"] if result["sme2"] == "on"]
+    assert packing and all(any("pack" in symbol for symbol in one) for one in packing)
     assert (run_dir / "report.md").is_file()
     metrics = json.loads((run_dir / "metrics.json").read_text())
     assert "latencies" not in metrics and "stability" not in metrics
@@ -113,14 +123,19 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
     [
         (["nothing.pte"], "there is no program nothing.pte; correct the path"),
         (["toy_cnnn", "--target", "host"], "did you mean 'toy_cnn'"),
+        (["{pte}", "--dtype", "int8"], ".pte is exported already; --dtype applies to models"),
+        (["{pte}", "--backend", "xnnpack"], ".pte is exported already; --backend applies to models"),
+        (["toy_cnn", "--outdir", "{pte}"], ".pte is a file, not a folder; name another folder"),
+        (["toy_cnn", "--target", "android"], "target android is not built yet; use host or emulated"),
         (["toy_cnn", "--target", "moon"], "unknown target 'moon'; choose from auto, host, emulated"),
         (["toy_cnn", "--threads", "1,one"], "give different counts like 1 or 1,2,4"),
         (["toy_cnn", "--resume", "--force"], "give one of them"),
         (["toy_cnn", "--precision", "5"], "--precision"),
     ],
 )
-def test_a_wrong_word_ends_in_one_line(cli, words: list[str], said: str) -> None:
-    done = cli("profile", *words)
+def test_a_wrong_word_ends_in_one_line(cli, exported, words: list[str], said: str) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    done = cli("profile", *(word.format(pte=pte) for word in words))
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("error: ") and said in last and "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ import pytest
 from model_profiling import targets
 from model_profiling.errors import InputError, RunError
 from model_profiling.runner import features
-from model_profiling.targets import Job, MachineFacts, open_target, plan_targets, why_not_comparable
+from model_profiling.targets import Job, open_target, plan_targets
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.machine import cpu_name_from_proc
 
@@ -34,16 +34,6 @@ def test_cpu_names() -> None:
     assert cpu_name_from_proc(big_little) == "Cortex-A520 + Cortex-A720"
     assert cpu_name_from_proc("CPU implementer\t: 0x61\nCPU part\t: 0x052\n") == "implementer 0x61 part 0x052"
     assert cpu_name_from_proc("model name\t: AMD EPYC 7B13\n") == "AMD EPYC 7B13"
-
-
-def test_on_and_off_are_not_comparable_without_sme2() -> None:
-    target = HostTarget()
-    facts = MachineFacts("Neoverse-N1", "aarch64", ("dotprod", "fp16"), "a test", 2, "Linux")
-    assert why_not_comparable(target, facts) == (
-        "this CPU (Neoverse-N1) has no SME2, so on and off run the same code"
-    )
-    with_it = MachineFacts("Apple M4", "arm64", ("sme2", "sme"), "a test", 10, "macOS")
-    assert why_not_comparable(target, with_it) is None
 
 
 @pytest.mark.parametrize(
@@ -73,6 +63,14 @@ def test_names_of_targets() -> None:
     assert plan_targets("emulated").timing == "emulated"
     with pytest.raises(InputError, match="unknown target 'phone'; choose from auto, host, emulated"):
         open_target("phone")
+    for name in ("android", "android:SERIAL"):
+        with pytest.raises(InputError, match="target android is not built yet; use host or emulated"):
+            open_target(name)
+
+
+def test_a_target_exists_once_it_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(targets._KINDS, "android", lambda _serial: HostTarget())
+    assert open_target("android:SERIAL").name == "host" and targets.why_not_yet("android") is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are pinned on Linux only")

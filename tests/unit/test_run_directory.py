@@ -101,7 +101,7 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     files.write_text(tmp_path / "notes", "mine")
     for run_dir in (tmp_path / "notes", tmp_path / "notes" / "runs" / "linux"):
-        with pytest.raises(InputError, match=r"/notes is a file, not a folder; name another folder than "):
+        with pytest.raises(InputError, match=r"/notes is a file, not a folder; name another folder"):
             check_startable(run_dir, resume=False, force=False)
 
 
