@@ -32,6 +32,7 @@ class Output:
     dim_order: tuple[int, ...]
     nan: int
     inf: int
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class Entry:
     peak_memory_bytes: int | None = None
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
+    features_verified: bool | None = None
+    """Whether the runner's view of the CPU is the operating system's; None where it did not look."""
+    features_note: str | None = None
     build_id: str | None = None
     executorch_version: str | None = None
     etdump: str | None = None
@@ -62,6 +66,8 @@ class Entry:
     log: str | None = None
     outputs: tuple[Output, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)
+    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
+    """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
     temperature_c: float | None = None
 

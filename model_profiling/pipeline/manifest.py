@@ -114,11 +114,14 @@ def _result(config: ProfileConfig, journal: Journal, directory: RunDirectory, se
         "log": log,
         "latency": _existing(directory, series, "_robust_stats.json"),
         "kernels": _existing(directory, series, "_kernels.csv"),
+        "kernels_at_load": dict(evidence.kernels_at_load) if evidence else {},
         "kernels_note": evidence.kernels_note if evidence else None,
         "xnntrace_log": evidence.log if evidence and experiment.mode == "xnntrace" else None,
         "outputs": [asdict(output) for output in evidence.outputs] if evidence else [],
         "features_present": list(shown.features_present) if shown else [],
         "features_masked": list(shown.features_masked) if shown else [],
+        "features_verified": shown.features_verified if shown else None,
+        "features_note": shown.features_note if shown else None,
     }
 
 

@@ -105,6 +105,8 @@ class Measurement:
             outcome = self.target.execute(self._job(step), scratch, "process")
             entry = _measured(blank, outcome)
             entry = self._keep(entry, outcome)
+            if entry.features_note:
+                self._warn(f"CPU features, as the runner found them: {entry.features_note}")
         except RunError as problem:
             # One experiment that crashes must not cost the others their results, nor lost evidence its times.
             if step.kind != "evidence":
@@ -156,6 +158,7 @@ class Measurement:
                 dim_order=one.dim_order,
                 nan=one.nan,
                 inf=one.inf,
+                checksum=one.checksum,
             )
             for one in outcome.result.outputs
             if one.file is not None
@@ -236,10 +239,13 @@ def _measured(blank: Entry, outcome: Outcome) -> Entry:
         peak_memory_bytes=result.peak_memory_bytes,
         features_present=result.features_present,
         features_masked=result.features_masked,
+        features_verified=result.features_verified if result.build_id else None,
+        features_note=result.features_note,
         build_id=result.build_id,
         executorch_version=result.executorch_version,
         etdump_warmup_runs=outcome.etdump_warmup_runs,
         kernels=dict(outcome.kernels),
+        kernels_at_load=dict(outcome.kernels_at_load),
         kernels_note=outcome.kernels_note,
     )
 

@@ -92,6 +92,8 @@ def measure(
     session = Session(len(past) + 1, list(command_line))
     journal = Journal(directory.path)
     measurement = Measurement(config, directory, target, journal, session.number, progress)
+    if earlier is not None:
+        measurement.warnings.extend(cast("list[str]", earlier["warnings"]))
     record = _Record(content, past, session, plan, measurement)
     record.write("running")
     try:

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -31,6 +32,15 @@ uint64_t whole_number(const std::string& flag, const std::string& text, uint64_t
   const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
   if (text.empty() || *end != '\0' || text[0] == '-' || value > limit) {
     throw Stop(Failure::kUsage, flag + " wants a whole number, not '" + text + "'");
+  }
+  return value;
+}
+
+double seconds(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0) {
+    throw Stop(Failure::kUsage, flag + " wants a number of seconds, not '" + text + "'");
   }
   return value;
 }
@@ -99,7 +109,7 @@ Options parse_options(int argc, char** argv) {
     } else if (flag == "--disable") {
       options.disable = split(value);
     } else if (flag == "--time-limit") {
-      options.time_limit_s = std::strtod(value.c_str(), nullptr);
+      options.time_limit_s = seconds(flag, value);
     } else if (flag == "--result") {
       options.result = value;
     } else {

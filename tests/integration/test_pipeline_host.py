@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
 Raw = dict[str, Any]
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
@@ -80,6 +82,9 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         "off": ["sme2", "sme"],
     }
     for result in manifest["results"]:
+        assert result["features_verified"] is ON_ARM and (result["features_note"] is None) is ON_ARM
+        (output,) = result["outputs"]
+        assert output["checksum"] == fnv1a((run_dir / output["file"]).read_bytes())
         assert [len(read_runs(run_dir / dump)) for dump in result["etdump_rounds"]] == [3, 3, 3]
 
     # Every process of the schedule ran once, in the order drawn.
@@ -99,6 +104,13 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         assert comparison["verdict"] == "not comparable" and "has no SME2" in comparison["reason"]
         assert comparison["ratio"] is None
         assert "not comparable, because this CPU" in done.stdout
+
+
+def fnv1a(content: bytes) -> str:
+    value = 0xCBF29CE484222325
+    for byte in content:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"fnv1a:{value:016x}"
 
 
 def read_runs(dump: Path) -> set[int]:

@@ -12,10 +12,12 @@ from conftest import missing
 
 from model_profiling import process
 from model_profiling.errors import FormatError, InputError, RunError
+from model_profiling.pipeline.config import ProfileConfig, parse_config
 from model_profiling.runner.build import find_compiler
 from model_profiling.targets import Job
 from model_profiling.targets.execution import Launch, execute
 from model_profiling.targets.host import HostTarget
+from model_profiling.workflow.measure import RunOptions, run_config
 
 ON_LINUX_ARM = sys.platform == "linux" and platform.machine() == "aarch64"
 
@@ -79,6 +81,27 @@ def test_masking_is_refused_when_cpuinfo_has_another_layout(
         host.execute(Job(pte, disable=("fp16",)), tmp_path, "off")
     untouched = host.execute(Job(pte), tmp_path, "on").result
     assert not untouched.features_verified and untouched.features_note
+    outcome = run_config(one_experiment(pte, tmp_path / "run"))
+    (result,) = outcome.measured.results
+    assert result["features_verified"] is False and result["features_note"] == untouched.features_note
+    said = f"CPU features, as the runner found them: {untouched.features_note}"
+    assert said in outcome.summary["warnings"]
+    # A later session has nothing to run and still knows.
+    again = run_config(one_experiment(pte, tmp_path / "run"), RunOptions(resume=True))
+    assert again.measured.manifest["warnings"] == [said]
+
+
+def one_experiment(pte: Path, run_dir: Path) -> ProfileConfig:
+    raw = {
+        "model": str(pte),
+        "output_root": str(run_dir),
+        "target": {"name": "host"},
+        "experiments": [{"name": "x", "runs": 1, "warmup": 0}],
+        "schedule": {"rounds": 1},
+    }
+    config, problems = parse_config(raw, folder=run_dir.parent)
+    assert config is not None and not problems, problems
+    return config
 
 
 @pytest.mark.usefixtures("shim")
@@ -220,6 +243,14 @@ def test_names_and_numbers_that_cannot_be(host: HostTarget, exported, tmp_path: 
         host.execute(Job(pte, runs=0), tmp_path, "job")
     with pytest.raises(InputError, match="unknown CPU feature 'sme3'"):
         host.execute(Job(pte, disable=("sme3",)), tmp_path, "job")
+
+
+@pytest.mark.parametrize("limit", ["abc", "10s", "", "-1", "0", "nan", "inf"])
+def test_a_time_limit_that_is_no_time(host: HostTarget, exported, limit: str) -> None:
+    assert host.build is not None
+    words = [host.build.path, "--model", exported("toy_cnn", "fp32").pte, "--time-limit", limit]
+    done = process.run(words, timeout=60)
+    assert not done.ok and f"--time-limit wants a number of seconds, not '{limit}'" in done.stderr
 
 
 def test_an_unwritable_place_and_a_full_disk(host: HostTarget, exported, tiny_disk: Path) -> None:
