@@ -11,6 +11,7 @@ import click
 from model_profiling.cli import frame
 from model_profiling.errors import InputError
 from model_profiling.pipeline.new_config import KINDS, Kind, Wishes, default_output_root, write_new_config
+from model_profiling.targets import why_not_yet
 
 
 def _this_machine() -> Kind:
@@ -93,6 +94,9 @@ def new(
     )
     path = write_new_config(wishes, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
+    if missing := why_not_yet(wishes.kind):
+        frame.warn(f"{missing}; this config cannot be run until it is")
+        return
     frame.say(f"next: sme2prof run {path}")
 
 
@@ -106,6 +110,7 @@ def _thread_option() -> click.Parameter:
 def check(path: Path, no_files: bool, as_json: bool) -> int:
     """Say everything that is wrong with a config; exits with 1 if anything is."""
     from model_profiling.pipeline.config import check_config, config_warnings, load_config, pairs
+    from model_profiling.pipeline.wording import counted
 
     problems = check_config(path, files=not no_files)
     if as_json:
@@ -120,7 +125,8 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     config = load_config(path, files=not no_files)
     for text in config_warnings(config):
         frame.warn(text)
-    frame.say(f"{path} is fine: {len(config.experiments)} experiments, {len(pairs(config))} comparisons")
+    experiments, comparisons = len(config.experiments), len(pairs(config))
+    frame.say(f"{path} is fine: {counted(experiments, 'experiment')}, {counted(comparisons, 'comparison')}")
     frame.say(f"model        {config.model}")
     frame.say(f"output_root  {config.output_root}")
     return 0

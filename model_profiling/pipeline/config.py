@@ -33,7 +33,9 @@ from model_profiling.pipeline.settings import (
     Side,
     TargetSettings,
 )
+from model_profiling.pipeline.wording import counted
 from model_profiling.program_name import under_either_name
+from model_profiling.targets import why_not_yet
 
 __all__ = [
     "BUILTIN",
@@ -113,6 +115,8 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not meant."""
     found = []
+    if missing := why_not_yet(config.target.spec):
+        found.append(f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and config.schedule.rounds < 6:
         found.append(
@@ -121,7 +125,8 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     for experiment in timing:
         if experiment.runs < 5:
             found.append(
-                f"{experiment.name}: {experiment.runs} runs per process are few; 10 or more are better"
+                f"{experiment.name}: only {counted(experiment.runs, 'run')} in each process;"
+                " 10 or more are better"
             )
         if experiment.warmup == 0:
             found.append(f"{experiment.name}: without warm-up the first, slow inferences are measured")
@@ -129,7 +134,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
         if experiment.cpu_affinity and max(experiment.threads) > len(experiment.cpu_affinity):
             found.append(
                 f"{experiment.name}: {max(experiment.threads)} threads share "
-                f"{len(experiment.cpu_affinity)} CPUs of cpu_affinity"
+                f"{counted(len(experiment.cpu_affinity), 'CPU')} of cpu_affinity"
             )
     if timing and not pairs(config):
         found.append("nothing will be compared: no SME2-off experiment has an SME2-on one like it")

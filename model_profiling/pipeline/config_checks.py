@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model_profiling.pipeline.problems import Problem, nearest
 from model_profiling.pipeline.settings import BUILTIN, Experiment, ProfileConfig, Side, Switch, TargetSettings
+from model_profiling.pipeline.wording import counted
 
 _OFF_MARKS = ("sme2-off", "sme2_off", "no-sme2", "no_sme2", "nosme2", "without_sme2", "without-sme2")
 _ON_MARKS = ("sme2-on", "sme2_on")
@@ -44,7 +45,7 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     if config.schedule.precision is not None and config.schedule.min_rounds > config.schedule.rounds:
         yield Problem(
             "schedule.min_rounds",
-            f"is {config.schedule.min_rounds}, more than the {config.schedule.rounds} rounds",
+            f"is {config.schedule.min_rounds}, more than the {counted(config.schedule.rounds, 'round')}",
             "raise rounds or lower min_rounds",
         )
     yield from _pair_problems(config)
@@ -178,7 +179,8 @@ def _one_of(threads: tuple[int, ...]) -> str:
 
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
-    if target.name in ("host", "emulated"):
+    # Without a device to name, auto is this machine.
+    if not target.spec.startswith("android"):
         for field in ("device", "remote", "device_path"):
             if getattr(target, field) is not None:
                 fix = f'set target.name to "android" or drop {field}'
@@ -226,9 +228,16 @@ _CURES = {
 def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[Problem]:
     cure = next(cure for key, cure in _CURES.items() if key in where)
     if not found.exists():
-        places = str(found) if written.is_absolute() else f"{written} in {folder} or in {Path.cwd()}"
-        yield Problem(where, f"there is no {places}", cure)
+        yield Problem(where, _absence(written, found, folder), cure)
     elif not found.is_file():
         yield Problem(where, f"{found} is a folder", cure)
     elif found.stat().st_size == 0:
         yield Problem(where, f"{found} is empty", cure)
+
+
+def _absence(written: Path, found: Path, folder: Path) -> str:
+    if written.is_absolute():
+        return f"{found} does not exist"
+    if folder == Path.cwd():
+        return f"{written} is not in {folder}"
+    return f"{written} is neither in {folder} nor in {Path.cwd()}"

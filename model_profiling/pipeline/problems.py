@@ -36,8 +36,21 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Every problem pydantic found, in its order."""
-    return tuple(_problem(details, raw) for details in error.errors(include_url=False))
+    """Every problem pydantic found, in its order.
+
+    A list whose entries are all wrong counts as empty to pydantic; the entries' own problems say it better.
+    """
+    found = error.errors(include_url=False)
+    places = [details["loc"] for details in found]
+    return tuple(
+        _problem(details, raw)
+        for details in found
+        if details["type"] != "too_short" or not any(_below(place, details["loc"]) for place in places)
+    )
+
+
+def _below(place: tuple[int | str, ...], above: tuple[int | str, ...]) -> bool:
+    return len(place) > len(above) and place[: len(above)] == above
 
 
 def _problem(details: ErrorDetails, raw: Mapping[str, object]) -> Problem:

@@ -174,7 +174,8 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("one stock runner for both", both(
         at("experiments", 0, "runner_path", put="executor_runner"),
         at("experiments", 1, "runner_path", put="executor_runner")), "experiments[1].sme2", "without SME2"),
-    ("model missing", at("model", put="gone.pte"), "model there is no gone.pte in", "export it"),
+    ("model missing", at("model", put="gone.pte"), "model gone.pte is not in ", "export it"),
+    ("model missing, absolute", at("model", put="/no/gone.pte"), "model /no/gone.pte does not exist", "export it"),
     ("model not pte", at("model", put="plain.txt"), "model is 'plain.txt'", ".pte file"),
     ("model empty file", at("model", put="empty.pte"), "empty.pte is empty", "export it"),
     ("model a folder", at("model", put="folder.pte"), "folder.pte is a folder", "export it"),
@@ -210,6 +211,8 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("device on the host", at("target", put={"name": "host", "device": "X"}), "target.device", "drop device"),
     ("power mode on the host", at("target", put={"name": "host", "power_mode": "boost"}),
      "target.power_mode", '"leave"'),
+    ("power mode, no device", at("target", put={"power_mode": "boost"}), "target.power_mode", '"leave"'),
+    ("device path, no device", at("target", put={"device_path": "/tmp/x"}), "target.device_path", "android"),
     ("two devices", at("target", put={"device": "X", "remote": "h:1"}), "target.remote", "keep one"),
     ("remote without port", at("target", "remote", put="phone"), "target.remote", "host:port"),
     ("device_path relative", at("target", "device_path", put="tmp/x"), "target.device_path", "absolute"),
@@ -385,18 +388,44 @@ def test_all_problems_are_listed_at_once(place: Path) -> None:
     assert "1 of 2 problems" in complaint(path).problem
 
 
+def test_a_wrong_entry_does_not_make_its_list_empty(place: Path) -> None:
+    raw = good()
+    raw["experiments"] = [{"name": "x", "runs": "ten"}]
+    assert [one.where for one in check_config(written(place, raw))] == ["experiments[0].runs"]
+    raw["experiments"] = []
+    (problem,) = check_config(written(place, raw))
+    assert problem.text == "experiments is empty"
+
+
+def test_a_missing_model_names_each_place_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(place, good() | {"model": "gone.pte"})
+    assert check_config(path)[0].text == f"model gone.pte is not in {place}"
+    monkeypatch.chdir(place.parent)
+    assert check_config(path)[0].text == f"model gone.pte is neither in {place} nor in {place.parent}"
+
+
 def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
     raw = good() | {"schedule": {"rounds": 3}}
     raw["experiments"][0] |= {"warmup": 0, "runs": 2, "cpu_affinity": [0]}
     text = " ".join(config_warnings(load_config(written(place, raw))))
-    for word in ("rounds is 3", "2 runs", "warm-up", "2 threads share 1"):
+    for word in ("rounds is 3", "only 2 runs in", "warm-up", "2 threads share 1 CPU of"):
         assert word in text
+    raw["experiments"][0]["runs"] = 1
+    assert "only 1 run in each process" in " ".join(config_warnings(load_config(written(place, raw))))
+
+
+@pytest.mark.parametrize("target", [{"name": "android"}, {"device": "X"}, {"remote": "h:1"}])
+def test_a_target_that_is_not_built_yet_is_warned_of(place: Path, target: Raw) -> None:
+    config = load_config(written(place, good() | {"target": target}))
+    assert config_warnings(config) == (
+        "target android is not built yet; this config cannot be run until it is",
+    )
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
     config = load_config(path, files=False)
-    assert config_warnings(config) == ()
+    assert not [text for text in config_warnings(config) if "is not built yet" not in text]
     assert pairs(config)
     kind = path.name.split("_")[0]
     assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
@@ -476,6 +505,9 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     assert json.loads(told.output)["problems"][0]["where"] == "experiments[0].rnus"
     schema = run.invoke(command, ["schema"])
     assert json.loads(schema.output)["title"] == "SME2 profiling config"
+    later = run.invoke(command, ["new", "--model", "m.pte", "--output", "b.json", "--platform", "android"])
+    assert later.exit_code == 0 and "target android is not built yet" in later.output
+    assert "next: sme2prof run" not in later.output
     nothing = run.invoke(command, ["new"])
     assert isinstance(nothing.exception, InputError)
 
