@@ -1,4 +1,4 @@
-"""A finding, and what all findings are built from: shares, places and the operators shown as evidence."""
+"""A finding, and what all findings are built from: counts, places and the operators shown as evidence."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from model_profiling.analysis.attribution import Int64
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -32,21 +30,9 @@ class Finding:
     action: str
 
 
-def largest(dump: DumpAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
-    chosen = [operator for operator in dump.operators if wanted(operator)]
+def largest(series: SeriesAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
+    chosen = [operator for operator in series.operators if wanted(operator)]
     return sorted(chosen, key=lambda operator: -operator.times.median_ns)
-
-
-def share_of(dump: DumpAnalysis, operator: Operator) -> float:
-    """Of median end-to-end time, from 0 to 1."""
-    whole = dump.latency.median
-    return operator.median_ms / whole if whole else 0.0
-
-
-def part_share(dump: DumpAnalysis, part: Int64) -> float:
-    """The same for something known in every run, such as a category."""
-    whole = dump.latency.median
-    return max(0.0, float(np.median(part)) / 1e6 / whole) if whole else 0.0
 
 
 def by_kind(operators: Iterable[Operator]) -> dict[str, float]:
@@ -57,22 +43,26 @@ def by_kind(operators: Iterable[Operator]) -> dict[str, float]:
     return {kind: round(spent, 6) for kind, spent in sorted(total.items(), key=lambda item: -item[1])}
 
 
-def shown(dump: DumpAnalysis, operators: Sequence[Operator]) -> list[dict[str, object]]:
-    return [described(dump, operator) for operator in operators[:SHOWN]]
+def shown(series: SeriesAnalysis, operators: Sequence[Operator]) -> list[dict[str, object]]:
+    return [described(series, operator) for operator in operators[:SHOWN]]
 
 
-def described(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
+def described(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
     return {
         "operator": operator.name,
         "place": operator.place,
         "ms": round(operator.median_ms, 6),
-        "share_pct": percent(share_of(dump, operator)),
+        "share_pct": percent(series.spent_by([operator]).share),
     }
 
 
 def subject(dump: DumpAnalysis) -> str:
     name = dump.experiment or dump.stem
-    return f"{name}, {dump.threads} thread{'s' if dump.threads != 1 else ''}" if dump.threads else name
+    return f"{name}, {counted(dump.threads, 'thread')}" if dump.threads else name
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def severity(share: float) -> Severity:

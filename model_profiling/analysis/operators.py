@@ -128,7 +128,7 @@ def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
     ordered = sorted(found, key=lambda key: (key[0], found[key].node.call, found[key].node.position))
     entries = [found[key] for key in ordered]
     places = {key: index for index, key in enumerate(ordered)}
-    statistics = _statistics([entry.times for entry in entries])
+    statistics = time_statistics([entry.times for entry in entries])
     operators = (_operator(entry, times) for entry, times in zip(entries, statistics, strict=True))
     of_event = []
     for group in attribution.groups:
@@ -170,7 +170,7 @@ def _operator(found: _Found, times: Times) -> Operator:
     )
 
 
-def _statistics(columns: Sequence[list[Int64]]) -> list[Times]:
+def time_statistics(columns: Sequence[list[Int64]]) -> list[Times]:
     """Statistics of every operator; operators seen in the same number of runs are done in one go."""
     series = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns]
     result: list[Times | None] = [None] * len(series)

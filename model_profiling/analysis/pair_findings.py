@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.findings import SHOWN, Finding, percent, severity, share_of
+from model_profiling.analysis.findings import SHOWN, Finding, counted, percent, severity
 from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.speedup import Verdict, compare_rounds
-from model_profiling.analysis.summary import DumpAnalysis
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
-    """Findings from two dumps side by side."""
+    """Findings from two series side by side."""
     if pairing.baseline.sme2 is False and pairing.candidate.sme2:
         yield from _shift_to_data_movement(pairing)
         yield from _matrix_operators(pairing)
@@ -57,14 +55,14 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
         ("sme2-no-faster", "did not speed up with SME2", same),
     ):
         chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
-        share = sum(share_of(pairing.candidate, one) for pair in chosen for one in pair.candidate)
+        share = pairing.candidate.spent_by([one for pair in chosen for one in pair.candidate]).share
         if share < 0.01:
             continue
         lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.latency.median
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
         yield Finding(
             id=id_,
-            title=f"{len(chosen)} convolutions and matrix products ({percent(share)}% of the time) {title}",
+            title=f"{counted(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
             severity=severity(gain),
             subject=pairing.label,
             evidence={
@@ -126,48 +124,40 @@ def _packed_reason(flops: int, bytes_moved: int) -> str:
     return "packing its input may cost what the faster kernel saves"
 
 
-def about_threads(series: Sequence[Sequence[DumpAnalysis]]) -> Iterable[Finding]:
-    """Thread counts of one experiment that cost more than they give; `series` holds each one's rounds."""
-    sweeps: dict[str, list[Sequence[DumpAnalysis]]] = {}
-    for rounds in series:
-        if rounds[0].threads and rounds[0].timings_are_latency:
-            sweeps.setdefault(rounds[0].experiment, []).append(rounds)
+def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
+    """Thread counts of one experiment that cost more than they give."""
+    sweeps: dict[str, list[SeriesAnalysis]] = {}
+    for one in series:
+        if one.threads and one.timings_are_latency:
+            sweeps.setdefault(one.experiment, []).append(one)
     for experiment, sweep in sweeps.items():
-        ordered = sorted(sweep, key=lambda rounds: rounds[0].threads or 0)
+        ordered = sorted(sweep, key=lambda one: one.threads or 0)
         most = ordered[-1]
-        enough = next(rounds for rounds in ordered if not _pays(rounds, most))
+        enough = next(one for one in ordered if not _pays(one, most))
         if enough is most:
             continue
-        lost = max(0.0, 1 - _median_ms(enough) / _median_ms(most))
-        fewer, more = enough[0].threads, most[0].threads
+        lost = max(0.0, 1 - enough.latency.median / most.latency.median)
         yield Finding(
             id="too-many-threads",
-            title=f"{more} threads are no faster than {fewer}",
+            title=f"{most.threads} threads are no faster than {enough.threads}",
             severity=severity(lost),
             subject=experiment,
             evidence={
-                "median_ms_by_threads": {
-                    str(rounds[0].threads): round(_median_ms(rounds), 6) for rounds in ordered
-                },
-                "rounds": min(len(enough), len(most)),
-                "best_threads": fewer,
+                "median_ms_by_threads": {str(one.threads): round(one.latency.median, 6) for one in ordered},
+                "rounds": min(len(enough.rounds), len(most.rounds)),
+                "best_threads": enough.threads,
             },
             max_gain_pct=percent(lost),
-            action=f"run with {fewer} thread(s) and leave the other cores to the application",
+            action=f"run with {counted(enough.threads or 1, 'thread')} and leave the other cores to the "
+            "application",
         )
 
 
-def _pays(fewer: Sequence[DumpAnalysis], more: Sequence[DumpAnalysis]) -> bool:
+def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
     """Whether more threads are faster: by verdict where rounds allow one, else by 3% or more."""
     if fewer is more:
         return False
-    judged = compare_rounds(
-        [dump.breakdown.e2e.tolist() for dump in fewer], [dump.breakdown.e2e.tolist() for dump in more]
-    )
+    judged = compare_rounds(fewer.part_rounds(fewer.breakdown.e2e), more.part_rounds(more.breakdown.e2e))
     if judged.verdict is not Verdict.NOT_COMPARABLE:
         return judged.verdict is Verdict.FASTER
-    return _median_ms(fewer) > 1.03 * _median_ms(more)
-
-
-def _median_ms(rounds: Sequence[DumpAnalysis]) -> float:
-    return float(np.median([dump.latency.median for dump in rounds]))
+    return fewer.latency.median > 1.03 * more.latency.median

@@ -1,4 +1,4 @@
-"""Two dumps of one model side by side: operator by operator, category by category.
+"""Two series of one model side by side: operator by operator, category by category.
 
 Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by what they are: the same
 node of the same graph when a program tells, the same place in the model when two programs' records do, and
@@ -14,11 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from model_profiling.analysis.attribution import Int64
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.speedup import Rounds, Speedup, compare_many, compare_rounds
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.speedup import Rounds, Speedup, compare_many, compare_rounds, compare_separate
 from model_profiling.analysis.summary import DumpAnalysis
+
+CLOCK_STEP_MS = 0.001
+"""Delegates count whole microseconds: a short operator seems to change by its rounding."""
 
 Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "merged"]
 MatchedBy = Literal["graph node", "module", "order"]
@@ -57,8 +60,8 @@ class OperatorPair:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster the candidate is: over all rounds where they were judged, else from the
-        medians of the two dumps; None where one side has no time."""
+        """How many times faster the candidate is: as it was judged where it was, else from the medians; None
+        where one side has no time."""
         if self.speedup is not None and self.speedup.ratio is not None:
             return self.speedup.ratio
         if self.baseline_ms <= 0 or self.candidate_ms <= 0:
@@ -72,7 +75,7 @@ class OperatorPair:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPair:
-    """One category, or one of the overheads, in both dumps; medians over runs of each run's sum."""
+    """One category, or one of the overheads, on both sides: in a typical run of all rounds."""
 
     name: str
     baseline_ms: float
@@ -93,11 +96,11 @@ class CategoryPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two dumps compared. `not_comparable` says why times are not, where they are not; pairs remain."""
+    """Two series compared. `not_comparable` says why times are not, where they are not; pairs remain."""
 
     label: str
-    baseline: DumpAnalysis
-    candidate: DumpAnalysis
+    baseline: SeriesAnalysis
+    candidate: SeriesAnalysis
     matched_by: MatchedBy
     not_comparable: str
     e2e: Speedup
@@ -114,22 +117,33 @@ class Pairing:
         return tuple(pair for pair in self.operators if pair.change in changes)
 
 
-def pair_dumps(
-    baseline: DumpAnalysis,
-    candidate: DumpAnalysis,
+def pair_dumps(baseline: DumpAnalysis, candidate: DumpAnalysis, *, label: str = "") -> Pairing:
+    """Pair two single dumps: there are ratios, but nothing that could give them confidence."""
+    return pair_series(series_of([baseline]), series_of([candidate]), label=label)
+
+
+def pair_series(
+    baseline: SeriesAnalysis,
+    candidate: SeriesAnalysis,
     *,
     label: str = "",
-    baseline_rounds: Sequence[DumpAnalysis] = (),
-    candidate_rounds: Sequence[DumpAnalysis] = (),
+    interleaved: bool = True,
+    not_comparable: str | None = None,
 ) -> Pairing:
-    """Pair the operators of two dumps; rounds measured side by side give each ratio its confidence."""
-    why_not = _why_not_comparable(baseline, candidate)
+    """Pair the operators and categories of two series; their rounds give each ratio its confidence.
+
+    `interleaved` rounds ran side by side, so that each stands against its neighbour. `not_comparable` is the
+    caller's word about the times, empty where they are comparable; without it the dumps decide.
+    """
+    why_not = _why_not_comparable(baseline, candidate) if not_comparable is None else not_comparable
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
-    before, after = (baseline, *baseline_rounds), (candidate, *candidate_rounds)
-    judged = {} if why_not else _judged_operators(pairs, before, after)
-    operators = tuple(
-        OperatorPair(ours, theirs, _change(ours, theirs), judged.get(str(index)))
-        for index, (ours, theirs) in enumerate(pairs)
+    judge = _Judge(min(len(baseline.rounds), len(candidate.rounds)), interleaved, why_not)
+    judged = judge.many(
+        {
+            str(index): (baseline.operator_rounds(ours), candidate.operator_rounds(theirs))
+            for index, (ours, theirs) in enumerate(pairs)
+        },
+        "benjamini-hochberg",
     )
     return Pairing(
         label=label or f"{baseline.experiment} vs {candidate.experiment}",
@@ -137,13 +151,14 @@ def pair_dumps(
         candidate=candidate,
         matched_by=matched_by,
         not_comparable=why_not,
-        e2e=compare_rounds(
-            [_ms(dump.breakdown.e2e) for dump in before],
-            [_ms(dump.breakdown.e2e) for dump in after],
-            not_comparable=why_not or None,
+        e2e=judge.one(
+            baseline.part_rounds(baseline.breakdown.e2e), candidate.part_rounds(candidate.breakdown.e2e)
         ),
-        categories=_categories(before, after, why_not),
-        operators=operators,
+        categories=_categories(baseline, candidate, judge),
+        operators=tuple(
+            OperatorPair(ours, theirs, _change(ours, theirs), judged.get(str(index)))
+            for index, (ours, theirs) in enumerate(pairs)
+        ),
     )
 
 
@@ -263,94 +278,56 @@ def _families(operators: tuple[Operator, ...]) -> str:
     return " + ".join(operator.family or operator.type for operator in operators)
 
 
-def _why_not_comparable(baseline: DumpAnalysis, candidate: DumpAnalysis) -> str:
-    for dump in (baseline, candidate):
-        if not dump.timings_are_latency:
-            return f"the times of {dump.experiment or dump.stem} come from an emulated or traced run"
+def _why_not_comparable(baseline: SeriesAnalysis, candidate: SeriesAnalysis) -> str:
+    for side in (baseline, candidate):
+        if not side.timings_are_latency:
+            return f"the times of {side.experiment or side.first.stem} come from an emulated or traced run"
     switched = baseline.sme2 is False and candidate.sme2
     if switched and baseline.features is not None and baseline.features == candidate.features:
         return "the CPU has no SME2, so on and off ran the same code"
     return ""
 
 
-def _judged_operators(
-    pairs: _Pairs, before: Sequence[DumpAnalysis], after: Sequence[DumpAnalysis]
-) -> Mapping[str, Speedup]:
-    if min(len(before), len(after)) < 2:
-        return {}
-    ours, theirs = [_series(dump) for dump in before], [_series(dump) for dump in after]
-    wanted: dict[str, tuple[Rounds, Rounds]] = {}
-    for index, (left, right) in enumerate(pairs):
-        rounds = _rounds(left, ours), _rounds(right, theirs)
-        # Operators shorter than the delegate's clock step have medians of zero: nothing to compare.
-        if all(len(one) and np.median(one) > 0 for side in rounds for one in side):
-            wanted[str(index)] = rounds
-    return compare_many(wanted) if wanted else {}
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """How the rounds of one pairing are compared, the same for everything in it."""
 
+    rounds: int
+    interleaved: bool
+    why_not: str
 
-def _series(dump: DumpAnalysis) -> dict[tuple[tuple[str, int, int], str], Int64]:
-    """Self time in every run, by operator."""
-    found: dict[tuple[tuple[str, int, int], str], list[Int64]] = {}
-    for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
-        for column, owner in enumerate(of_event.tolist()):
-            if owner >= 0:
-                operator = dump.operators[owner]
-                found.setdefault((operator.identity, operator.type), []).append(group.self_ns[:, column])
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+    def one(self, before: Rounds, after: Rounds) -> Speedup:
+        compare = compare_rounds if self.interleaved else compare_separate
+        return compare(before, after, not_comparable=self.why_not or None)
 
-
-def _rounds(
-    operators: tuple[Operator, ...], rounds: Sequence[Mapping[tuple[tuple[str, int, int], str], Int64]]
-) -> list[Sequence[float]]:
-    result: list[Sequence[float]] = []
-    for series in rounds:
-        parts = [series.get((operator.identity, operator.type)) for operator in operators]
-        present = [part for part in parts if part is not None]
-        if not present or len(present) < len(parts) or len({len(part) for part in present}) != 1:
-            result.append(())
-        else:
-            result.append(_ms(np.sum(present, axis=0)))
-    return result
+    def many(
+        self,
+        pairs: Mapping[str, tuple[Rounds, Rounds]],
+        correction: Literal["holm", "benjamini-hochberg"],
+    ) -> Mapping[str, Speedup]:
+        """Verdicts for what took time in every round; a single process on one side allows none."""
+        if self.rounds < 2 or self.why_not:
+            return {}
+        asked = {
+            name: sides
+            for name, sides in pairs.items()
+            if all(len(one) and np.percentile(one, 25) > 0 for side in sides for one in side)
+        }
+        return compare_many(
+            asked, correction=correction, resolution=CLOCK_STEP_MS, interleaved=self.interleaved
+        )
 
 
 def _categories(
-    before: Sequence[DumpAnalysis], after: Sequence[DumpAnalysis], why_not: str
+    baseline: SeriesAnalysis, candidate: SeriesAnalysis, judge: _Judge
 ) -> tuple[CategoryPair, ...]:
-    ours, theirs = [_parts(dump) for dump in before], [_parts(dump) for dump in after]
-    rounds: dict[str, tuple[Rounds, Rounds]] = {
-        name: ([_ms(parts[name]) for parts in ours], [_ms(parts[name]) for parts in theirs])
-        for name in ours[0]
-    }
-    comparable = {
-        name: pair
-        for name, pair in rounds.items()
-        if all(np.median(one) > 0 for side in pair for one in side)
-    }
-    enough = min(len(before), len(after)) > 1 and not why_not
-    judged = compare_many(comparable, correction="holm") if enough and comparable else {}
-    return tuple(
-        CategoryPair(
-            name=name,
-            baseline_ms=float(np.median(left[0])),
-            candidate_ms=float(np.median(right[0])),
-            baseline_share=before[0].breakdown.share(ours[0][name]),
-            candidate_share=after[0].breakdown.share(theirs[0][name]),
-            speedup=judged.get(name),
-        )
-        for name, (left, right) in rounds.items()
+    ours, theirs = baseline.parts, candidate.parts
+    judged = judge.many(
+        {name: (baseline.part_rounds(ours[name]), candidate.part_rounds(theirs[name])) for name in ours},
+        "holm",
     )
-
-
-def _parts(dump: DumpAnalysis) -> dict[str, Int64]:
-    """What end-to-end time divides into; the parts add up to it."""
-    breakdown = dump.breakdown
-    return {
-        **{category.value: part for category, part in breakdown.categories.items()},
-        "Framework overhead": breakdown.framework,
-        "Unattributed": breakdown.unattributed,
-    }
-
-
-def _ms(nanoseconds: Int64) -> list[float]:
-    milliseconds: list[float] = (nanoseconds / 1e6).tolist()
-    return milliseconds
+    found = []
+    for name in ours:
+        before, after = baseline.spent(ours[name]), candidate.spent(theirs[name])
+        found.append(CategoryPair(name, before.ms, after.ms, before.share, after.share, judged.get(name)))
+    return tuple(found)

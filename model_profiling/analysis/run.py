@@ -7,6 +7,7 @@ from pathlib import Path
 
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 
 
@@ -18,6 +19,9 @@ class RunAnalysis:
     model: Path | None
     etrecord: Path | None
     dumps: tuple[DumpAnalysis, ...]
+    """The first of each series: the one that files are written for."""
+    series: tuple[SeriesAnalysis, ...]
+    """The same with all rounds taken together: the ones that answers come from."""
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]

@@ -119,7 +119,7 @@ def compare_rounds(
     if len(logs) < FEWEST_ROUNDS:
         return _no_answer(_too_few(len(logs)), confidence, len(logs), found)
     interval = _interval(logs, confidence)
-    blur = resolution / 2 / found.baseline_median + resolution / 2 / found.candidate_median
+    blur = _blur(found, resolution)
     return _answer(
         found,
         replace(interval, low=interval.low - blur, high=interval.high + blur),
@@ -136,11 +136,13 @@ def compare_separate(
     *,
     confidence: float = CONFIDENCE,
     practical_threshold: float = PRACTICAL_THRESHOLD,
+    resolution: float = 0.0,
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that were not interleaved, such as yesterday's run and today's.
 
     Rounds cannot be paired, so each side is resampled by itself and the interval is stretched by 3%.
+    `resolution` is as for `compare_rounds`.
     """
     if not_comparable:
         return _no_answer(not_comparable, confidence)
@@ -156,7 +158,7 @@ def compare_separate(
     if rounds < FEWEST_ROUNDS:
         return _no_answer(_too_few(rounds), confidence, rounds, found)
     low, high, p_value = welch(before, after, confidence)
-    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE)
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + _blur(found, resolution)
     interval = _Interval(low - stretch, high + stretch, "separate runs, Welch and bootstrap, plus 3%")
     return _answer(
         found,
@@ -204,15 +206,18 @@ def compare_many(
     practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     not_comparable: str | None = None,
+    interleaved: bool = True,
 ) -> dict[str, Speedup]:
     """Compare every operator or category at once, with the verdicts corrected for how many were asked.
 
     Holm keeps the chance of any false verdict below 5% (few questions: categories); Benjamini-Hochberg
     keeps the share of false verdicts below 5% (many questions: operators). The rank test is too coarse to
-    be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test.
+    be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test, and
+    on Welch's where the rounds were not `interleaved`.
     """
+    compare = compare_rounds if interleaved else compare_separate
     alone = {
-        name: compare_rounds(
+        name: compare(
             *rounds,
             confidence=confidence,
             practical_threshold=practical_threshold,
@@ -224,7 +229,10 @@ def compare_many(
     judged = [name for name, found in alone.items() if found.p_value is not None]
     if not judged:
         return alone
-    raw = np.array([student_p(log_ratios(*pairs[name])) for name in judged])
+    raw = np.array(
+        [student_p(log_ratios(*pairs[name])) if interleaved else alone[name].p_value for name in judged],
+        dtype=np.float64,
+    )
     adjusted = holm(raw) if correction == "holm" else benjamini_hochberg(raw)
     return {
         **alone,
@@ -356,6 +364,11 @@ def _found(ratio: float, baseline: Rounds, candidate: Rounds) -> _Found:
     """The medians are of all iterations: what people compare, shown beside the ratio that is judged."""
     ours, theirs = float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
     return _Found(ratio, ours, theirs, ours / theirs)
+
+
+def _blur(found: _Found, resolution: float) -> float:
+    """What rounding to the clock's step can do to the log of a ratio."""
+    return resolution / 2 / found.baseline_median + resolution / 2 / found.candidate_median
 
 
 def _level(confidence: float) -> float:

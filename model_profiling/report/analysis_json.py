@@ -12,6 +12,7 @@ from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.speedup import Speedup
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.csv_files import CsvFiles
@@ -48,6 +49,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         },
         "kernel_hints": _kernel_hints(analysis.dumps),
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
+        "series": [_series(one) for one in analysis.series],
         "pairs": [_pairing(pairing) for pairing in analysis.pairings],
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": list(analysis.warnings),
@@ -99,6 +101,20 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "csv_operators": _inside(paths.details, home) if paths else None,
         "csv_categories": _inside(paths.categories, home) if paths else None,
         "csv_e2e": _inside(paths.e2e, home) if paths else None,
+    }
+
+
+def _series(series: SeriesAnalysis) -> dict[str, object]:
+    """All rounds together: medians over their runs, which unlike the means above need not add up."""
+    spent = {name: series.spent(part) for name, part in series.parts.items()}
+    return {
+        **_named(series),
+        "rounds": len(series.rounds),
+        "runs": series.runs,
+        "timings_are_latency": series.timings_are_latency,
+        "e2e_median_ms": series.latency.median,
+        "median_ms": {name: one.ms for name, one in spent.items()},
+        "share": {name: one.share for name, one in spent.items()},
     }
 
 
@@ -157,8 +173,8 @@ def _pairing(pairing: Pairing) -> dict[str, object]:
     }
 
 
-def _named(dump: DumpAnalysis) -> dict[str, object]:
-    return {"experiment": dump.experiment, "threads": dump.threads}
+def _named(series: SeriesAnalysis) -> dict[str, object]:
+    return {"experiment": series.experiment, "threads": series.threads}
 
 
 def _category_pair(pair: CategoryPair, *, comparable: bool) -> dict[str, object]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model_profiling.analysis.categories import Category
 from model_profiling.report.data import ReportData
-from model_profiling.report.markdown_operators import headline_dump
+from model_profiling.report.markdown_operators import headline_series
 from model_profiling.report.markdown_text import MISSING, bullets, code, ms, percent, table
 from model_profiling.report.verdict import speedup_text, verdict
 
@@ -84,33 +83,20 @@ def _speedups(names: Sequence[str], runs: Sequence[ReportData]) -> str:
 
 
 def _shares(names: Sequence[str], runs: Sequence[ReportData]) -> str:
-    """Milliseconds and share of every category, one column per run that has times."""
+    """What every category takes in a typical run, one column per run directory that has times."""
     timed = [
-        (name, dump)
+        (name, series)
         for name, run in zip(names, runs, strict=True)
-        if run.timings_are_latency and (dump := headline_dump(run)) is not None
+        if run.timings_are_latency and (series := headline_series(run)) is not None
     ]
     if not timed:
         return ""
+    spent = [{part: series.spent(ns) for part, ns in series.parts.items()} for _, series in timed]
     rows = [
-        (
-            category.value,
-            *(
-                f"{ms(dump.breakdown.categories_ms[category])} "
-                f"({percent(dump.breakdown.share(dump.breakdown.categories[category]))})"
-                for _, dump in timed
-            ),
-        )
-        for category in Category
+        (part, *(f"{ms(one[part].ms)} ({percent(one[part].share)})" for one in spent)) for part in spent[0]
     ]
-    for label, part in (("Framework overhead", "framework"), ("Unattributed", "unattributed")):
-        cells = []
-        for _, dump in timed:
-            times = getattr(dump.breakdown, part)
-            cells.append(f"{ms(dump.breakdown.mean_ms(times))} ({percent(dump.breakdown.share(times))})")
-        rows.append((label, *cells))
-    rows.append(("End to end, traced", *(ms(dump.e2e_ms) for _, dump in timed)))
-    headers = ("ms (share)", *(f"{name}: {dump.experiment}" for name, dump in timed))
+    rows.append(("End to end, traced", *(ms(series.latency.median) for _, series in timed)))
+    headers = ("median ms (share)", *(f"{name}: {series.name}" for name, series in timed))
     return table(headers, rows, numbers=range(1, len(headers)))
 
 

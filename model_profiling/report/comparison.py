@@ -31,13 +31,14 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """One category, or one of the overheads: the median of the rounds' medians."""
+    """One category, or one of the overheads: what it takes in a typical run of all rounds."""
 
     name: str
     before_ms: float
     after_ms: float
     before_share: float
     after_share: float
+    ratio: float | None
     speedup: Speedup | None
 
 
@@ -53,6 +54,8 @@ class SeriesComparison:
     parts: tuple[PartChange, ...]
     operators: tuple[OperatorPair, ...]
     notes: tuple[str, ...]
+    interleaved: bool
+    """The two sides' rounds ran side by side; otherwise the runs were made at different times."""
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from model_profiling.report.junit import TestCase, junit_xml
 from model_profiling.report.markdown_text import (
     MISSING,
     RATIO_NOTE,
+    SEPARATE_RATIO_NOTE,
     bullets,
     change,
     code,
@@ -80,8 +81,10 @@ def comparison_markdown(comparison: Comparison) -> str:
         f"B {code(comparison.b.name)} against A {code(comparison.a.name)}.",
         _end_to_end_table(comparison),
     ]
-    if any(one.end_to_end.ratio is not None for one in comparison.series):
-        parts.append(f"<sub>{RATIO_NOTE}</sub>")
+    judged = [one for one in comparison.series if one.end_to_end.ratio is not None]
+    if judged:
+        note = RATIO_NOTE if judged[0].interleaved else SEPARATE_RATIO_NOTE
+        parts.append(f"<sub>{note}</sub>")
     reasons = [f"{one.name}: {one.end_to_end.reason}" for one in comparison.not_comparable]
     if said := (*reasons, *warnings(comparison)):
         parts.append(bullets(said))
@@ -129,7 +132,7 @@ def _details(one: SeriesComparison) -> list[str]:
                 percent(part.before_share),
                 ms(part.after_ms),
                 percent(part.after_share),
-                change(part.speedup.ratio if part.speedup else None),
+                change(part.ratio),
                 _verdict(part.speedup),
             )
             for part in one.parts

@@ -9,8 +9,8 @@ from model_profiling.analysis.kernels import KernelUse, SmeVerdict
 from model_profiling.analysis.latency import LatencySummary
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.parity import Parity
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.speedup import Speedup, Verdict
-from model_profiling.analysis.summary import DumpAnalysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ExperimentReport:
     load_ms: float | None
     first_inference_ms: float | None
     peak_memory_bytes: int | None
-    dump: DumpAnalysis | None
+    dumps: SeriesAnalysis | None
     problem: str
     """Why it did not finish; empty when it did."""
 

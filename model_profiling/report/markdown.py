@@ -67,7 +67,7 @@ def latency(data: ReportData) -> str:
                 numbers=(1, 2, 3, 4, 5, 6),
             ),
         ]
-    elif any(one.dump is not None for one in data.experiments):
+    elif any(one.dumps is not None for one in data.experiments):
         parts.append(_from_dumps(data))
     return "\n\n".join(parts)
 
@@ -136,12 +136,12 @@ def _from_dumps(data: ReportData) -> str:
             one.series.experiment,
             _threads(one),
             _switch(one),
-            str(one.dump.runs),
-            ms(one.dump.latency.median),
-            f"{ms(one.dump.latency.p5)} to {ms(one.dump.latency.p95)}",
+            str(one.dumps.runs),
+            ms(one.dumps.latency.median),
+            f"{ms(one.dumps.latency.p5)} to {ms(one.dumps.latency.p95)}",
         )
         for one in data.experiments
-        if one.dump is not None and one.dump.timings_are_latency
+        if one.dumps is not None and one.dumps.timings_are_latency
     ]
     return (
         "Only times with the event tracer on are known; the latency without it was not measured.\n\n"

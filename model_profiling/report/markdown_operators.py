@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.speedup import Speedup
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.markdown_text import MISSING, change, code, ms, percent, plural, size, table
 from model_profiling.report.verdict import headline_experiment, largest_parts, shift_text
@@ -26,23 +26,26 @@ def categories(data: ReportData) -> str:
     compared = [pair for pair in data.pairs if _shown_as_pair(pair)]
     if data.timings_are_latency and compared:
         return "\n\n".join(_category_change(pair, len(compared) > 1) for pair in compared)
-    dump = headline_dump(data)
-    if dump is None:
+    series = headline_series(data)
+    if series is None:
         return ""
-    if not dump.timings_are_latency:
-        return _work_by_category(dump)
-    breakdown = dump.breakdown
-    counts = {category: _count(dump, category) for category in Category}
-    rows = [
-        (category.value, ms(breakdown.mean_ms(part)), percent(breakdown.share(part)), str(counts[category]))
-        for category, part in breakdown.categories.items()
-    ]
-    for name, part in (("Framework overhead", breakdown.framework), ("Unattributed", breakdown.unattributed)):
-        rows.append((name, ms(breakdown.mean_ms(part)), percent(breakdown.share(part)), MISSING))
-    rows.append(("End to end, traced", ms(dump.e2e_ms), percent(1.0), str(len(dump.operators))))
+    if not series.timings_are_latency:
+        return _work_by_category(series)
+    rows = []
+    for name, part in series.parts.items():
+        spent = series.spent(part)
+        count = MISSING if name in OVERHEADS else str(_count(series, name))
+        rows.append((name, ms(spent.ms), percent(spent.share), count))
+    rows.append(("End to end, traced", ms(series.latency.median), percent(1.0), str(len(series.operators))))
+    return f"{_measured(series)}.\n\n" + table(
+        ("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3)
+    )
+
+
+def _measured(series: SeriesAnalysis) -> str:
     return (
-        f"Mean over {plural(dump.runs, 'run')} of {_subject(dump)}, with the tracer on; the parts add up.\n\n"
-        + table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))
+        f"{series.name}: medians over {plural(series.runs, 'run')} in {plural(len(series.rounds), 'round')}, "
+        "with the tracer on; a share is the median of each run's own"
     )
 
 
@@ -50,13 +53,12 @@ def _category_change(pair: PairReport, named: bool) -> str:
     pairing = pair.pairing
     assert pairing is not None
     rows = [_category_row(part) for part in pairing.categories]
-    before, after = _medians(pairing.e2e, pairing.baseline.latency.median, pairing.candidate.latency.median)
     rows.append(
         (
             "End to end, traced",
-            ms(before),
+            ms(pairing.baseline.latency.median),
             percent(1.0),
-            ms(after),
+            ms(pairing.candidate.latency.median),
             percent(1.0),
             change(pairing.e2e.ratio),
             _ratio(pairing.e2e.ratio),
@@ -64,10 +66,7 @@ def _category_change(pair: PairReport, named: bool) -> str:
         )
     )
     headers = ("category", "before ms", "share", "after ms", "share", "change", "speedup", "verdict")
-    title = (
-        f"Before: {_subject(pairing.baseline)}. After: {_subject(pairing.candidate)}. "
-        "Medians over rounds, with the tracer on; shares are of the whole time."
-    )
+    title = f"Before: {_measured(pairing.baseline)}. After: {_measured(pairing.candidate)}."
     parts = largest_parts(pair)
     return "\n\n".join(
         (
@@ -80,12 +79,11 @@ def _category_change(pair: PairReport, named: bool) -> str:
 
 
 def _category_row(part: CategoryPair) -> tuple[str, ...]:
-    before, after = _medians(part.speedup, part.baseline_ms, part.candidate_ms)
     return (
         part.name,
-        ms(before),
+        ms(part.baseline_ms),
         percent(part.baseline_share),
-        ms(after),
+        ms(part.candidate_ms),
         percent(part.candidate_share),
         change(part.ratio),
         _ratio(part.ratio),
@@ -93,21 +91,14 @@ def _category_row(part: CategoryPair) -> tuple[str, ...]:
     )
 
 
-def _medians(found: Speedup | None, before: float, after: float) -> tuple[float, float]:
-    """Medians over all rounds; of the first dumps where there are no rounds."""
-    if found is None or found.baseline_median is None or found.candidate_median is None:
-        return before, after
-    return found.baseline_median, found.candidate_median
-
-
-def _work_by_category(dump: DumpAnalysis) -> str:
+def _work_by_category(series: SeriesAnalysis) -> str:
     rows = []
     for category in Category:
-        members = [operator for operator in dump.operators if operator.category is category]
+        members = [operator for operator in series.operators if operator.category is category]
         flops, moved = _work(members)
         rows.append((category.value, str(len(members)), flops, moved))
     return (
-        f"Emulated or traced times mean nothing; this is the work of {_subject(dump)} instead of its time: "
+        f"Emulated or traced times mean nothing; this is the work of {series.name} instead of its time: "
         "arithmetic operations, and bytes of all tensors counted once.\n\n"
         + table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3))
     )
@@ -129,24 +120,18 @@ def operators(data: ReportData) -> str:
     structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
     if not data.timings_are_latency and structural is not None:
         return _kernel_changes(structural)
-    dump = headline_dump(data)
-    if dump is None:
+    series = headline_series(data)
+    if series is None:
         return ""
-    if not dump.timings_are_latency:
-        return _operators_without_time(dump)
-    longest = sorted(dump.operators, key=lambda one: -one.times.total_ns)[:SHOWN]
-    rows = [
-        (
-            code(one.name),
-            one.category.value,
-            ms(one.median_ms),
-            percent(dump.share_of(one)),
-            _place(one),
-            _line(one),
-        )
-        for one in longest
-    ]
-    return _how_many(len(longest), len(dump.operators)) + table(
+    if not series.timings_are_latency:
+        return _operators_without_time(series)
+    longest = sorted(series.operators, key=lambda one: -one.times.median_ns)[:SHOWN]
+    rows = []
+    for one in longest:
+        spent = series.spent_by([one])
+        cells = code(one.name), one.category.value, ms(spent.ms), percent(spent.share)
+        rows.append((*cells, _place(one), _line(one)))
+    return _how_many(len(longest), len(series.operators)) + table(
         ("operator", "category", "median ms", "share", "module", "source"), rows, numbers=(2, 3)
     )
 
@@ -157,13 +142,12 @@ def _operator_changes(pair: PairReport, named: bool) -> str:
     longest = sorted(pairing.operators, key=lambda one: -max(one.candidate_ms, one.baseline_ms))[:SHOWN]
     rows = []
     for one in longest:
-        before, after = _medians(one.speedup, one.baseline_ms, one.candidate_ms)
         rows.append(
             (
                 code(one.main.name),
                 one.category.value,
-                ms(before if one.baseline else None),
-                ms(after if one.candidate else None),
+                ms(one.baseline_ms if one.baseline else None),
+                ms(one.candidate_ms if one.candidate else None),
                 _ratio(one.ratio),
                 _judged(one.speedup),
                 _became(one),
@@ -224,12 +208,12 @@ def _kernel_changes(pairing: Pairing) -> str:
     ]
     headers = ("operator", "category", "million operations", "kernel", "module", "source")
     body = table(headers, rows, numbers=(2,))
-    title = f"Before: {_subject(pairing.baseline)}. After: {_subject(pairing.candidate)}."
+    title = f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}."
     return "\n\n".join((title, body, *_tally(pairing)))
 
 
-def _operators_without_time(dump: DumpAnalysis) -> str:
-    ordered = sorted(dump.operators, key=lambda one: -(one.source.flops or 0))[:SHOWN]
+def _operators_without_time(series: SeriesAnalysis) -> str:
+    ordered = sorted(series.operators, key=lambda one: -(one.source.flops or 0))[:SHOWN]
     rows = [
         (code(one.name), one.category.value, _work((one,))[0], _place(one), _line(one)) for one in ordered
     ]
@@ -238,60 +222,59 @@ def _operators_without_time(dump: DumpAnalysis) -> str:
 
 def backends(data: ReportData) -> str:
     """How much of the work the delegates took, and which operators they left to portable kernels."""
-    dump = headline_dump(data)
-    if dump is None:
+    series = headline_series(data)
+    if series is None:
         return ""
     rows = []
-    for name in dict.fromkeys(one.backend for one in dump.operators):
-        members = [one for one in dump.operators if one.backend == name]
-        spent = sum(one.times.total_ns for one in members) / dump.runs / 1e6
-        share = sum(dump.share_of(one) for one in members)
+    for name in dict.fromkeys(one.backend for one in series.operators):
+        members = [one for one in series.operators if one.backend == name]
+        spent = series.spent_by(members)
         kind = "delegate" if members[0].delegated else "portable kernels"
-        rows.append((name, kind, str(len(members)), ms(spent), percent(share)))
+        rows.append((name, kind, str(len(members)), ms(spent.ms), percent(spent.share)))
     parts = [
-        f"{_subject(dump)}: {plural(dump.delegate_calls, 'delegate call')} and "
-        f"{plural(dump.operator_calls, 'operator call')} outside them in each run.",
-        _timed_table(dump, ("backend", "kind", "operators", "ms", "share"), rows),
+        f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
+        f"{plural(series.first.operator_calls, 'operator call')} outside them in each run.",
+        _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
     ]
-    portable = [one for one in dump.operators if not one.delegated]
+    portable = [one for one in series.operators if not one.delegated]
     if portable:
         headers = ("outside delegates", "how many", "modules", "ms", "share")
-        parts.append(_timed_table(dump, headers, _by_type(dump, portable)))
+        parts.append(_timed_table(series, headers, _by_type(series, portable)))
     else:
         parts.append("Every operator was delegated.")
     return "\n\n".join(parts)
 
 
-def _by_type(dump: DumpAnalysis, portable: Sequence[Operator]) -> list[tuple[str, ...]]:
+def _by_type(series: SeriesAnalysis, portable: Sequence[Operator]) -> list[tuple[str, ...]]:
     """Operators of one name together, the longest first, with the modules that most of their time is in."""
     groups: dict[str, list[Operator]] = {}
-    for one in sorted(portable, key=lambda one: -one.times.total_ns):
+    for one in sorted(portable, key=lambda one: -one.times.median_ns):
         groups.setdefault(one.type, []).append(one)
     rows: list[tuple[str, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
         places = list(dict.fromkeys(_place(one) for one in members))
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        spent = sum(dump.mean_ms_of(one) for one in members)
-        share = sum(dump.share_of(one) for one in members)
-        rows.append((code(name), str(len(members)), ", ".join(places[:3]) + more, ms(spent), percent(share)))
+        spent = series.spent_by(members)
+        where = ", ".join(places[:3]) + more
+        rows.append((code(name), str(len(members)), where, ms(spent.ms), percent(spent.share)))
     return rows
 
 
-def _timed_table(dump: DumpAnalysis, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose last two columns are times; they are left out where times mean nothing."""
-    if dump.timings_are_latency:
+    if series.timings_are_latency:
         return table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
     return table(headers[:-2], [row[:-2] for row in rows])
 
 
-def headline_dump(data: ReportData) -> DumpAnalysis | None:
-    """The dump to show where only one is: of the headline experiment, or the first with SME2 on."""
+def headline_series(data: ReportData) -> SeriesAnalysis | None:
+    """The series to show where only one is: of the headline experiment, or the first with SME2 on."""
     chosen = headline_experiment(data) if data.timings_are_latency else None
-    if chosen is not None and chosen.dump is not None:
-        return chosen.dump
-    known = [one for one in data.experiments if one.dump is not None]
+    if chosen is not None and chosen.dumps is not None:
+        return chosen.dumps
+    known = [one for one in data.experiments if one.dumps is not None]
     first = min(known, key=lambda one: one.sme2 is False, default=None)
-    return first.dump if first else None
+    return first.dumps if first else None
 
 
 def _shown_as_pair(pair: PairReport) -> bool:
@@ -321,13 +304,8 @@ def _line(operator: Operator) -> str:
     return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
 
 
-def _count(dump: DumpAnalysis, category: Category) -> int:
-    return sum(one.category is category for one in dump.operators)
-
-
-def _subject(dump: DumpAnalysis) -> str:
-    name = dump.experiment or dump.stem
-    return f"{name}, {plural(dump.threads, 'thread')}" if dump.threads else name
+def _count(series: SeriesAnalysis, category: str) -> int:
+    return sum(one.category.value == category for one in series.operators)
 
 
 def _how_many(shown: int, total: int) -> str:

@@ -10,6 +10,11 @@ RATIO_NOTE = (
     "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
     "processes that ran side by side, which other work on the machine disturbs least."
 )
+SEPARATE_RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran at different times, so 3% is added to each side of an interval for what the machine "
+    "did then."
+)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.latency import LatencySummary
 from model_profiling.analysis.pairing import CategoryPair
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.speedup import Speedup, Verdict
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.data import ExperimentReport, KernelReport, PairReport, ReportData
 from model_profiling.report.markdown_text import ms, percent, plural
-
-OVERHEADS = ("Framework overhead", "Unattributed")
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
@@ -86,8 +84,8 @@ def _timed(data: ReportData) -> Iterator[str]:
         yield "No experiment finished with a latency."
         return
     yield _latency_sentence(data, experiment)
-    if experiment.dump is not None:
-        yield _largest_sentence(experiment.dump)
+    if experiment.dumps is not None:
+        yield _largest_sentence(experiment.dumps)
 
 
 def _pair_sentences(data: ReportData) -> Iterator[str]:
@@ -128,16 +126,17 @@ def _latency_sentence(data: ReportData, experiment: ExperimentReport) -> str:
     )
 
 
-def _largest_sentence(dump: DumpAnalysis) -> str:
-    category, part = max(dump.breakdown.categories.items(), key=lambda item: int(item[1].sum()))
-    return f"{category.value} takes most of it: {percent(dump.breakdown.share(part))}."
+def _largest_sentence(series: SeriesAnalysis) -> str:
+    spent = {category: series.spent(part) for category, part in series.breakdown.categories.items()}
+    category = max(spent, key=lambda one: spent[one].share)
+    return f"{category.value} takes most of it: {percent(spent[category].share)}."
 
 
 def _latency(experiment: ExperimentReport) -> LatencySummary | None:
     if experiment.end_to_end or experiment.traced:
         return experiment.end_to_end or experiment.traced
-    if experiment.dump is not None and experiment.dump.timings_are_latency:
-        return experiment.dump.latency
+    if experiment.dumps is not None and experiment.dumps.timings_are_latency:
+        return experiment.dumps.latency
     return None
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from model_profiling.analysis.advice import advise
-from model_profiling.analysis.pairing import Pairing, pair_dumps
+from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.errors import FormatError
@@ -21,6 +23,9 @@ from model_profiling.report.csv_files import write_csv_files
 from model_profiling.workflow.dumps import FoundDumps, find_dumps
 
 _Read = TypeVar("_Read")
+
+_UNUSUAL = 0.2
+"""How far the first dump's mean may lie from the median of all rounds before that is said."""
 
 
 def analyse(
@@ -48,8 +53,8 @@ def analyse(
     for done, context in enumerate(found.dumps):
         shown.advance(done, len(found.dumps), context.etdump.name)
         analysed.append(_analysed(context, programs))
-    series = _series(analysed)
-    dumps = tuple(members[0] for members in series)
+    series = tuple(_series(analysed))
+    dumps = tuple(one.first for one in series)
     pairings = tuple(_pairings(found, series))
     first = dumps[0]
     return RunAnalysis(
@@ -57,6 +62,7 @@ def analyse(
         model=first.model,
         etrecord=first.etrecord,
         dumps=dumps,
+        series=series,
         pairings=pairings,
         findings=advise(series, pairings, roofline),
         warnings=(*found.warnings, *programs.warnings),
@@ -112,7 +118,7 @@ def _analysed(context: DumpContext, programs: _Programs) -> DumpAnalysis:
     return analyse_dump(read_etdump(context.etdump), context, ProgramView(program, record))
 
 
-def _series(analysed: Sequence[DumpAnalysis]) -> list[list[DumpAnalysis]]:
+def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
     """The dumps of each experiment and thread count, one after another by round."""
     series: dict[tuple[str, int | None], list[DumpAnalysis]] = {}
     alone: list[list[DumpAnalysis]] = []
@@ -123,39 +129,53 @@ def _series(analysed: Sequence[DumpAnalysis]) -> list[list[DumpAnalysis]]:
             alone.append([dump])
         else:
             members.append(dump)
-    return [sorted(members, key=lambda dump: dump.round) for members in series.values()] + alone
+    for members in (*series.values(), *alone):
+        yield _warned(series_of(sorted(members, key=lambda dump: dump.round)))
 
 
-def _pairings(found: FoundDumps, series: Sequence[list[DumpAnalysis]]) -> Iterator[Pairing]:
+def _warned(series: SeriesAnalysis) -> SeriesAnalysis:
+    """Files hold the first round's means; where they are not what is typical, the dump says so."""
+    first, typical = series.first, series.latency.median
+    if not series.timings_are_latency or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
+        return series
+    said = (
+        f"its mean of {first.e2e_ms:.3f} ms is far from the median of all rounds, {typical:.3f} ms: slow "
+        "runs weigh on its CSV files and on per_etdump; reports show medians"
+    )
+    first = replace(first, warnings=(*first.warnings, said))
+    return replace(series, rounds=(first, *series.rounds[1:]))
+
+
+def _pairings(found: FoundDumps, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
     """The pairs the run's config asks for; without any, SME2 off against on at each thread count."""
     for label, ours, theirs in _wanted(found, series) or _on_and_off(series):
-        common = {dump.round for dump in ours} & {dump.round for dump in theirs}
-        before = [dump for dump in ours if dump.round in common]
-        after = [dump for dump in theirs if dump.round in common]
+        common = {dump.round for dump in ours.rounds} & {dump.round for dump in theirs.rounds}
         if common:
-            yield pair_dumps(
-                before[0], after[0], label=label, baseline_rounds=before[1:], candidate_rounds=after[1:]
-            )
+            yield pair_series(_only(ours, common), _only(theirs, common), label=label)
 
 
-_Chosen = tuple[str, list[DumpAnalysis], list[DumpAnalysis]]
+def _only(series: SeriesAnalysis, rounds: set[int]) -> SeriesAnalysis:
+    chosen = [dump for dump in series.rounds if dump.round in rounds]
+    return series if len(chosen) == len(series.rounds) else series_of(chosen)
 
 
-def _wanted(found: FoundDumps, series: Sequence[list[DumpAnalysis]]) -> list[_Chosen]:
-    chosen = []
-    for pair in found.wanted_pairs:
-        for ours in series:
-            for theirs in series:
-                if pair.fits(ours[0].experiment, ours[0].threads, theirs[0].experiment, theirs[0].threads):
-                    chosen.append((pair.label, ours, theirs))
-    return chosen
+_Chosen = tuple[str, SeriesAnalysis, SeriesAnalysis]
 
 
-def _on_and_off(series: Sequence[list[DumpAnalysis]]) -> list[_Chosen]:
-    chosen = []
-    for ours in series:
-        for theirs in series:
-            if ours[0].sme2 is False and theirs[0].sme2 and ours[0].threads == theirs[0].threads:
-                label = f"{ours[0].experiment} vs {theirs[0].experiment}"
-                chosen.append((label, ours, theirs))
-    return chosen
+def _wanted(found: FoundDumps, series: Sequence[SeriesAnalysis]) -> list[_Chosen]:
+    return [
+        (pair.label, ours, theirs)
+        for pair in found.wanted_pairs
+        for ours in series
+        for theirs in series
+        if pair.fits(ours.experiment, ours.threads, theirs.experiment, theirs.threads)
+    ]
+
+
+def _on_and_off(series: Sequence[SeriesAnalysis]) -> list[_Chosen]:
+    return [
+        (f"{ours.experiment} vs {theirs.experiment}", ours, theirs)
+        for ours in series
+        for theirs in series
+        if ours.sme2 is False and theirs.sme2 and ours.threads == theirs.threads
+    ]

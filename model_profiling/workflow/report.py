@@ -13,7 +13,7 @@ from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.kernels import operator_kernels, sme_verdict
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.errors import FormatError, InputError
 from model_profiling.progress import Progress
 from model_profiling.report.combined import render_combined
@@ -42,6 +42,8 @@ from model_profiling.workflow.run_files import (
 )
 
 REPORT_FILE = "report.md"
+_UNLIKE = 0.1
+"""How far the dumps' median may lie from that of the traced latencies before it is said."""
 
 
 def write_report(
@@ -171,10 +173,10 @@ class _Gathering:
         if self.metrics and not self.metrics.timings_are_latency:
             return False
         known = self.metrics is not None and bool(self.metrics.latencies)
-        return known or any(dump.timings_are_latency for dump in self._dumps())
+        return known or any(one.timings_are_latency for one in self._dumps())
 
-    def _dumps(self) -> tuple[DumpAnalysis, ...]:
-        return self.analysis.dumps if self.analysis else ()
+    def _dumps(self) -> tuple[SeriesAnalysis, ...]:
+        return self.analysis.series if self.analysis else ()
 
     def _results(self) -> tuple[ResultEntry, ...]:
         return self.manifest.results if self.manifest else ()
@@ -185,7 +187,7 @@ class _Gathering:
     def _experiments(self) -> Iterator[ExperimentReport]:
         results = {_series(result): result for result in self._results()}
         latencies = {_series(entry): entry for entry in self._latencies()}
-        dumps = {Series(dump.experiment, dump.threads): dump for dump in self._dumps()}
+        dumps = {Series(one.experiment, one.threads): one for one in self._dumps()}
         for series in dict.fromkeys((*results, *latencies, *dumps)):
             yield _experiment(series, results.get(series), latencies.get(series), dumps.get(series))
 
@@ -228,24 +230,24 @@ class _Gathering:
 
     def _kernels(self) -> tuple[KernelReport, ...]:
         results = {_series(result): result for result in self._results()}
-        dumps = {Series(dump.experiment, dump.threads): dump for dump in self._dumps()}
+        dumps = {Series(one.experiment, one.threads): one for one in self._dumps()}
         return tuple(
             self._kernels_of(series, results.get(series), dumps.get(series))
             for series in dict.fromkeys((*results, *dumps))
         )
 
     def _kernels_of(
-        self, series: Series, result: ResultEntry | None, dump: DumpAnalysis | None
+        self, series: Series, result: ResultEntry | None, dumps: SeriesAnalysis | None
     ) -> KernelReport:
         listed = self.run_dir / result.kernels if result and result.kernels else None
         uses = read_kernels_csv(listed) if listed and listed.is_file() else ()
         # A run that counted is the only one that proves absence: an empty list without a note is a true zero.
         counted = bool(result and result.counted_kernels)
-        if dump is not None and not any(use.kernel.library == "operator" for use in uses):
-            uses = (*uses, *operator_kernels(operator.name for operator in dump.operators))
+        if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
+            uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
         return KernelReport(
             series=series,
-            sme2=result.sme2 if result else dump.sme2 if dump else None,
+            sme2=result.sme2 if result else dumps.sme2 if dumps else None,
             uses=uses,
             sme=sme_verdict(uses, traced=counted),
             note=(result.kernels_note or "") if result else "",
@@ -279,9 +281,22 @@ class _Gathering:
                 yield f"the run is {self.manifest.state}, not finished: continue it with --resume"
         if self.metrics is not None:
             yield from map(str, self.metrics.stability)
-        for dump in self._dumps():
-            for warning in dump.warnings:
-                yield f"{dump.stem}: {warning}"
+        yield from self._unlike_latencies()
+        for one in self._dumps():
+            for warning in one.first.warnings:
+                yield f"{one.first.stem}: {warning}"
+
+    def _unlike_latencies(self) -> Iterator[str]:
+        """Operator times that do not belong to the latencies beside them: another machine state, or not all
+        of the rounds' dumps."""
+        measured = {_series(entry): entry.traced_ms for entry in self._latencies()}
+        for one in self._dumps():
+            expected = measured.get(Series(one.experiment, one.threads))
+            if expected and abs(one.latency.median / expected.median - 1) > _UNLIKE:
+                yield (
+                    f"{one.name}: its dumps say {one.latency.median:.3f} ms with the tracer on, its "
+                    f"latencies {expected.median:.3f} ms: they are not of the same runs"
+                )
 
     def _remarks(self) -> Iterator[str]:
         if self.manifest is None:
@@ -302,12 +317,12 @@ class _Gathering:
 
 
 def _experiment(
-    series: Series, result: ResultEntry | None, latency: LatencyEntry | None, dump: DumpAnalysis | None
+    series: Series, result: ResultEntry | None, latency: LatencyEntry | None, dumps: SeriesAnalysis | None
 ) -> ExperimentReport:
     cost = latency.tracer_cost if latency else None
     return ExperimentReport(
         series=series,
-        sme2=result.sme2 if result else dump.sme2 if dump else None,
+        sme2=result.sme2 if result else dumps.sme2 if dumps else None,
         disabled=result.disable if result else (),
         runner=result.runner_path if result else "",
         rounds=latency.rounds if latency else 0,
@@ -317,7 +332,7 @@ def _experiment(
         load_ms=latency.load_ms if latency else None,
         first_inference_ms=latency.first_inference_ms if latency else None,
         peak_memory_bytes=latency.peak_memory_bytes if latency else None,
-        dump=dump,
+        dumps=dumps,
         problem=(result.problem or "it failed") if result and result.state == "failed" else "",
     )
 

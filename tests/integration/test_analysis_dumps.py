@@ -59,7 +59,9 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
         assert sum(operator.times.total_ns for operator in analysis.operators) == sum(
             int(part.sum()) for part in breakdown.categories.values()
         )
-        assert analysis.unknown_names == () and analysis.warnings == ()
+        assert analysis.unknown_names == ()
+        # A busy machine may make the first process slow, which is said; nothing else may be.
+        assert all("far from the median of all rounds" in warning for warning in analysis.warnings)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])

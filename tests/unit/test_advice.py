@@ -11,6 +11,7 @@ from strategies import Block, Dump, ProfileEvent
 from model_profiling.analysis.advice import Finding, advise
 from model_profiling.analysis.pairing import pair_dumps
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.etdump import read_etdump
@@ -47,7 +48,7 @@ def with_sources(dump: DumpAnalysis, **sources: OperatorSource) -> DumpAnalysis:
 
 
 def found(dump: DumpAnalysis, **options: object) -> dict[str, Finding]:
-    return {finding.id: finding for finding in advise([[dump]], **options)}  # type: ignore[arg-type]
+    return {finding.id: finding for finding in advise([series_of([dump])], **options)}  # type: ignore[arg-type]
 
 
 CONV = ("Convolution (NHWC, F16) IGEMM #1", 1000)
@@ -135,7 +136,9 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     ]
     off = dump_of([("DELEGATE_CALL", before)], experiment="off", sme2=False, features=frozenset({"fp16"}))
     on = dump_of([("DELEGATE_CALL", after)], experiment="on", sme2=True, features=frozenset({"sme2", "fp16"}))
-    findings = {finding.id: finding for finding in advise([[off], [on]], [pair_dumps(off, on)])}
+    findings = {
+        finding.id: finding for finding in advise([series_of([off]), series_of([on])], [pair_dumps(off, on)])
+    }
     same = findings["sme2-no-faster"].evidence["operators"]
     assert isinstance(same, list) and len(same) == 1
     assert same[0]["may_be_because"] == "XNNPACK has no SME2 kernel for depthwise convolution"
@@ -152,13 +155,13 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
 def test_nothing_is_said_about_a_pair_whose_times_mean_nothing() -> None:
     off = dump_of([("DELEGATE_CALL", [CONV])], sme2=False, timings_are_latency=False)
     on = dump_of([("DELEGATE_CALL", [CONV])], sme2=True, timings_are_latency=False)
-    assert advise([[off], [on]], [pair_dumps(off, on)]) == ()
+    assert advise([series_of([off]), series_of([on])], [pair_dumps(off, on)]) == ()
 
 
 def test_threads_that_do_not_pay_are_found() -> None:
-    def sweep(*lengths: int) -> list[list[DumpAnalysis]]:
+    def sweep(*lengths: int) -> list[SeriesAnalysis]:
         return [
-            [dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)]
+            series_of([dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)])
             for place, length in enumerate(lengths)
         ]
 
@@ -169,8 +172,8 @@ def test_threads_that_do_not_pay_are_found() -> None:
 
 
 def test_threads_measured_in_rounds_are_judged_by_their_rounds() -> None:
-    def rounds(threads: int, *lengths: int) -> list[DumpAnalysis]:
-        return [dump_of([("DELEGATE_CALL", [(CONV[0], one)])], threads=threads) for one in lengths]
+    def rounds(threads: int, *lengths: int) -> SeriesAnalysis:
+        return series_of([dump_of([("DELEGATE_CALL", [(CONV[0], one)])], threads=threads) for one in lengths])
 
     one = rounds(1, 1000, 1010, 990, 1005, 995, 1002, 1000, 998)
     assert advise([one, rounds(2, 900, 1100, 1050, 950, 1010, 990, 1060, 940)])[0].id == "too-many-threads"
@@ -185,7 +188,7 @@ def test_no_finding_is_without_a_number() -> None:
             ("DELEGATE_CALL", [CONV]),
         ]
     )
-    findings = advise([[dump]])
+    findings = advise([series_of([dump])])
     assert len(findings) >= 4
     assert [one.max_gain_pct for one in findings] == sorted(
         (one.max_gain_pct for one in findings), reverse=True
@@ -193,3 +196,19 @@ def test_no_finding_is_without_a_number() -> None:
     for finding in findings:
         assert any(isinstance(value, int | float) for value in finding.evidence.values())
         assert 0 < finding.max_gain_pct < 100 and finding.action and finding.title
+
+
+def test_advice_comes_from_all_rounds_not_from_an_unlucky_first() -> None:
+    moving = ("Transpose (ND, X16) #1", 900)
+    unlucky = dump_of([("DELEGATE_CALL", [CONV, moving])])
+    calm = [dump_of([("DELEGATE_CALL", [CONV, (moving[0], 20)])], round=place) for place in range(1, 6)]
+    assert "data-movement" in {one.id for one in advise([series_of([unlucky])])}
+    assert advise([series_of([unlucky, *calm])]) == ()
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    dump = dump_of([part, ("OPERATOR_CALL", [("native_call_frobnicate.out", 200)]), part], threads=1)
+    titles = [one.title for one in advise([series_of([dump])])]
+    assert any("with 1 operator outside them" in title for title in titles)
+    assert any(title.startswith("1 operator name in no category") for title in titles)

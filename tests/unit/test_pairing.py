@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.pairing import match_operators, pair_dumps
+from model_profiling.analysis.pairing import match_operators, pair_dumps, pair_series
+from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.speedup import Verdict
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
@@ -126,7 +127,7 @@ def test_rounds_give_operators_their_verdict() -> None:
     factors = (1.0, 1.02, 0.98, 1.01, 1.0, 0.99, 1.03, 1.0)
     off = [dump_of(OFF, noise=(one, one * 1.01, one)) for one in factors]
     on = [dump_of(ON, noise=(one * 1.01, one, one)) for one in factors]
-    pairing = pair_dumps(off[0], on[0], baseline_rounds=off[1:], candidate_rounds=on[1:])
+    pairing = pair_series(series_of(off), series_of(on))
     assert pairing.e2e.verdict is Verdict.FASTER
     verdicts = {one.main.type: one.speedup.verdict for one in pairing.operators if one.speedup}
     assert verdicts["Convolution (NHWC, PF16) IGEMM"] is Verdict.FASTER
@@ -152,3 +153,57 @@ def test_on_and_off_on_a_cpu_without_sme2_are_not_compared() -> None:
 def test_a_feature_the_cpu_has_makes_on_and_off_comparable_even_without_sme2() -> None:
     off = dump_of(OFF, sme2=False, features=frozenset())
     assert pair_dumps(off, dump_of(OFF, sme2=True, features=frozenset({"fp16"}))).not_comparable == ""
+
+
+QUIET = (1.0, 1.0, 1.0)
+
+
+def test_one_disturbed_process_decides_neither_times_nor_shares() -> None:
+    """The first round has one run that other work held up for long inside the delegate's call."""
+    calm = [dump_of(OFF, noise=QUIET, round=place) for place in range(1, 6)]
+    held_up = dump_of(OFF, noise=QUIET)
+    slow = held_up.breakdown.e2e.copy()
+    slow[2] += 90 * slow[2]
+    late = slow - held_up.breakdown.e2e
+    held_up = replace(
+        held_up,
+        breakdown=replace(held_up.breakdown, e2e=slow, unattributed=held_up.breakdown.unattributed + late),
+    )
+    off, on = series_of([held_up, *calm]), series_of([dump_of(ON, round=place) for place in range(6)])
+    assert held_up.breakdown.closes and off.breakdown.closes
+    assert held_up.breakdown.share(held_up.breakdown.unattributed) > 0.9  # what one mean would say
+    by_name = {one.name: one for one in pair_series(off, on).categories}
+    assert by_name["Unattributed"].baseline_share == pytest.approx(1 / 167, rel=0.01)
+    assert by_name["Convolution"].baseline_share == pytest.approx(100 / 167, rel=0.01)
+    assert by_name["Convolution"].baseline_ms == pytest.approx(0.100)
+
+
+def test_a_process_that_was_slow_as_a_whole_does_not_stand_for_the_others() -> None:
+    slow = dump_of([(name, 10 * spent) for name, spent in OFF], noise=QUIET)
+    series = series_of([slow, *(dump_of(OFF, noise=QUIET, round=place) for place in range(1, 6))])
+    conv = next(one for one in series.operators if one.type.startswith("Convolution"))
+    assert slow.latency.median == pytest.approx(1.652)
+    assert series.latency.median == pytest.approx(0.167) and series.runs == 18
+    assert conv.median_ms == series.spent_by([conv]).ms == pytest.approx(0.100)
+    assert series.spent_by([conv]).share == pytest.approx(100 / 167, rel=0.01)
+    pair = next(one for one in pair_series(series, series).operators if one.main.type == conv.type)
+    assert pair.baseline_ms == pytest.approx(0.100)
+
+
+def test_an_operator_of_a_few_clock_steps_is_not_judged_by_its_rounding() -> None:
+    def rounds(clamp: int) -> list[DumpAnalysis]:
+        operators = [(name, clamp if name.startswith("Clamp") else spent) for name, spent in OFF]
+        return [dump_of(operators, noise=QUIET, round=place) for place in range(8)]
+
+    for interleaved in (True, False):
+        pairing = pair_series(series_of(rounds(3)), series_of(rounds(4)), interleaved=interleaved)
+        clamp = next(one for one in pairing.operators if one.main.type.startswith("Clamp"))
+        assert clamp.speedup is not None and clamp.speedup.verdict is Verdict.NO_CHANGE
+
+
+def test_runs_made_at_different_times_are_judged_with_their_allowance() -> None:
+    before = [dump_of(OFF, noise=(1.0, 1.0, 1.01), round=place) for place in range(8)]
+    after = [dump_of([(name, spent * 1.02) for name, spent in OFF], noise=QUIET) for _ in range(8)]
+    ours, theirs = series_of(before), series_of(after)
+    assert pair_series(ours, theirs).e2e.verdict is Verdict.SLOWER
+    assert pair_series(ours, theirs, interleaved=False).e2e.verdict is Verdict.NO_CHANGE

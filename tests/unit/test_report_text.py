@@ -131,7 +131,7 @@ def test_an_emulated_record_is_never_told_with_time() -> None:
 
 
 def series(speedup: Speedup) -> SeriesComparison:
-    return SeriesComparison(BASE, BASE, speedup, False, (), (), ())
+    return SeriesComparison(BASE, BASE, speedup, False, (), (), (), True)
 
 
 def test_a_regression_needs_size_and_certainty() -> None:

@@ -1,4 +1,4 @@
-"""Findings from one dump: data movement, layout changes, fragmentation, portable operators, the roof."""
+"""Findings from one series: data movement, layout changes, fragmentation, portable operators, the roof."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from model_profiling.analysis.findings import (
     SHOWN,
     Finding,
     by_kind,
+    counted,
     described,
     largest,
-    part_share,
     percent,
     rounded,
     severity,
-    share_of,
     shown,
-    subject,
 )
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 
 _PORTABLE_SHARE = 0.05
 _FAR_BELOW = 0.25
 
 
-def about_dump(dump: DumpAnalysis, roof: Roofline | None = None) -> Iterable[Finding]:
-    """Findings from one dump's times."""
-    rules: tuple[Callable[[DumpAnalysis], Finding | None], ...] = (
+def about_series(series: SeriesAnalysis, roof: Roofline | None = None) -> Iterable[Finding]:
+    """Findings from the times of one series."""
+    rules: tuple[Callable[[SeriesAnalysis], Finding | None], ...] = (
         _data_movement,
         _inserted_transposes,
         _fragmentation,
@@ -41,43 +39,44 @@ def about_dump(dump: DumpAnalysis, roof: Roofline | None = None) -> Iterable[Fin
         _quantization,
         lambda one: _below_roof(one, roof),
     )
-    return [finding for rule in rules if (finding := rule(dump)) is not None]
+    return [finding for rule in rules if (finding := rule(series)) is not None]
 
 
-def about_structure(dump: DumpAnalysis) -> Iterable[Finding]:
+def about_structure(series: SeriesAnalysis) -> Iterable[Finding]:
     """What can be said whatever the times are worth: names the table of categories does not know."""
-    if dump.unknown_names:
-        counts = Counter(operator.type for operator in dump.operators if not operator.known)
-        share = sum(share_of(dump, operator) for operator in dump.operators if not operator.known)
+    unknown = [operator for operator in series.operators if not operator.known]
+    if unknown:
+        counts = Counter(operator.type for operator in unknown)
+        share = series.spent_by(unknown).share
         yield Finding(
             id="unknown-operators",
-            title=f"{len(counts)} operator names are in no category and count as Other",
+            title=f"{counted(len(counts), 'operator name')} in no category: counted as Other",
             severity="info",
-            subject=subject(dump),
+            subject=series.name,
             evidence={
                 "names": dict(counts),
-                "share_pct": percent(share) if dump.timings_are_latency else None,
+                "share_pct": percent(share) if series.timings_are_latency else None,
             },
             max_gain_pct=0.0,
             action="report the names, so that the table of categories learns them",
         )
 
 
-def _data_movement(dump: DumpAnalysis) -> Finding | None:
-    share = part_share(dump, dump.breakdown.categories[Category.DATA_MOVEMENT])
+def _data_movement(series: SeriesAnalysis) -> Finding | None:
+    share = series.spent(series.breakdown.categories[Category.DATA_MOVEMENT]).share
     if share < 0.10:
         return None
-    moving = largest(dump, lambda operator: operator.category is Category.DATA_MOVEMENT)
-    after = " with SME2 on" if dump.sme2 else ""
+    moving = largest(series, lambda operator: operator.category is Category.DATA_MOVEMENT)
+    after = " with SME2 on" if series.sme2 else ""
     return Finding(
         id="data-movement",
         title=f"moving data takes {percent(share)}% of the time{after}",
         severity=severity(share),
-        subject=subject(dump),
+        subject=series.name,
         evidence={
             "share_pct": percent(share),
             "by_kind_ms": by_kind(moving),
-            "largest": shown(dump, moving),
+            "largest": shown(series, moving),
         },
         max_gain_pct=percent(share),
         action="keep one layout through the model: remove permutes and reshapes between layers, feed "
@@ -85,18 +84,18 @@ def _data_movement(dump: DumpAnalysis) -> Finding | None:
     )
 
 
-def _inserted_transposes(dump: DumpAnalysis) -> Finding | None:
+def _inserted_transposes(series: SeriesAnalysis) -> Finding | None:
     inserted = largest(
-        dump, lambda operator: operator.origin == "lowering" and operator.category is Category.DATA_MOVEMENT
+        series, lambda operator: operator.origin == "lowering" and operator.category is Category.DATA_MOVEMENT
     )
-    share = sum(share_of(dump, operator) for operator in inserted)
+    share = series.spent_by(inserted).share
     if not inserted or share < 0.005:
         return None
     return Finding(
         id="inserted-transposes",
-        title=f"{len(inserted)} layout changes that lowering inserted take {percent(share)}% of the time",
+        title=f"{counted(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
         severity=severity(share),
-        subject=subject(dump),
+        subject=series.name,
         evidence={
             "count": len(inserted),
             "share_pct": percent(share),
@@ -104,7 +103,7 @@ def _inserted_transposes(dump: DumpAnalysis) -> Finding | None:
                 {
                     "operator": operator.name,
                     "ms": round(operator.median_ms, 6),
-                    "between": _between(dump, operator),
+                    "between": _between(series, operator),
                 }
                 for operator in inserted[:SHOWN]
             ],
@@ -115,24 +114,24 @@ def _inserted_transposes(dump: DumpAnalysis) -> Finding | None:
     )
 
 
-def _fragmentation(dump: DumpAnalysis) -> Finding | None:
-    if dump.delegate_calls < 2:
+def _fragmentation(series: SeriesAnalysis) -> Finding | None:
+    if series.first.delegate_calls < 2:
         return None
-    between = [operator for operator in dump.operators if not operator.delegated]
-    cost = dump.breakdown.framework + dump.breakdown.delegate_overhead
-    share = part_share(dump, cost) + sum(share_of(dump, operator) for operator in between)
+    between = [operator for operator in series.operators if not operator.delegated]
+    cost = series.breakdown.framework + series.breakdown.delegate_overhead
+    share = series.spent(cost).share + series.spent_by(between).share
     return Finding(
         id="delegate-fragmentation",
-        title=f"the model runs as {dump.delegate_calls} delegate calls with {dump.operator_calls} operators "
-        "outside them",
+        title=f"the model runs as {series.first.delegate_calls} delegate calls with "
+        f"{counted(series.first.operator_calls, 'operator')} outside them",
         severity=severity(share),
-        subject=subject(dump),
+        subject=series.name,
         evidence={
-            "delegate_calls": dump.delegate_calls,
-            "operator_calls": dump.operator_calls,
+            "delegate_calls": series.first.delegate_calls,
+            "operator_calls": series.first.operator_calls,
             "outside_by_type": dict(Counter(operator.type for operator in between).most_common(SHOWN)),
             "boundary_ms": round(float(np.median(cost)) / 1e6, 6),
-            "operators_below_1us": _below_clock(dump),
+            "operators_below_1us": _below_clock(series),
             "share_pct": percent(share),
         },
         max_gain_pct=percent(share),
@@ -141,26 +140,26 @@ def _fragmentation(dump: DumpAnalysis) -> Finding | None:
     )
 
 
-def _below_clock(dump: DumpAnalysis) -> int:
+def _below_clock(series: SeriesAnalysis) -> int:
     """Delegates count whole microseconds: what these operators took shows as delegate overhead."""
-    return sum(operator.delegated and operator.times.median_ns < 1000 for operator in dump.operators)
+    return sum(operator.delegated and operator.times.median_ns < 1000 for operator in series.operators)
 
 
-def _delegate_overhead(dump: DumpAnalysis) -> Finding | None:
-    share = part_share(dump, dump.breakdown.delegate_overhead)
+def _delegate_overhead(series: SeriesAnalysis) -> Finding | None:
+    share = series.spent(series.breakdown.delegate_overhead).share
     if share < 0.10:
         return None
     return Finding(
         id="delegate-overhead",
         title=f"{percent(share)}% of the time is inside delegate calls but in none of their operators",
         severity=severity(share),
-        subject=subject(dump),
+        subject=series.name,
         evidence={
             "share_pct": percent(share),
-            "median_ms": round(float(np.median(dump.breakdown.delegate_overhead)) / 1e6, 6),
-            "delegate_calls": dump.delegate_calls,
-            "operators": sum(operator.delegated for operator in dump.operators),
-            "operators_below_1us": _below_clock(dump),
+            "median_ms": round(float(np.median(series.breakdown.delegate_overhead)) / 1e6, 6),
+            "delegate_calls": series.first.delegate_calls,
+            "operators": sum(operator.delegated for operator in series.operators),
+            "operators_below_1us": _below_clock(series),
         },
         max_gain_pct=percent(share),
         action="fewer and larger delegate calls cost less to enter; profiling itself adds a little per "
@@ -168,65 +167,68 @@ def _delegate_overhead(dump: DumpAnalysis) -> Finding | None:
     )
 
 
-def _portable_operators(dump: DumpAnalysis) -> Finding | None:
-    portable = largest(dump, lambda operator: not operator.delegated)
-    share = sum(share_of(dump, operator) for operator in portable)
+def _portable_operators(series: SeriesAnalysis) -> Finding | None:
+    portable = largest(series, lambda operator: not operator.delegated)
+    share = series.spent_by(portable).share
     if share < _PORTABLE_SHARE:
         return None
     return Finding(
         id="portable-operators",
         title=f"operators outside delegates take {percent(share)}% of the time",
         severity=severity(share),
-        subject=subject(dump),
-        evidence={"count": len(portable), "share_pct": percent(share), "largest": shown(dump, portable)},
+        subject=series.name,
+        evidence={"count": len(portable), "share_pct": percent(share), "largest": shown(series, portable)},
         max_gain_pct=percent(share),
         action="portable kernels run on one thread without SIMD tuning: replace these operators with ones "
         "the backend supports, or export them so that it takes them",
     )
 
 
-def _quantization(dump: DumpAnalysis) -> Finding | None:
-    converting = largest(dump, lambda operator: operator.kind in ("quantize", "dequantize", "convert"))
-    share = sum(share_of(dump, operator) for operator in converting)
+def _quantization(series: SeriesAnalysis) -> Finding | None:
+    converting = largest(series, lambda operator: operator.kind in ("quantize", "dequantize", "convert"))
+    share = series.spent_by(converting).share
     if share < 0.02:
         return None
     return Finding(
         id="quantize-dequantize",
         title=f"converting between number formats takes {percent(share)}% of the time",
         severity=severity(share),
-        subject=subject(dump),
-        evidence={"count": len(converting), "share_pct": percent(share), "largest": shown(dump, converting)},
+        subject=series.name,
+        evidence={
+            "count": len(converting),
+            "share_pct": percent(share),
+            "largest": shown(series, converting),
+        },
         max_gain_pct=percent(share),
         action="quantize the operators between the conversions too, so that data stays in one format; feed "
         "quantized input if the application has it",
     )
 
 
-def _below_roof(dump: DumpAnalysis, supplied: Roofline | None) -> Finding | None:
-    roof = supplied or seen_roofline(dump.operators)
+def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | None:
+    roof = supplied or seen_roofline(series.operators)
     if roof is None:
         return None
     low = [
         gap
-        for gap in roof_gaps(dump.operators, roof)
-        if gap.efficiency < _FAR_BELOW and share_of(dump, gap.operator) >= 0.02
+        for gap in roof_gaps(series.operators, roof)
+        if gap.efficiency < _FAR_BELOW and series.spent_by([gap.operator]).share >= 0.02
     ]
-    gain = sum(share_of(dump, gap.operator) * gap.most_saved for gap in low)
+    gain = sum(series.spent_by([gap.operator]).share * gap.most_saved for gap in low)
     if not low:
         return None
-    operators = "1 operator" if len(low) == 1 else f"{len(low)} operators"
     return Finding(
         id="below-roofline",
-        title=f"{operators} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
+        title=f"{counted(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
         severity=severity(gain),
-        subject=subject(dump),
+        subject=series.name,
         evidence={
             "roof_gflops": round(roof.gflops, 3),
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
             "roof_source": roof.source,
             "operators": [
                 {
-                    **described(dump, gap.operator),
+                    **described(series, gap.operator),
                     "efficiency_pct": percent(gap.efficiency),
                     "gflops": rounded(gap.operator.gflops),
                     "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
@@ -240,9 +242,9 @@ def _below_roof(dump: DumpAnalysis, supplied: Roofline | None) -> Finding | None
     )
 
 
-def _between(dump: DumpAnalysis, operator: Operator) -> list[str]:
+def _between(series: SeriesAnalysis, operator: Operator) -> list[str]:
     """The nearest operators before and after it in its call that come from the model."""
-    call = [one for one in dump.operators if (one.method, one.call) == (operator.method, operator.call)]
+    call = [one for one in series.operators if (one.method, one.call) == (operator.method, operator.call)]
     before = [one for one in call if one.position < operator.position and one.origin == "model"]
     after = [one for one in call if one.position > operator.position and one.origin == "model"]
     return [
