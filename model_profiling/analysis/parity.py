@@ -47,6 +47,8 @@ class OutputParity:
     beyond_tolerance: int
     max_abs: float
     max_rel: float
+    """Relative to the larger of the two values, or to a hundredth of the output's largest where that is more:
+    beside it, values near zero are rounding."""
     cosine: float
     top1_agrees: bool | None
     tolerance: Tolerance
@@ -86,6 +88,7 @@ _ORDER: tuple[Verdict, ...] = ("identical", "within tolerance", "mismatch")
 # The outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ
 # by a whole step, far more than floats do. The step is not in the output, so it is taken from its range.
 _QUANTIZED_STEPS = 2 / 255
+_RELATIVE_FLOOR = 0.01
 
 
 def tolerance_for(dtype: str) -> Tolerance:
@@ -171,7 +174,8 @@ def compare_arrays(
     gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
     far = gap > tolerance.absolute + tolerance.relative * np.abs(np.where(finite, a, 0))
     beyond = int(np.count_nonzero(~same & (~finite | far)))
-    scale = np.maximum(np.abs(a), np.abs(b))
+    scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0)
+    scale = np.maximum(scale, _RELATIVE_FLOOR * scale.max(initial=0.0))
     relative = np.divide(gap, scale, out=np.zeros_like(gap), where=finite & (scale > 0))
     differing = int(np.count_nonzero(~same))
     verdict: Verdict = "identical" if differing == 0 else "mismatch" if beyond else "within tolerance"
@@ -189,7 +193,7 @@ def compare_arrays(
         top1_agrees=_top1(a, b),
         tolerance=tolerance,
         verdict=verdict,
-        note=f"{odd} elements are NaN or infinite in one run only" if odd else "",
+        note=f"{odd} element{' is' if odd == 1 else 's are'} NaN or infinite in one run only" if odd else "",
     )
 
 

@@ -90,10 +90,13 @@ def _about_latencies(rounds: Rounds, summary: LatencySummary) -> Iterator[Stabil
     typical = round_typical(rounds)
     if len(finished) < EXACT_ROUNDS:
         yield StabilityWarning(
-            "rounds", f"only {len(finished)} rounds were measured", f"measure at least {EXACT_ROUNDS}"
+            "rounds",
+            f"only {len(finished)} round{' was' if len(finished) == 1 else 's were'} measured",
+            f"measure at least {EXACT_ROUNDS}",
         )
     if (fewest := min(len(one) for one in finished)) < 5:
-        yield StabilityWarning("runs", f"a process timed only {fewest} inferences", "set runs to 10 or more")
+        seen = f"a process timed only {fewest} inference{'' if fewest == 1 else 's'}"
+        yield StabilityWarning("runs", seen, "set runs to 10 or more")
     if (slower := _first_is_slow(finished)) is not None:
         yield StabilityWarning(
             "warmup", f"the first inference of a process is {slower:.0%} slower", "raise warmup"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.speedup import Speedup, Verdict
 from model_profiling.report.comparison import Comparison, SeriesComparison
-from model_profiling.report.junit import TestCase, junit_xml
+from model_profiling.report.junit import Outcome, TestCase, junit_xml
 from model_profiling.report.markdown_text import (
     MISSING,
     RATIO_NOTE,
@@ -218,11 +218,11 @@ def _case(comparison: Comparison, one: SeriesComparison) -> TestCase:
         for part in one.parts
         if part.speedup is not None and part.speedup.verdict is Verdict.SLOWER
     ]
-    details = "\n".join((f"{_speedup(found)}, {found.reason}", *slower))
     if not one.comparable:
-        return TestCase(
-            group, one.name, "error" if comparison.limit is not None else "skipped", found.reason, details
-        )
+        outcome: Outcome = "error" if comparison.limit is not None else "skipped"
+        seen = "" if found.ratio is None else f"{_speedup(found)}, without a verdict"
+        return TestCase(group, one.name, outcome, found.reason, seen)
+    details = "\n".join((found.reason, *slower))
     if one in comparison.regressions:
         limit = percent(comparison.limit)
         message = f"{_slowdown(one)} slower, more than the {limit} allowed"

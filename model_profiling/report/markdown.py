@@ -19,6 +19,7 @@ from model_profiling.report.markdown_text import (
     ms,
     percent,
     size,
+    switch,
     table,
 )
 from model_profiling.report.verdict import verdict
@@ -49,7 +50,7 @@ def latency(data: ReportData) -> str:
             "End to end, without the tracer:",
             table(
                 ("experiment", "threads", "SME2", "rounds", "median ms", "5% to 95%", "mean ms", "spread"),
-                [_latency_row(one) for one in measured],
+                [_latency_row(one, data) for one in measured],
                 numbers=(1, 3, 4, 6, 7),
             ),
             "The same runs with the event tracer on, which the operator times below need, and other costs:",
@@ -98,13 +99,13 @@ def _speedup_row(pair: PairReport) -> tuple[str, ...]:
     )
 
 
-def _latency_row(one: ExperimentReport) -> tuple[str, ...]:
+def _latency_row(one: ExperimentReport, data: ReportData) -> tuple[str, ...]:
     summary = one.end_to_end
     assert summary is not None
     return (
         one.series.experiment,
         _threads(one),
-        _switch(one),
+        _switch(one, data),
         str(one.rounds),
         ms(summary.median),
         f"{ms(summary.p5)} to {ms(summary.p95)}",
@@ -135,7 +136,7 @@ def _from_dumps(data: ReportData) -> str:
         (
             one.series.experiment,
             _threads(one),
-            _switch(one),
+            _switch(one, data),
             str(one.dumps.runs),
             ms(one.dumps.latency.median),
             f"{ms(one.dumps.latency.p5)} to {ms(one.dumps.latency.p95)}",
@@ -153,12 +154,10 @@ def _threads(one: ExperimentReport) -> str:
     return MISSING if one.series.threads is None else str(one.series.threads)
 
 
-def _switch(one: ExperimentReport) -> str:
-    if one.sme2 is None:
-        return MISSING
+def _switch(one: ExperimentReport, data: ReportData) -> str:
     rest = [name for name in one.disabled if name not in ("sme2", "sme")]
-    switch = "on" if one.sme2 else "off"
-    return f"{switch} (without {', '.join(rest)})" if rest else switch
+    found = switch(one.sme2, absent=data.has_sme2 is False)
+    return f"{found} (without {', '.join(rest)})" if rest and one.sme2 is not None else found
 
 
 def quality(data: ReportData) -> str:

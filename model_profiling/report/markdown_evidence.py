@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.kernels import KernelUse, matrix_share
 from model_profiling.report.data import EvidenceReport, KernelReport, ParityReport, ReportData
-from model_profiling.report.markdown_text import MISSING, bullets, code, plural, table
+from model_profiling.report.markdown_text import MISSING, bullets, code, plural, switch, table
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
@@ -15,20 +15,20 @@ _FINDINGS_SHOWN = 8
 
 
 def kernels(data: ReportData) -> str:
-    parts = [part for evidence in data.evidence for part in _place(evidence)]
+    parts = [part for evidence in data.evidence for part in _place(evidence, data)]
     if not parts:
         return "No kernel evidence: nothing here shows which kernels ran, so nothing is claimed about SME2."
     return "\n\n".join(parts)
 
 
-def _place(evidence: EvidenceReport) -> Iterator[str]:
+def _place(evidence: EvidenceReport, data: ReportData) -> Iterator[str]:
     if not evidence.kernels:
         return
     emulated = " (emulated: the kernels are real, its times are not)" if evidence.emulated else ""
     yield f"From {evidence.source}{emulated}:"
     yield table(
         ("experiment", "threads", "SME2", "what the evidence says", "matrix operators on SME"),
-        [_answer(one) for one in evidence.kernels],
+        [_answer(one, absent=data.has_sme2 is False and not evidence.emulated) for one in evidence.kernels],
         numbers=(1,),
     )
     notes = [f"{one.series}: kernels were not counted, {one.note}" for one in evidence.kernels if one.note]
@@ -37,13 +37,12 @@ def _place(evidence: EvidenceReport) -> Iterator[str]:
     yield from _listing(evidence)
 
 
-def _answer(one: KernelReport) -> tuple[str, ...]:
+def _answer(one: KernelReport, *, absent: bool) -> tuple[str, ...]:
     share = matrix_share(one.uses)
-    switch = MISSING if one.sme2 is None else "on" if one.sme2 else "off"
     return (
         one.series.experiment,
         MISSING if one.series.threads is None else str(one.series.threads),
-        switch,
+        switch(one.sme2, absent=absent),
         one.sme.text if one.sme.answer != "unknown" else f"not proven: {one.sme.text}",
         MISSING if share is None else f"{share.sme} of {share.total}",
     )
@@ -103,19 +102,23 @@ def parity(data: ReportData) -> str:
         "output",
         "verdict",
         "largest difference",
+        "relative",
         "allowed",
         "cosine",
         "same top-1",
     )
-    return table(headers, rows)
+    return table(headers, rows) + (
+        "\n\nRelative differences are to the value, or to a hundredth of the output's largest value where "
+        "that is more."
+    )
 
 
 def _parity_row(report: ParityReport, source: str, place: int) -> tuple[str, ...]:
     named = str(report.candidate), str(report.baseline), source
     if report.parity is None:
-        return (*named, MISSING, f"not compared: {report.reason}", *(MISSING,) * 4)
+        return (*named, MISSING, f"not compared: {report.reason}", *(MISSING,) * 5)
     if not report.parity.outputs:
-        return (*named, MISSING, f"{report.parity.verdict}: {report.reason}", *(MISSING,) * 4)
+        return (*named, MISSING, f"{report.parity.verdict}: {report.reason}", *(MISSING,) * 5)
     output = report.parity.outputs[place]
     top1 = {None: MISSING, True: "yes", False: "no"}[output.top1_agrees]
     note = f" ({output.note})" if output.note else ""
@@ -124,6 +127,7 @@ def _parity_row(report: ParityReport, source: str, place: int) -> tuple[str, ...
         f"{output.index}: {output.dtype}{list(output.shape)}",
         output.verdict + note,
         f"{output.max_abs:.3g}",
+        f"{output.max_rel:.2g}",
         f"{output.tolerance.absolute:g} + {output.tolerance.relative:g} of the value",
         f"{output.cosine:.6f}",
         top1,

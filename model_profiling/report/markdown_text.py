@@ -49,6 +49,13 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
+def switch(sme2: bool | None, *, absent: bool) -> str:
+    """Whether SME2 was left on; a CPU without it has nothing to switch."""
+    if sme2 is None:
+        return MISSING
+    return "absent" if absent else "on" if sme2 else "off"
+
+
 def ms(value: float | None) -> str:
     """Milliseconds with three figures that count."""
     if value is None:

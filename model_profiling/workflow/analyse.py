@@ -46,13 +46,13 @@ def analyse(
         model=Path(model) if model is not None else None,
         etrecord=Path(etrecord) if etrecord is not None else None,
     )
-    programs = _Programs(strict=model is not None or etrecord is not None)
+    programs = Programs(strict=model is not None or etrecord is not None)
     shown = progress or Silent()
     shown.stage("analysing dumps")
     analysed = []
     for done, context in enumerate(found.dumps):
         shown.advance(done, len(found.dumps), context.etdump.name)
-        analysed.append(_analysed(context, programs))
+        analysed.append(programs.analysed(context))
     series = tuple(_series(analysed))
     dumps = tuple(one.first for one in series)
     pairings = tuple(_pairings(found, series))
@@ -83,21 +83,26 @@ def write_analysis(analysis: RunAnalysis, out: Path | None = None) -> tuple[Path
     return (*(path for one in written for path in one.files.every), summary)
 
 
-class _Programs:
+class Programs:
     """Programs and records, each read once; a damaged one that was not asked for is only a warning."""
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
         self._programs: dict[Path, Program | None] = {}
         self._records: dict[Path, EtRecord | None] = {}
         self.warnings: list[str] = []
 
-    def program(self, path: Path | None) -> Program | None:
+    def analysed(self, context: DumpContext) -> DumpAnalysis:
+        program = self._program(context.model)
+        record = self._record(context.etrecord) if program else None
+        return analyse_dump(read_etdump(context.etdump), context, ProgramView(program, record))
+
+    def _program(self, path: Path | None) -> Program | None:
         if path is not None and path not in self._programs:
             self._programs[path] = self._tried(read_program, path)
         return self._programs[path] if path is not None else None
 
-    def record(self, path: Path | None) -> EtRecord | None:
+    def _record(self, path: Path | None) -> EtRecord | None:
         if path is not None and path not in self._records:
             self._records[path] = self._tried(read_etrecord, path)
         return self._records[path] if path is not None else None
@@ -110,12 +115,6 @@ class _Programs:
                 raise
             self.warnings.append(f"{problem.problem}; the analysis goes on without it")
             return None
-
-
-def _analysed(context: DumpContext, programs: _Programs) -> DumpAnalysis:
-    program = programs.program(context.model)
-    record = programs.record(context.etrecord) if program else None
-    return analyse_dump(read_etdump(context.etdump), context, ProgramView(program, record))
 
 
 def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:

@@ -29,6 +29,7 @@ from model_profiling.report.data import (
 )
 from model_profiling.report.kernel_view import read_kernels_csv
 from model_profiling.report.markdown import render_markdown
+from model_profiling.report.markdown_text import plural
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.run_facts import commands, run_facts
 from model_profiling.workflow.run_files import (
@@ -100,7 +101,7 @@ def _refuse_other_runs(folder: Path) -> None:
     within = sorted(path.parent for path in folder.rglob("manifest.json"))
     if within:
         raise InputError(
-            f"{folder} holds {len(within)} runs, none of its own", f"name one, such as {within[0]}"
+            f"{folder} is not a run but holds {plural(len(within), 'run')}", f"name one, such as {within[0]}"
         )
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.latency_files import read_latencies
-from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.speedup import Rounds
-from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError, InputError
-from model_profiling.etdump import read_etdump
-from model_profiling.program import EtRecord, Program, read_etrecord, read_program
 from model_profiling.report.comparison import SideFacts
 from model_profiling.report.data import Series
+from model_profiling.workflow.analyse import Programs
 from model_profiling.workflow.dumps import find_dumps
 from model_profiling.workflow.run_files import (
     Manifest,
@@ -99,13 +97,18 @@ def _dump(path: Path) -> Side:
     series = (
         Series(result.experiment, result.threads) if result else Series(context.experiment, context.threads)
     )
-    dump = _Programs().analysed(context)
+    dump = Programs().analysed(context)
     facts = _facts(str(path), "dump", manifest, timed, (dump,))
     return Side(facts, run_dir, (SideSeries(series, (), None, (dump,)),))
 
 
 def _json(path: Path) -> Side:
-    content = read_json_object(path)
+    try:
+        content = read_json_object(path)
+    except FormatError as problem:
+        raise FormatError(
+            problem.problem, "name a run directory, an .etdump or a JSON file of a run"
+        ) from problem
     if path.name == "metrics.json" and (path.parent / "manifest.json").is_file():
         return _run_directory(path.parent, str(path))
     if "latencies" in content or "comparisons" in content:
@@ -162,41 +165,11 @@ def _medians(metrics: Metrics | None) -> dict[Series, float]:
 def _dumps(run_dir: Path) -> Mapping[Series, tuple[DumpAnalysis, ...]]:
     if next(run_dir.rglob("*.etdump"), None) is None:
         return {}
-    programs = _Programs()
+    programs = Programs()
     found: dict[Series, list[DumpAnalysis]] = {}
     for context in find_dumps(run_dir).dumps:
         found.setdefault(Series(context.experiment, context.threads), []).append(programs.analysed(context))
     return {series: tuple(sorted(members, key=lambda dump: dump.round)) for series, members in found.items()}
-
-
-class _Programs:
-    """Programs and records, each read once; one that cannot be read leaves operators unexplained."""
-
-    def __init__(self) -> None:
-        self._programs: dict[Path, Program | None] = {}
-        self._records: dict[Path, EtRecord | None] = {}
-
-    def analysed(self, context: DumpContext) -> DumpAnalysis:
-        program = self._program(context.model) if context.model else None
-        record = self._record(context.etrecord) if context.etrecord and program else None
-        return analyse_dump(read_etdump(context.etdump), context, ProgramView(program, record))
-
-    def _program(self, path: Path) -> Program | None:
-        if path not in self._programs:
-            try:
-                self._programs[path] = read_program(path)
-            except FormatError:
-                # Operators are then matched by order, which the comparison says.
-                self._programs[path] = None
-        return self._programs[path]
-
-    def _record(self, path: Path) -> EtRecord | None:
-        if path not in self._records:
-            try:
-                self._records[path] = read_etrecord(path)
-            except FormatError:
-                self._records[path] = None
-        return self._records[path]
 
 
 def _facts(

@@ -15,7 +15,7 @@ from measured_runs import ROUNDS, RUNS, copied, edit, load, pristine
 from recorded_dumps import record
 
 from model_profiling.analysis.speedup import Verdict
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.report.comparison_text import comparison_facts, comparison_markdown
 from model_profiling.workflow.compare import compare
 
@@ -257,3 +257,12 @@ def test_an_experiment_missing_on_one_side_is_told(two: tuple[Path, Path]) -> No
     found = compare(a, b)
     assert [one.experiment for one in found.only_a] == ["x_sme2_off", "x_sme2_off"]
     assert "only A has x_sme2_off" in comparison_markdown(found)
+
+
+@pytest.mark.parametrize("content", ["{", "[1, 2]"])
+def test_a_file_that_is_no_measurement_is_not_cured_by_the_pipeline(tmp_path: Path, content: str) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(content)
+    with pytest.raises(FormatError) as problem:
+        compare(bad, bad)
+    assert "pipeline" not in problem.value.fix and "name a run directory" in problem.value.fix

@@ -41,11 +41,19 @@ def test_one_wrong_element_is_a_mismatch() -> None:
     assert parity.max_rel == pytest.approx(0.5 / 1.5)
 
 
+def test_a_value_near_zero_is_not_a_large_relative_difference() -> None:
+    a = np.array([10.0, 2.0, 1e-6], dtype=np.float16)
+    b = np.array([10.0, 2.002, 0.0], dtype=np.float16)
+    parity = compare_arrays(a, b, "float16")
+    assert parity.max_rel == pytest.approx(0.00195 / 2.002, rel=0.02)
+    assert compare_arrays(np.zeros(3), np.zeros(3), "float32").max_rel == 0.0
+
+
 def test_nan_in_one_run_only_is_a_mismatch_that_says_so() -> None:
     a = np.array([1.0, 2.0], dtype=np.float32)
     parity = compare_arrays(a, np.array([1.0, np.nan], dtype=np.float32), "float32")
     assert parity.verdict == "mismatch"
-    assert parity.note == "1 elements are NaN or infinite in one run only"
+    assert parity.note == "1 element is NaN or infinite in one run only"
 
 
 def test_quantized_rounding_of_one_step_is_allowed_and_four_are_not() -> None:

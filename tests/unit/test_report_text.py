@@ -5,14 +5,27 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_profiling.analysis.kernels import sme_verdict
+from model_profiling.analysis.latency import summarize
 from model_profiling.analysis.pairing import CategoryPair
+from model_profiling.analysis.parity import Parity, compare_arrays
 from model_profiling.analysis.speedup import Speedup, Verdict, compare_rounds
-from model_profiling.report.comparison import SeriesComparison
-from model_profiling.report.data import PairReport, ReportData, Series
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.comparison_text import comparison_junit, comparison_markdown
+from model_profiling.report.data import (
+    EvidenceReport,
+    ExperimentReport,
+    KernelReport,
+    PairReport,
+    ParityReport,
+    ReportData,
+    Series,
+)
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.markdown_text import change, code, ms, percent, size, table
 from model_profiling.report.verdict import shift_text, verdict
@@ -144,3 +157,56 @@ def test_a_regression_needs_size_and_certainty() -> None:
     assert doubtful.could_hide(0.05) and not doubtful.could_hide(0.3)
     unknown = series(compare_rounds([[1.0]], [[1.0]], not_comparable="why"))
     assert not unknown.comparable and not unknown.regressed(0) and not unknown.could_hide(0)
+
+
+def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison:
+    side = SideFacts("a", "run directory", "m", "", "linux", "", "", "", True)
+    return Comparison(side, replace(side, name="b"), found, (), (), limit)
+
+
+def test_runs_made_at_different_times_are_not_said_to_have_run_side_by_side() -> None:
+    beside = comparison_markdown(compared(series(found(2.0))))
+    assert "side by side" in beside
+    apart = comparison_markdown(compared(replace(series(found(2.0)), interleaved=False)))
+    assert "side by side" not in apart and "at different times" in apart
+
+
+def test_junit_says_the_interval_and_the_reason_once() -> None:
+    for factor in (1.0, 0.5):
+        text = comparison_junit(compared(series(found(factor))))
+        assert len(re.findall(r"\d\.\d{3}x", text)) == 1
+    few = comparison_junit(compared(series(found(2.0, rounds=2))))
+    assert few.count("cannot show how much") == 1 and "2.000x, without a verdict" in few
+
+
+def test_a_cpu_without_sme2_has_nothing_to_switch_on() -> None:
+    rung = ExperimentReport(
+        series=OTHER,
+        sme2=True,
+        disabled=("dotprod",),
+        runner="builtin",
+        rounds=8,
+        end_to_end=summarize([1.0, 1.1, 1.0]),
+        traced=None,
+        tracer_cost=None,
+        load_ms=None,
+        first_inference_ms=None,
+        peak_memory_bytes=None,
+        dumps=None,
+        problem="",
+    )
+    kernels = KernelReport(OTHER, True, (), sme_verdict((), traced=True), "")
+    here = EvidenceReport("this run", False, (kernels,), ())
+    data = replace(EMPTY, has_sme2=False, experiments=(rung,), evidence=(here, replace(here, emulated=True)))
+    text = render_markdown(data)
+    assert "| on | 1 | absent (without dotprod) |" in text
+    assert "| on | 1 | absent | " in text  # kernels of this run
+    assert "| on | 1 | on | " in text  # the emulated CPU has SME2
+    assert "absent" not in render_markdown(replace(data, has_sme2=True))
+
+
+def test_parity_shows_the_relative_difference_too() -> None:
+    output = compare_arrays(np.array([4.0, 1.0]), np.array([4.0, 1.00005]), "float32")
+    report = ParityReport(BASE, OTHER, Parity((output,), "within tolerance"), "")
+    text = render_markdown(replace(EMPTY, evidence=(EvidenceReport("this run", False, (), (report,)),)))
+    assert "| relative |" in text and "| 5e-05 | 5e-05 |" in text
