@@ -143,7 +143,6 @@ _GRAPH: dict[str, _Row] = {
     "Conv2d": (_CONV, "convolution"),
     "DepthwiseConv2d": (_CONV, "depthwise convolution"),
     "ConvTranspose2d": (_CONV, "transposed convolution"),
-    "DepthwiseConvTranspose2d": (_CONV, "transposed convolution"),
     "FullyConnected": (_GEMM, "linear"),
     "BatchMatrixMultiply": (_GEMM, "matmul"),
     **_rows(_ELEM, "activation", "Hardswish, Clamp, Sigmoid, ELU, LeakyReLU, PReLU, Gelu, Tanh"),

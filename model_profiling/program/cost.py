@@ -28,6 +28,15 @@ _MOVING_OPERATORS = {
     "unfold_copy", "unsqueeze_copy", "view_copy", "zeros", "sym_size", "upsample_nearest2d",
 }  # fmt: skip
 
+_POOLING_OPERATORS = {"aten::avg_pool2d", "aten::max_pool2d", "aten::max_pool2d_with_indices"}
+
+# What they do follows the size of their input, however little they put out.
+_REDUCING_OPERATORS = (
+    "_adaptive_avg_pool2d", "adaptive_avg_pool2d", "all", "amax", "amin", "any", "argmax", "argmin", "cumsum",
+    "max", "max_pool2d_with_indices_backward", "mean", "min", "native_group_norm", "native_layer_norm",
+    "prod", "sum", "topk", "var", "var_mean",
+)  # fmt: skip
+
 Tensors = Sequence[Tensor]
 
 
@@ -52,15 +61,27 @@ def node_flops(kind: str, inputs: Tensors, outputs: Tensors, window: Window | No
     return rule(inputs, outputs)
 
 
-def operator_cost(name: str, inputs: Tensors, outputs: Tensors, *, transposed: bool) -> tuple[int, int]:
-    """Operations and bytes of an operator outside delegates, such as `aten::mean.out`."""
-    return _operator_flops(name, inputs, outputs, transposed), bytes_moved(inputs, outputs)
+def operator_cost(
+    name: str, inputs: Tensors, outputs: Tensors, *, transposed: bool, taps: int
+) -> tuple[int, int]:
+    """Operations and bytes of an operator outside delegates, such as `aten::mean.out`.
+
+    `taps` is the size of the window it slides, where `slides_window`.
+    """
+    return _operator_flops(name, inputs, outputs, transposed, taps), bytes_moved(inputs, outputs)
 
 
-def _operator_flops(name: str, inputs: Tensors, outputs: Tensors, transposed: bool) -> int:
+def slides_window(name: str) -> bool:
+    """The operator is a pooling whose cost depends on its window, the first list of numbers it is given."""
+    return name.partition(".")[0] in _POOLING_OPERATORS
+
+
+def _operator_flops(name: str, inputs: Tensors, outputs: Tensors, transposed: bool, taps: int) -> int:
     kind = name.partition("::")[2].partition(".")[0]
     if kind in _MOVING_OPERATORS or not inputs or not outputs:
         return 0
+    if slides_window(name):
+        return outputs[0].elements * taps
     if kind == "convolution" and len(inputs) > 1:
         positions = inputs[0] if transposed else outputs[0]
         return 2 * positions.elements * math.prod(inputs[1].shape[1:])
@@ -131,9 +152,6 @@ _NODE_RULES: dict[str, _Rule] = {
 _OPERATOR_RULES: dict[str, _Rule] = {
     **dict.fromkeys(("mm", "bmm", "linear", "matmul"), _product),
     **dict.fromkeys(("_softmax", "_log_softmax"), _softmax),
-    **dict.fromkeys(
-        ("amax", "amin", "any", "all", "argmax", "argmin", "max", "mean", "min", "prod", "sum", "var"),
-        _per_input,
-    ),
+    **dict.fromkeys(_REDUCING_OPERATORS, _per_input),
     "upsample_bilinear2d": _bilinear,
 }

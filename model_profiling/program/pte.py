@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError
 from model_profiling.flatbuffer import FlatBuffer, Source, Table, load
-from model_profiling.program.cost import operator_cost
+from model_profiling.program.cost import operator_cost, slides_window
 from model_profiling.program.records import Delegate, Instruction, InstructionKind, Method, Program, Tensor
 from model_profiling.program.tensors import tensor
 from model_profiling.program.xnnpack import XnnGraph, read_graph
@@ -29,10 +30,12 @@ _DTYPES = {
     29: "uint64",
 }  # fmt: skip
 
-_BOOL, _TENSOR, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 3, 5, 10, 11
+_INT, _BOOL, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 3, 5, 7, 10, 11
+_OF_INTEREST = {_INT, _BOOL, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST}
 _KERNEL, _DELEGATE = 1, 2
 _BOOKKEEPING: dict[int, InstructionKind] = {3: "move", 4: "jump", 5: "free"}
 _IN_SEGMENT = 1
+_LONGEST_WINDOW = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,33 @@ class _Values:
 
     tensors: dict[int, Tensor]
     lists: dict[int, tuple[int, ...]]
+    """Of tensors."""
     flags: dict[int, bool]
+    numbers: dict[int, int]
+    number_lists: dict[int, tuple[int, ...]]
+    """Lists of numbers; like those of tensors they name values."""
+
+    def opened(self, index: int) -> tuple[int, ...]:
+        """The members of a list of tensors; any other value by itself."""
+        return self.lists.get(index, (index,))
 
     def tensors_of(self, indexes: tuple[int, ...]) -> tuple[Tensor, ...]:
         """The tensors among some values, lists opened, each value once."""
-        flat = [member for index in indexes for member in self.lists.get(index, (index,))]
+        flat = [member for index in dict.fromkeys(indexes) for member in self.opened(index)]
         return tuple(self.tensors[index] for index in dict.fromkeys(flat) if index in self.tensors)
+
+    def split_outputs(self, arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What a kernel is given and what it makes.
+
+        The last argument is what it returns: an output, or a list of them. The outputs stand before it
+        once more, as the arguments the kernel writes to.
+        """
+        made = arguments[-1:]
+        written = {member for index in made for member in self.opened(index)}
+        count = len(arguments) - len(made)
+        while count and written.issuperset(self.opened(arguments[count - 1])):
+            count -= 1
+        return arguments[:count], made
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +133,10 @@ class _Reading:
         )
 
     def _values(self, plan: Table) -> _Values:
-        values = _Values({}, {}, {})
+        values = _Values({}, {}, {}, {}, {})
         for index, entry in enumerate(plan.tables(2, "a value")):
             kind = entry.scalar(0, "u8")
-            if kind not in (_BOOL, _TENSOR, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
+            if kind not in _OF_INTEREST:
                 continue
             content = entry.table(1, "a value")
             if content is None:
@@ -121,6 +145,10 @@ class _Reading:
                 values.tensors[index] = self._tensor(content)
             elif kind == _BOOL:
                 values.flags[index] = bool(content.scalar(0, "u8"))
+            elif kind == _INT:
+                values.numbers[index] = content.scalar(0, "i64")
+            elif kind == _INT_LIST:
+                values.number_lists[index] = content.ints(0, "i64", "a list of numbers")
             else:
                 values.lists[index] = content.ints(0, "i32", "a list of tensors")
         return values
@@ -180,10 +208,11 @@ class _Reading:
             raise self.buffer.damaged("an instruction has no content", entry.at)
         if kind == _KERNEL:
             name = self._pick(operators, call, "an operator")
-            given, made = _split_outputs(call.ints(1, "i32", "an operator's arguments"))
+            given, made = values.split_outputs(call.ints(1, "i32", "an operator's arguments"))
             inputs, outputs = values.tensors_of(given), values.tensors_of(made)
             transposed = any(values.flags.get(index, False) for index in given)
-            cost = operator_cost(name, inputs, outputs, transposed=transposed)
+            taps = self._taps(values, given, call.at) if slides_window(name) else 0
+            cost = operator_cost(name, inputs, outputs, transposed=transposed, taps=taps)
             return Instruction(chain, number, "operator", name, -1, inputs, outputs, *cost)
         if kind == _DELEGATE:
             delegate = self._pick(delegates, call, "a delegate")
@@ -205,16 +234,16 @@ class _Reading:
         step = _BOOKKEEPING[kind]
         return Instruction(chain, number, step, step, -1, (), (), 0, 0)
 
+    def _taps(self, values: _Values, given: tuple[int, ...], at: int) -> int:
+        """The size of a pooling's window; one number stands for a square."""
+        window = next((values.number_lists[index] for index in given if index in values.number_lists), ())
+        sides = [values.numbers.get(index, 0) for index in window]
+        if len(sides) not in (1, 2) or not all(0 < side < _LONGEST_WINDOW for side in sides):
+            raise self.buffer.damaged("a pooling has an impossible window", at)
+        return math.prod(sides) if len(sides) == 2 else sides[0] ** 2
+
     def _pick(self, pool: Sequence[Item], call: Table, what: str) -> Item:
         number = call.scalar(0, "i32")
         if not 0 <= number < len(pool):
             raise self.buffer.damaged(f"an instruction calls {what} that does not exist", call.at)
         return pool[number]
-
-
-def _split_outputs(arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Inputs and outputs of a kernel: its outputs are its last arguments, named once more as results."""
-    for count in range(1, len(arguments) // 2 + 1):
-        if arguments[-count:] == arguments[-2 * count : -count]:
-            return arguments[: -2 * count], arguments[-count:]
-    return arguments[:-1], arguments[-1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -26,6 +27,28 @@ MODELS = [
     ("mobilenet_v3_small", "int8"),
 ]
 OTHERS = Path(__file__).resolve().parents[1] / "models"
+SEVERAL = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.group = nn.LayerNorm(8), nn.GroupNorm(2, 8)
+
+    def forward(self, rows, image):
+        pooled = functional.max_pool2d(image, 3, 2, 1, return_indices=True)
+        mean = functional.avg_pool2d(image, (2, 4))
+        adapted = functional.adaptive_avg_pool2d(image, 4)
+        normal = self.layer(rows), self.group(image), rows.cumsum(1)
+        return *torch.topk(rows, 3), *torch.max(rows, 1), *rows.split(2), *pooled, mean, adapted, *normal
+
+
+def several():
+    return Several().eval(), (torch.randn(4, 8), torch.randn(1, 8, 64, 64))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +176,43 @@ def test_other_architectures_align_too(model: str, exported: Callable[..., Artif
     method, events = delegate_time(exported(f"{OTHERS / model}"), "host", tmp_path)
     assert all(nodes for _, _, nodes in events)
     assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
+
+
+def test_operators_with_several_outputs_count_each_tensor_once(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    """As torch's schemas have them: what is returned is no input, and what is written is written once."""
+    # Programs are kept by the file's name, so it changes with the model.
+    file = tmp_path / f"several_{hashlib.sha256(SEVERAL.encode()).hexdigest()[:8]}.py"
+    file.write_text(SEVERAL)
+    method = read_program(exported(f"{file}:several", backend="portable").pte).methods[0]
+    rows, image, channels, index = 4 * 8 * 4, 8 * 64 * 64 * 4, 8 * 4, 8
+    expected = {
+        "aten::topk.values": ([(4, 8)], [(4, 3)] * 2, 32, rows + 12 * (4 + index)),
+        "aten::max.dim_max": ([(4, 8)], [(4,)] * 2, 32, rows + 4 * (4 + index)),
+        "aten::split_with_sizes_copy.out": ([(4, 8)], [(2, 8)] * 2, 0, 2 * rows),
+        "aten::max_pool2d_with_indices.out": (
+            [(1, 8, 64, 64)], [(1, 8, 32, 32)] * 2, 8 * 32 * 32 * 9, image + 8 * 32 * 32 * (4 + index),
+        ),
+        "aten::avg_pool2d.out": ([(1, 8, 64, 64)], [(1, 8, 32, 16)], 8 * 32 * 16 * 8, image + image // 8),
+        "aten::_adaptive_avg_pool2d.out": ([(1, 8, 64, 64)], [(1, 8, 4, 4)], 32_768, image + 8 * 16 * 4),
+        "aten::native_layer_norm.out": ([(4, 8), (8,), (8,)], [(4, 8), (4, 1), (4, 1)], 32, 352),
+        "aten::native_group_norm.out": (
+            [(1, 8, 64, 64), (8,), (8,)], [(1, 8, 64, 64), (1, 2), (1, 2)],
+            32_768, 2 * image + 2 * channels + 2 * 2 * 4,
+        ),
+        "aten::cumsum.out": ([(4, 8)], [(4, 8)], 32, 2 * rows),
+    }  # fmt: skip
+    found = {
+        step.name: (
+            [tensor.shape for tensor in step.inputs],
+            [tensor.shape for tensor in step.outputs],
+            step.flops,
+            step.bytes_moved,
+        )
+        for step in method.operators
+    }
+    assert found == expected
 
 
 def test_the_shapes_of_the_record_are_those_of_the_program(exported: Callable[..., Artifact]) -> None:
