@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -154,10 +153,11 @@ def test_whatever_follows_is_read_or_ignored(text: str) -> None:
         assert trace.steps[-1].name == "Add (ND)"
 
 
-def test_a_very_long_line_takes_no_long_time() -> None:
-    began = time.monotonic()
-    parse_xnntrace("Debug (XNNPACK): running operator 0:0 (" + ") (a, b:1) " * 100_000)
-    assert time.monotonic() - began < 5
+@pytest.mark.timeout(120)
+def test_a_very_long_line_is_read_to_its_end() -> None:
+    """Trying every bracket as the last one would take time that grows with the square of the length."""
+    (step,) = parse_xnntrace("Debug (XNNPACK): running operator 0:0 (" + ") (a, b:1) " * 300_000).steps
+    assert len(step.name) > 3_000_000
 
 
 def as_logcat(line: str, form: str, pid: int = 4242) -> str:
