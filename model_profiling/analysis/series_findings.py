@@ -119,7 +119,8 @@ def _fragmentation(series: SeriesAnalysis) -> Finding | None:
         return None
     between = [operator for operator in series.operators if not operator.delegated]
     cost = series.breakdown.framework + series.breakdown.delegate_overhead
-    share = series.spent(cost).share + series.spent_by(between).share
+    # Delegates with a clock of their own may report more than their call took.
+    share = max(0.0, series.spent(cost).share) + series.spent_by(between).share
     return Finding(
         id="delegate-fragmentation",
         title=f"the model runs as {series.first.delegate_calls} delegate calls with "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_runs import copied, edit, load, pristine, run_program
+from measured_runs import ROUNDS, RUNS, copied, edit, load, pristine, run_program
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.markdown import render_markdown
@@ -299,3 +300,29 @@ def test_a_report_is_not_left_half_written(home: Path, tmp_path: Path) -> None:
     blocked.write_text("in the way")
     with pytest.raises(InputError, match="cannot write"):
         write_report(run_dir, out=blocked / "report.md")
+
+
+def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(home: Path, tmp_path: Path) -> None:
+    run_dir = copied(home, tmp_path, emulated=False) / "runs" / "linux"
+    text = report_of(run_dir)
+    assert "not of the same runs" not in section(text, "Measurement quality")
+
+    def elsewhere(metrics: dict) -> None:
+        for entry in metrics["latencies"]:
+            entry["traced_ms"]["median"] *= 3
+
+    edit(run_dir / "metrics.json", elsewhere)
+    assert "not of the same runs" in section(report_of(run_dir), "Measurement quality")
+
+
+def test_without_a_pair_the_parts_are_those_of_a_typical_run(home: Path, tmp_path: Path) -> None:
+    run_dir = copied(home, tmp_path, emulated=False) / "runs" / "linux"
+    data = gather_report(run_dir)
+    text = section(render_markdown(replace(data, pairs=())), "Where the time goes")
+    table = {row[0]: row for row in rows(text)}
+    traced = load(run_dir / "metrics.json")["latencies"][0]["traced_ms"]["median"]
+    assert float(table["End to end, traced"][1]) == pytest.approx(traced, rel=0.05)
+    assert f"medians over {ROUNDS * RUNS} runs in {ROUNDS} rounds" in text
+    for row in table.values():
+        if row[2].endswith("%") and float(row[1]) > 0.01:
+            assert float(row[1]) / traced == pytest.approx(float(row[2].rstrip("%")) / 100, abs=0.1)

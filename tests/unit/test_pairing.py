@@ -15,11 +15,10 @@ from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.speedup import Verdict
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.etdump import read_etdump
+from model_profiling.workflow.analyse import analyse
 
 
-def dump_of(
-    operators: Sequence[tuple[str, float]], *, noise: Sequence[float] = (1.0,), **context: object
-) -> DumpAnalysis:
+def content_of(operators: Sequence[tuple[str, float]], noise: Sequence[float]) -> bytes:
     """A dump with one delegate call; each operator is (name, microseconds), each factor of noise a run."""
     blocks = []
     for factor in noise:
@@ -31,7 +30,13 @@ def dump_of(
         events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 500, clock + 500))
         events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock + 1000))
         blocks.append(Block("Execute", -1, (), tuple(events)))
-    table = read_etdump(Dump(tuple(blocks), True, False).to_bytes())
+    return Dump(tuple(blocks), True, False).to_bytes()
+
+
+def dump_of(
+    operators: Sequence[tuple[str, float]], *, noise: Sequence[float] = (1.0,), **context: object
+) -> DumpAnalysis:
+    table = read_etdump(content_of(operators, noise))
     return analyse_dump(table, DumpContext(Path("made.etdump"), **context))  # type: ignore[arg-type]
 
 
@@ -207,3 +212,13 @@ def test_runs_made_at_different_times_are_judged_with_their_allowance() -> None:
     ours, theirs = series_of(before), series_of(after)
     assert pair_series(ours, theirs).e2e.verdict is Verdict.SLOWER
     assert pair_series(ours, theirs, interleaved=False).e2e.verdict is Verdict.NO_CHANGE
+
+
+def test_a_dump_whose_mean_is_not_typical_says_so(tmp_path: Path) -> None:
+    dump = tmp_path / "made.etdump"
+    for last, warned in ((1.0, False), (90.0, True)):
+        dump.write_bytes(content_of(OFF, (1.0, 1.0, 1.0, 1.0, last)))
+        analysis = analyse(dump)
+        assert analysis.series[0].first is analysis.dumps[0]
+        said = [text for text in analysis.dumps[0].warnings if "far from the median" in text]
+        assert bool(said) is warned
