@@ -40,9 +40,9 @@ def _export_fingerprint() -> str:
     digest = hashlib.sha256()
     for package in ("executorch", "torch", "torchao"):
         digest.update(f"{package}={importlib.metadata.version(package)};".encode())
-    rooms = (ROOT / "model_profiling").glob("*/**/*.py")
-    for path in sorted(p for p in rooms if p.relative_to(ROOT).parts[1] in ("export", "models")):
-        digest.update(path.read_bytes())
+    for folder in ("model_profiling/export", "model_profiling/models", "tests/models"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
