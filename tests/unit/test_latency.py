@@ -204,3 +204,8 @@ def test_each_reason_to_doubt_latencies_is_seen(
 
 def test_nothing_measured_is_a_warning_too() -> None:
     assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    said = [warning.seen for warning in latency_warnings([[1.0]])]
+    assert "only 1 round was measured" in said and "a process timed only 1 inference" in said
