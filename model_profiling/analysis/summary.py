@@ -106,10 +106,6 @@ class DumpAnalysis:
         whole = int(self.breakdown.e2e.sum())
         return operator.times.total_ns / whole if whole else 0.0
 
-    def mean_ms_of(self, operator: Operator) -> float:
-        """Per run of the dump, so that operators add up to their category."""
-        return operator.times.total_ns / self.runs / 1e6
-
 
 @dataclass(frozen=True, slots=True)
 class DumpContext:

@@ -101,7 +101,7 @@ def _refuse_other_runs(folder: Path) -> None:
     within = sorted(path.parent for path in folder.rglob("manifest.json"))
     if within:
         raise InputError(
-            f"{folder} is not a run but holds {plural(len(within), 'run')}", f"name one, such as {within[0]}"
+            f"{folder} holds {plural(len(within), 'run')}, none of its own", f"name one, such as {within[0]}"
         )
 
 
