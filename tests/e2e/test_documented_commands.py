@@ -1,0 +1,64 @@
+"""The commands people copy from the documents work, in the order they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "model_profiling" / "pipeline_commands.md"
+SETUP = ("make ", "bash ", ". ")
+"""Installing is what `make test` itself did just before."""
+
+
+def _commands(page: Path) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith(("#", *SETUP))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the page's run directories are those of Linux")
+def test_the_workflow_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "model_profiling").symlink_to(ROOT / "model_profiling")
+    commands = _commands(PAGE)
+    assert len(commands) >= 10
+    for line in commands:
+        words = shlex.split(line)
+        words[:1] = [sys.executable, "-m", "model_profiling"] if words[0] == "sme2prof" else [sys.executable]
+        if words[-1] == "my_run.json" and "generate_config.py" in line:
+            (tmp_path / "my_run.json").unlink()
+        done = process.run(words, timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+        # Comparing two runs on a noisy machine may find a regression: that is an answer, not a failure.
+        accepted = {0, 1, 2} if "compare" in words else {0}
+        assert done.returncode in accepted, f"{line}\n{done.tail(20)}"
+        assert "unexpected" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_every_command_and_file_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in re.findall(r"`?sme2prof ([a-z]+)", text):
+        assert name in COMMANDS, f"{page} names sme2prof {name}"
+    for path in re.findall(r"\b(?:model_profiling|bench)/[\w/]+\.(?:py|sh|json|md|cpp)\b", text):
+        assert (ROOT / path).exists() or "my_" in path, f"{page} names {path}"
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+def test_scripts_print_help_with_any_python_of_the_environment() -> None:
+    for script in sorted(
+        [*(ROOT / "model_profiling/scripts").glob("*.py"), *(ROOT / "model_profiling/tools").glob("*.py")]
+    ):
+        done = process.run([sys.executable, script, "--help"], timeout=60, cwd=ROOT, env=dict(os.environ))
+        assert done.returncode == 0, f"{script.name}: {done.stderr}"
+        assert "usage" in done.stdout.lower()
