@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -11,7 +12,6 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
@@ -43,7 +43,8 @@ def command(
         analysis = analyse(run_dir, model=model, etrecord=etrecord, progress=progress)
         written = write_analysis(analysis, out)
     if as_json:
-        frame.facts(analysis_summary(analysis) | {"files": [str(path) for path in written]})
+        summary = json.loads(written[-1].read_text(encoding="utf-8"))
+        frame.facts(summary | {"files": [str(path) for path in written]})
         return
     print_analysis(analysis)
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")

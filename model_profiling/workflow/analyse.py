@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +50,17 @@ def analyse(
     programs = Programs(strict=model is not None or etrecord is not None)
     shown = progress or Silent()
     shown.stage("analysing dumps")
-    analysed = []
+    analysed: list[DumpAnalysis] = []
+    damaged: list[FormatError] = []
     for done, context in enumerate(found.dumps):
         shown.advance(done, len(found.dumps), context.etdump.name)
-        analysed.append(programs.analysed(context))
+        try:
+            analysed.append(programs.analysed(context))
+        except FormatError as problem:
+            damaged.append(problem)
+    # In a folder the others still count; a dump that was named, or the only one, must be readable.
+    if damaged and (not analysed or _named(source)):
+        raise damaged[0]
     series = tuple(_series(analysed))
     dumps = tuple(one.first for one in series)
     pairings = tuple(_pairings(found, series))
@@ -65,8 +73,17 @@ def analyse(
         series=series,
         pairings=pairings,
         findings=advise(series, pairings, roofline),
-        warnings=(*found.warnings, *programs.warnings),
+        warnings=(
+            *found.warnings,
+            *programs.warnings,
+            *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
+        ),
     )
+
+
+def _named(source: str | Path | Sequence[str | Path]) -> bool:
+    """Whether files were named, rather than a folder that holds them."""
+    return not (isinstance(source, str | Path) and Path(source).is_dir())
 
 
 def write_analysis(analysis: RunAnalysis, out: Path | None = None) -> tuple[Path, ...]:
@@ -74,10 +91,14 @@ def write_analysis(analysis: RunAnalysis, out: Path | None = None) -> tuple[Path
 
     Files go beside each dump and the summary into the run directory, or all into `out`.
     """
+    named = Counter(dump.stem for dump in analysis.dumps)
     written = []
     for dump in analysis.dumps:
-        paths = write_csv_files(dump, out)
-        written.append(WrittenDump(dump, paths))
+        folder = out
+        if out is not None and named[dump.stem] > 1:
+            # Dumps of one name lie in different folders; so do their files.
+            folder = out / dump.etdump.parent.resolve().relative_to(analysis.run_dir.resolve())
+        written.append(WrittenDump(dump, write_csv_files(dump, folder)))
     summary = (out or analysis.run_dir) / SUMMARY_FILE
     write_analysis_summary(summary, analysis, written)
     return (*(path for one in written for path in one.files.every), summary)

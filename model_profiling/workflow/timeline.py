@@ -39,7 +39,11 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
         experiment=name or stem,
         timings_are_latency=not times_of(path).no_latency,
     )
-    return analyse_dump(table, context, _StatedView(rows))
+    try:
+        view = _StatedView(rows)
+    except (KeyError, ValueError) as problem:
+        raise _unreadable(path, problem) from problem
+    return analyse_dump(table, context, view)
 
 
 class _StatedView(ProgramView):
@@ -89,11 +93,11 @@ def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
     try:
         start = np.array([round(float(row["start_us"]) * 1e3) for row in wanted], np.int64)
         duration = np.array([round(float(row["duration_ms"]) * 1e6) for row in wanted], np.int64)
-    except (ValueError, TypeError) as problem:
+        run = np.array([int(row["run_index"]) for row in wanted], np.int32)
+    except (ValueError, TypeError, OverflowError) as problem:
         raise _unreadable(path, problem) from problem
     names = tuple(dict.fromkeys(("Execute", *(row["name"] for row in wanted))))
     index = {name: place for place, name in enumerate(names)}
-    run = np.array([int(row["run_index"]) for row in wanted], np.int32)
     order, block = np.unique(run, return_inverse=True)
     name = np.array([index[row["name"]] for row in wanted], np.int32)
     delegated = np.array([_delegated(row) for row in wanted], bool)
@@ -132,7 +136,7 @@ def _delegated(row: _Row) -> bool:
 
 
 def _unreadable(path: Path, problem: Exception) -> FormatError:
-    return FormatError(f"{path} holds a row whose numbers cannot be read: {problem}", "make it again")
+    return FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again")
 
 
 def _instructions(rows: Sequence[_Row]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

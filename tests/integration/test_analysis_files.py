@@ -283,3 +283,50 @@ def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understoo
     assert read.breakdown.closes and read.runs == RUNS
     assert read.breakdown.e2e.tolist() == analyse(dump).dumps[0].breakdown.e2e.tolist()
     assert read.breakdown.share(read.breakdown.categories[Category.CONV]) > 0.5
+
+
+def test_json_says_what_was_written(run_dir: Path, cli) -> None:
+    facts = json.loads(cli("analyze", run_dir, "--json").stdout)
+    assert facts["csv_files"] and all(entry["csv_timeline"] for entry in facts["per_etdump"])
+
+
+def test_dumps_of_one_name_keep_their_own_files(recorded: Path, cli, tmp_path: Path) -> None:
+    dump = next(recorded.rglob("*.etdump"))
+    for folder in ("a", "b"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        shutil.copy(dump, tmp_path / "in" / folder / "run.etdump")
+    done = cli("analyze", tmp_path / "in", "--out", tmp_path / "out")
+    assert done.ok, done.stderr
+    assert len(list((tmp_path / "out").rglob("run_exec_ops_stats.csv"))) == 2
+
+
+def test_one_damaged_dump_of_a_folder_is_a_warning_and_a_named_one_is_refused(
+    recorded: Path, cli, tmp_path: Path
+) -> None:
+    dump = next(recorded.rglob("*.etdump"))
+    shutil.copy(dump, tmp_path / "good.etdump")
+    (tmp_path / "bad.etdump").write_bytes(dump.read_bytes()[:100])
+    done = cli("analyze", tmp_path)
+    assert done.ok and "bad.etdump" in done.stderr and "analysed without it" in done.stderr
+    assert cli("analyze", tmp_path / "bad.etdump").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "column, value",
+    [("start_us", "inf"), ("start_us", "1e30"), ("run_index", str(2**40)), ("category", "Magic")],
+)
+def test_a_timeline_with_nonsense_in_a_row_is_refused_in_one_line(
+    column: str, value: str, run_dir: Path, cli, script, tmp_path: Path
+) -> None:
+    assert cli("analyze", run_dir).ok
+    with next(run_dir.rglob("*_all_runs_timeline.csv")).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    next(row for row in rows if row["kind"])[column] = value
+    spoiled = tmp_path / "spoiled_timeline.csv"
+    with spoiled.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    done = script("tools/analyze_etdump_csv.py", "--timeline-csv", spoiled, "--output-dir", tmp_path / "o")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr

@@ -73,7 +73,7 @@ def test_the_dump_holds_the_measured_executions_alone(run: Run, exported) -> Non
 
 
 def test_a_thousand_executions_fit_in_one_dump(run: Run, exported) -> None:
-    outcome = run(exported(TYPED, "fp32", "portable").pte, runs=1500, warmup=1, etdump=True)
+    outcome = run(exported(TYPED, "fp16", "portable").pte, runs=1500, warmup=1, etdump=True)
     assert outcome.etdump is not None
     events = read_etdump(outcome.etdump).to_pandas()
     assert (events["name"] == "Method::execute").sum() == 1500
@@ -93,7 +93,7 @@ def test_threads_are_what_was_asked_for(run: Run, exported) -> None:
 
 
 def test_inputs_of_every_type_are_made_right(run: Run, exported) -> None:
-    pte = exported(TYPED, "fp32", "portable").pte
+    pte = exported(TYPED, "fp16", "portable").pte
     made = run(pte, seed=5, save_outputs=True)
     half, byte, index, flag = (
         np.fromfile(path, dtype)
@@ -123,7 +123,7 @@ def test_input_files_arrive_and_nan_and_infinity_are_counted(run: Run, exported,
     for name, array in values.items():
         paths.append(tmp_path / f"{name}.bin")
         paths[-1].write_bytes(array.tobytes())
-    pte = exported(TYPED, "fp32", "portable").pte
+    pte = exported(TYPED, "fp16", "portable").pte
     outcome = run(pte, inputs=tuple(paths), save_outputs=True, runs=2)
     assert np.array_equal(np.fromfile(outcome.outputs[1], "i1"), values["byte"])
     assert np.array_equal(np.fromfile(outcome.outputs[2], "i8"), values["index"])
