@@ -14,6 +14,7 @@ from model_profiling.report.comparison import SideFacts
 from model_profiling.report.data import Series
 from model_profiling.workflow.analyse import Programs
 from model_profiling.workflow.dumps import find_dumps
+from model_profiling.workflow.manifest_file import run_around
 from model_profiling.workflow.run_files import (
     Manifest,
     Metrics,
@@ -89,7 +90,7 @@ def _run_directory(path: Path, name: str) -> Side:
 
 
 def _dump(path: Path) -> Side:
-    run_dir = _around(path)
+    run_dir = run_around(path)
     manifest = read_manifest_file(run_dir) if run_dir else None
     timed = _timings_are_latency(run_dir or path.parent, manifest)
     (context,) = find_dumps(path).dumps
@@ -119,7 +120,7 @@ def _json(path: Path) -> Side:
         )
         known = _medians(metrics) if metrics.timings_are_latency else {}
         return Side(facts, None, tuple(SideSeries(one, (), median, ()) for one, median in known.items()))
-    run_dir = _around(path)
+    run_dir = run_around(path)
     manifest = read_manifest_file(run_dir) if run_dir else None
     series, rounds = Series(path.stem.removesuffix("_robust_stats"), None), read_latencies(path).rounds
     if "experiment" in content:
@@ -128,11 +129,6 @@ def _json(path: Path) -> Side:
     timed = _timings_are_latency(run_dir or path.parent, manifest)
     facts = _facts(str(path), "latencies", manifest, timed, ())
     return Side(facts, run_dir, (SideSeries(series, rounds if timed else (), None, ()),))
-
-
-def _around(path: Path) -> Path | None:
-    """The run directory a file lies in, at most two folders down."""
-    return next((one for one in list(path.resolve().parents)[:3] if (one / "manifest.json").is_file()), None)
 
 
 def _names(listed: Sequence[str], path: Path) -> bool:
