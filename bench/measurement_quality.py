@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model_profiling.analysis.speedup import (
+from model_profiling.statistics.speedup import (
     PRACTICAL_THRESHOLD,
     Speedup,
     Verdict,

@@ -8,7 +8,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import SHOWN, Finding, counted, percent, severity
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.speedup import Verdict, compare_rounds
+from model_profiling.statistics.speedup import Verdict, compare_rounds
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97

@@ -17,7 +17,7 @@ import numpy as np
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.speedup import Rounds, Speedup, compare_many, compare_rounds, compare_separate
+from model_profiling.statistics.speedup import Rounds, Speedup, compare_many, compare_rounds, compare_separate
 from model_profiling.analysis.summary import DumpAnalysis
 
 CLOCK_STEP_MS = 0.001

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import Int64
-from model_profiling.analysis.latency import LatencySummary, summarize
+from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, time_statistics
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
 

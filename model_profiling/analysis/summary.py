@@ -10,7 +10,7 @@ import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.latency import LatencySummary, summarize
+from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, OperatorList, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable

@@ -10,7 +10,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.errors import InputError
-from model_profiling.pipeline.new_config import KINDS, Kind, Wishes, default_output_root, write_new_config
+from model_profiling.config.new_config import KINDS, Kind, NewConfig, default_output_root, write_new_config
 from model_profiling.targets import why_not_yet
 
 
@@ -78,7 +78,7 @@ def new(
         runs = runs or click.prompt("Timed inferences in each process", type=click.IntRange(1), default=10)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False)
         output = output or Path(click.prompt("Write the config to", default="config.json"))
-    wishes = Wishes(
+    wanted = NewConfig(
         model=model,
         kind=kind or _this_machine(),
         output_root=output_root,
@@ -92,9 +92,9 @@ def new(
         runner_on=runner_on,
         runner_off=runner_off,
     )
-    path = write_new_config(wishes, output or Path("config.json"), force=force)
+    path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
-    if missing := why_not_yet(wishes.kind):
+    if missing := why_not_yet(wanted.kind):
         frame.warn(f"{missing}; this config cannot be run until it is")
         return
     frame.say(f"next: sme2prof run {path}")
@@ -109,8 +109,8 @@ def _thread_option() -> click.Parameter:
 @click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
     """Say everything that is wrong with a config; exits with 1 if anything is."""
-    from model_profiling.pipeline.config import check_config, config_warnings, load_config, pairs
-    from model_profiling.pipeline.wording import counted
+    from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
+    from model_profiling.wording import plural
 
     problems = check_config(path, files=not no_files)
     if as_json:
@@ -126,7 +126,7 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     for text in config_warnings(config):
         frame.warn(text)
     experiments, comparisons = len(config.experiments), len(pairs(config))
-    frame.say(f"{path} is fine: {counted(experiments, 'experiment')}, {counted(comparisons, 'comparison')}")
+    frame.say(f"{path} is fine: {plural(experiments, 'experiment')}, {plural(comparisons, 'comparison')}")
     frame.say(f"model        {config.model}")
     frame.say(f"output_root  {config.output_root}")
     return 0
@@ -135,7 +135,7 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
 @frame.command("schema", example="sme2prof config schema > config.schema.json")
 def schema() -> None:
     """Print the JSON Schema of configs."""
-    from model_profiling.pipeline.config_schema import config_schema
+    from model_profiling.config.schema import config_schema
 
     frame.facts(config_schema())
 

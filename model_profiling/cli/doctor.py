@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from model_profiling.cli import frame
 from model_profiling.doctor import examine
-from model_profiling.doctor.text import as_text
 
 
 @frame.command("doctor", example="sme2prof doctor\nsme2prof doctor --json", facts=True)
@@ -17,5 +16,5 @@ def command(as_json: bool) -> int:
     if as_json:
         frame.facts(diagnosis.as_dict())
     else:
-        frame.say(as_text(diagnosis))
+        frame.say(diagnosis.as_text())
     return 0 if diagnosis.ok else 1

@@ -8,7 +8,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.workflow.validate import validate
+from model_profiling.validation.validate import validate
 
 
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/linux", facts=True)

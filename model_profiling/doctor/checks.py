@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling import process
-from model_profiling.doctor.records import Check
+from model_profiling.check import Check
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import find_compiler
 from model_profiling.runner.sdk import installed_sdk

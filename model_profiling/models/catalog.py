@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
-from model_profiling.models.foreign import ForeignModel, ModelMethods
+from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
 from model_profiling.models.upstream import load_upstream, upstream_entries, upstream_table
 
@@ -112,7 +112,7 @@ def _as_model(reference: str, made: object, calibration: object) -> EagerModelBa
     if isinstance(made, EagerModelBase):
         return made
     if hasattr(made, "get_eager_model") and hasattr(made, "get_example_inputs"):
-        return ForeignModel(cast(ModelMethods, made))
+        return AdaptedModel(cast(ModelMethods, made))
     import torch
 
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):

@@ -16,7 +16,7 @@ from typing import cast
 
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.foreign import ForeignModel, ModelMethods
+from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.registry import DTYPES, ModelEntry, discover, load_registered
 
 PACKAGE = "executorch.examples.models"
@@ -68,7 +68,7 @@ def load_upstream(name: str) -> EagerModelBase:
             f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0]}",
             "repair the package it names, or choose another model",
         ) from problem
-    return ForeignModel(cast(ModelMethods, made))
+    return AdaptedModel(cast(ModelMethods, made))
 
 
 def add_to_executorch() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling import __version__, files
-from model_profiling.pipeline.config import ProfileConfig
+from model_profiling.config.reading import ProfileConfig
 from model_profiling.pipeline.journal import Entry, Journal
 from model_profiling.pipeline.run_directory import Json, RunDirectory
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, Series, experiment_of, series_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.speedup import precise_enough
+from model_profiling.statistics.speedup import precise_enough
 from model_profiling.errors import RunError
-from model_profiling.pipeline.config import ProfileConfig
+from model_profiling.config.reading import ProfileConfig
 from model_profiling.pipeline.journal import Entry, Journal, Output
 from model_profiling.pipeline.run_directory import RunDirectory
 from model_profiling.pipeline.schedule import Schedule, Series, Step, compared, experiment_of

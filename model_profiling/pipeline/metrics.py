@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model_profiling.analysis.latency import summarize
-from model_profiling.analysis.parity import OutputFile, compare_outputs
-from model_profiling.analysis.speedup import Speedup, compare_rounds, compare_separate
-from model_profiling.analysis.stability import Conditions, latency_warnings, machine_warnings
+from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.stability import Conditions, latency_warnings, machine_warnings
 from model_profiling.errors import ProfilingError
-from model_profiling.pipeline.config import Experiment, ProfileConfig
+from model_profiling.config.reading import Experiment, ProfileConfig
 from model_profiling.pipeline.journal import Entry, Journal
 from model_profiling.pipeline.measure import latencies_ms
 from model_profiling.pipeline.run_directory import RunDirectory

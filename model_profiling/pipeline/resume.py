@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.wording import counted
+from model_profiling.wording import plural
 
 Json = Mapping[str, object]
 
@@ -39,7 +39,7 @@ def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
     """Refuse fewer rounds than were begun: leaving measured rounds out would leave files that disagree."""
     if wanted < begun:
         raise InputError(
-            f"{run_dir} cannot be continued with {counted(wanted, 'round')}: round {begun} was begun",
+            f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
             f"ask for {begun} rounds or more, start anew with --force, or choose another output_root",
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import Experiment, ProfileConfig, pairs
+from model_profiling.config.reading import Experiment, ProfileConfig, pairs
 
 Kind = Literal["evidence", "traced", "untraced"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import cast
 
 from model_profiling import files
-from model_profiling.analysis.stability import Conditions
+from model_profiling.statistics.stability import Conditions
 from model_profiling.errors import InputError
 from model_profiling.pipeline import manifest as manifests
-from model_profiling.pipeline.config import ProfileConfig
-from model_profiling.pipeline.config import Schedule as ScheduleSettings
+from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.reading import Schedule as ScheduleSettings
 from model_profiling.pipeline.journal import Journal
 from model_profiling.pipeline.manifest import Session, State
 from model_profiling.pipeline.measure import Measurement

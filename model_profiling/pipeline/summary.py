@@ -10,7 +10,7 @@ from typing import cast
 from model_profiling import files
 from model_profiling.pipeline.run_directory import Json
 from model_profiling.pipeline.session import Measured
-from model_profiling.pipeline.wording import counted
+from model_profiling.wording import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,12 @@ def comparison_line(comparison: Json) -> str:
     if comparison["low"] is None:
         return line
     medians = cast("float", comparison["baseline_median"]), cast("float", comparison["candidate_median"])
-    return f"{line} ({medians[0]:.3f} ms to {medians[1]:.3f} ms, {counted(comparison['rounds'], 'round')})"
+    return f"{line} ({medians[0]:.3f} ms to {medians[1]:.3f} ms, {plural(comparison['rounds'], 'round')})"
 
 
 def latency_line(latency: Json) -> str:
     found = cast("Json", latency["end_to_end_ms"])
-    rounds = counted(latency["rounds"], "round")
+    rounds = plural(latency["rounds"], "round")
     return (
         f"latency, {latency['experiment']} t{latency['threads']}: median {found['median']:.3f} ms"
         f" (nine in ten between {found['p5']:.3f} and {found['p95']:.3f}; {rounds})"

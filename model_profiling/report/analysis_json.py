@@ -13,7 +13,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.speedup import Speedup
+from model_profiling.statistics.speedup import Speedup
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.csv_files import CsvFiles
 

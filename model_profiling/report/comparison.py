@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model_profiling.analysis.pairing import OperatorPair
-from model_profiling.analysis.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.report.data import Series
 
 

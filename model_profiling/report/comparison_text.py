@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from model_profiling.analysis.pairing import OperatorPair
-from model_profiling.analysis.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.report.comparison import Comparison, SeriesComparison
 from model_profiling.report.junit import Outcome, TestCase, junit_xml
 from model_profiling.report.markdown_text import (

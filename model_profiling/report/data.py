@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
-from model_profiling.analysis.latency import LatencySummary
+from model_profiling.statistics.latency import LatencySummary
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.parity import Parity
+from model_profiling.statistics.parity import Parity
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict
 
 
 @dataclass(frozen=True, slots=True)

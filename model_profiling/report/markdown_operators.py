@@ -12,7 +12,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.analysis.speedup import Speedup
+from model_profiling.statistics.speedup import Speedup
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.markdown_text import MISSING, change, code, ms, percent, plural, size, table
 from model_profiling.report.verdict import headline_experiment, largest_parts, shift_text

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_profiling.analysis.latency import LatencySummary
+from model_profiling.statistics.latency import LatencySummary
 from model_profiling.analysis.pairing import CategoryPair
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.analysis.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.report.data import ExperimentReport, KernelReport, PairReport, ReportData
 from model_profiling.report.markdown_text import ms, percent, plural
 

@@ -10,7 +10,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling.doctor import examine, prerequisites
-from model_profiling.doctor.text import as_text
 
 
 def main() -> int:
@@ -23,7 +22,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
     diagnosis = prerequisites() if options.prerequisites else examine()
-    print(json.dumps(diagnosis.as_dict(), indent=2) if options.json else as_text(diagnosis))
+    print(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis.as_text())
     return 0 if diagnosis.ok else 1
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.targets.execution import Launch, execute
-from model_profiling.targets.foreign import build_foreign_runner
+from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.machine import host_facts
 from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
 from model_profiling.targets.qemu import Qemu, find_qemu
@@ -37,8 +37,8 @@ class EmulatedTarget:
         if platform.machine().lower() in ("aarch64", "arm64"):
             self.build = build_runner()
         else:
-            foreign = build_foreign_runner()
-            self.build, sysroot = foreign.build, foreign.sysroot
+            cross = build_cross_runner()
+            self.build, sysroot = cross.build, cross.sysroot
         self.qemu = find_qemu(self.build.path, sysroot, fetch=self._fetch)
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:

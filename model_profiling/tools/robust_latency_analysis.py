@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model_profiling.analysis.latency import LatencySummary, summarize
+from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.latency_files import Latencies, read_latencies
-from model_profiling.analysis.speedup import Speedup, compare_rounds, compare_separate
-from model_profiling.analysis.stability import StabilityWarning, latency_warnings
+from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.stability import StabilityWarning, latency_warnings
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.files import write_json
 from model_profiling.workflow.manifest_file import read_manifest_file, run_around

@@ -14,7 +14,7 @@ import numpy as np
 
 from model_profiling.analysis.pairing import CategoryPair, Pairing, pair_series
 from model_profiling.analysis.series import series_of
-from model_profiling.analysis.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
 from model_profiling.errors import InputError
 from model_profiling.report.comparison import Comparison, PartChange, SeriesComparison
 from model_profiling.report.data import Series

@@ -9,7 +9,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import ProfileConfig, load_config
+from model_profiling.config.reading import ProfileConfig, load_config
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.run_directory import Json
 from model_profiling.pipeline.session import Measured, conclude, measure, reopen

@@ -9,9 +9,9 @@ from typing import cast
 
 from model_profiling import files
 from model_profiling.errors import InputError, SetupError
-from model_profiling.pipeline.config import ProfileConfig, parse_config
+from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.new_config import Wishes, default_output_root, new_config
+from model_profiling.config.new_config import NewConfig, default_output_root, new_config
 from model_profiling.pipeline.run_directory import check_folder, check_startable, read_manifest
 from model_profiling.pipeline.session import refresh
 from model_profiling.progress import Progress, Silent
@@ -96,25 +96,25 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
     """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder."""
     emulated = not target.timings_are_latency
     root = _root(target, program, options)
-    wishes = Wishes(model=program, kind=target.platform, output_root=root, threads=options.threads)
+    wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     if emulated:
-        wishes = replace(wishes, runs=1, warmup=0)
+        wanted = replace(wanted, runs=1, warmup=0)
     else:
-        wishes = replace(
-            wishes,
-            runs=wishes.runs if options.runs is None else options.runs,
-            warmup=wishes.warmup if options.warmup is None else options.warmup,
-            rounds=wishes.rounds if options.rounds is None else options.rounds,
+        wanted = replace(
+            wanted,
+            runs=wanted.runs if options.runs is None else options.runs,
+            warmup=wanted.warmup if options.warmup is None else options.warmup,
+            rounds=wanted.rounds if options.rounds is None else options.rounds,
             precision=options.precision,
         )
-    raw = new_config(wishes, root)
+    raw = new_config(wanted, root)
     raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
     raw["target"] = {"name": target.name}
     if emulated:
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S}
     if options.ladder:
         target.prepare()
-        raw |= _ladder_parts(raw, wishes, ladder(target.facts().features))
+        raw |= _ladder_parts(raw, wanted, ladder(target.facts().features))
     config, problems = parse_config(raw, folder=root)
     if config is None or problems:
         raise InputError(problems[0].text, problems[0].fix)
@@ -145,11 +145,11 @@ def rung_name(platform: str, rung: Rung) -> str:
     return f"{platform}_upto_{rung.left[0] if rung.left else 'neon'}"
 
 
-def _ladder_parts(raw: dict[str, object], wishes: Wishes, rungs: Sequence[Rung]) -> dict[str, object]:
+def _ladder_parts(raw: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
     if len(rungs) < 2:
         raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
     pattern = cast("list[dict[str, object]]", raw["experiments"])[0]
-    names = [rung_name(wishes.kind, rung) for rung in rungs]
+    names = [rung_name(wanted.kind, rung) for rung in rungs]
     experiments = [
         {
             **pattern,
@@ -166,7 +166,7 @@ def _ladder_parts(raw: dict[str, object], wishes: Wishes, rungs: Sequence[Rung])
             "label": f"what {rungs[place].left[0]} buys, {threads} thread{'s' if threads > 1 else ''}",
         }
         for place in range(len(rungs) - 1)
-        for threads in wishes.threads
+        for threads in wanted.threads
     ]
     return {"experiments": experiments, "analysis": {"compare_pairs": pairs}}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from model_profiling.progress import Progress
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
-from model_profiling.workflow.validate import validate
-from model_profiling.workflow.validation import Validation
+from model_profiling.validation.validate import validate
+from model_profiling.validation.records import Validation
 
 _MODEL = "toy_cnn"
 

@@ -12,9 +12,9 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from model_profiling.analysis.latency import LatencySummary
-from model_profiling.analysis.parity import OutputParity, Parity
-from model_profiling.analysis.speedup import Speedup
+from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.parity import OutputParity, Parity
+from model_profiling.statistics.speedup import Speedup
 from model_profiling.errors import FormatError
 from model_profiling.workflow import typed_json
 from model_profiling.workflow.manifest_file import FactsEntry, Manifest, ResultEntry, read_manifest_file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.latency_files import read_latencies
-from model_profiling.analysis.speedup import Rounds
+from model_profiling.statistics.speedup import Rounds
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.comparison import SideFacts

@@ -18,7 +18,7 @@ from typing import Any
 from conftest import ROOT
 
 from model_profiling.pipeline.journal import Journal
-from model_profiling.workflow.validate import validate
+from model_profiling.validation.validate import validate
 
 KILLS = 20
 ROUNDS = 4

@@ -15,7 +15,7 @@ import pytest
 from conftest import missing
 
 from model_profiling.errors import SetupError
-from model_profiling.pipeline.config import parse_config
+from model_profiling.config.reading import parse_config
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import run_config
 

@@ -14,7 +14,7 @@ import pytest
 from measured_runs import ROUNDS, RUNS, copied, edit, load, pristine
 from recorded_dumps import record
 
-from model_profiling.analysis.speedup import Verdict
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.comparison_text import comparison_facts, comparison_markdown
 from model_profiling.workflow.compare import compare

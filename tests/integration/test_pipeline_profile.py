@@ -11,7 +11,7 @@ import pytest
 from conftest import missing
 
 from model_profiling.errors import InputError, SetupError
-from model_profiling.pipeline.config import load_config
+from model_profiling.config.reading import load_config
 from model_profiling.runner.features import host_features
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import RunOptions

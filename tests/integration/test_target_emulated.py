@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling.analysis.parity import compare_outputs, saved_outputs
+from model_profiling.statistics.parity import compare_outputs, saved_outputs
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
-from model_profiling.targets import Job, debian, foreign, qemu
+from model_profiling.targets import Job, cross, debian, qemu
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import Launch, execute
 
@@ -169,13 +169,13 @@ def test_the_way_of_a_machine_that_is_not_arm(
 ) -> None:
     """Everything an x86_64 host fetches and builds, run wherever the test runs: the aarch64 wheel through
     pip, an aarch64 C library through Debian's client, the cross compiler, and QEMU with `-L`."""
-    if foreign.shutil.which("aarch64-linux-gnu-g++") is None:
+    if cross.shutil.which("aarch64-linux-gnu-g++") is None:
         missing("aarch64-linux-gnu-g++")
     assert emulated.qemu is not None
     monkeypatch.setenv("SME2PROF_QEMU", str(emulated.qemu.path))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     try:
-        made = foreign.build_foreign_runner()
+        made = cross.build_cross_runner()
     except SetupError as problem:
         missing(f"an aarch64 wheel and C library: {problem}")
     assert str(tmp_path) in str(made.build.library_path)
@@ -183,4 +183,4 @@ def test_the_way_of_a_machine_that_is_not_arm(
     assert "-L" in found.prefix
     launch = Launch(made.build.path, prefix=found.prefix, timings_are_latency=False)
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
-    assert of(execute(job, launch, tmp_path, "foreign").kernels, "sme2")
+    assert of(execute(job, launch, tmp_path, "cross").kernels, "sme2")

@@ -13,9 +13,9 @@ import pytest
 from measured_runs import copied, edit, load, pristine
 from recorded_dumps import record
 
-from model_profiling.analysis.latency import summarize
+from model_profiling.statistics.latency import summarize
 from model_profiling.etdump import read_etdump
-from model_profiling.workflow.validate import validate
+from model_profiling.validation.validate import validate
 
 CHECKS = [
     "manifest",
@@ -246,7 +246,7 @@ def test_what_is_broken_is_found_with_its_cure(home: Path, tmp_path: Path, name:
     validation = validate(run_dir)
     found = {one.name: one for one in validation.checks if one.status == "fail"}
     assert not validation.ok and check in found, validation.as_text()
-    assert said in found[check].found and found[check].cure
+    assert said in found[check].found and found[check].fix
 
 
 @pytest.mark.parametrize("program_is_here", [True, False])

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from model_profiling.cli.config import command
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import (
+from model_profiling.config.reading import (
     ProfileConfig,
     check_config,
     config_warnings,
@@ -24,9 +24,9 @@ from model_profiling.pipeline.config import (
     pairs,
     parse_config,
 )
-from model_profiling.pipeline.config_schema import SHIPPED_SCHEMA, config_schema
-from model_profiling.pipeline.new_config import Wishes, write_new_config
-from model_profiling.pipeline.settings import Feature
+from model_profiling.config.schema import SHIPPED_SCHEMA, config_schema
+from model_profiling.config.new_config import NewConfig, write_new_config
+from model_profiling.config.settings import Feature
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -473,7 +473,7 @@ def test_nothing_changes_once_read(place: Path) -> None:
 
 
 def test_a_new_config_is_checked_and_complete(place: Path) -> None:
-    made = write_new_config(Wishes(place / "m.pte", "mac", threads=(1, 2), trace=True), place / "new")
+    made = write_new_config(NewConfig(place / "m.pte", "mac", threads=(1, 2), trace=True), place / "new")
     config = load_config(made)
     assert made == place / "new" / "config.json"
     assert isinstance(config, ProfileConfig)
@@ -481,11 +481,11 @@ def test_a_new_config_is_checked_and_complete(place: Path) -> None:
     assert [one.mode for one in config.experiments] == ["timing", "timing", "xnntrace", "xnntrace"]
     assert len(pairs(config)) == 2
     with pytest.raises(InputError, match="exists"):
-        write_new_config(Wishes(place / "m.pte", "mac"), made)
-    write_new_config(Wishes(place / "m.pte", "linux"), made, force=True)
+        write_new_config(NewConfig(place / "m.pte", "mac"), made)
+    write_new_config(NewConfig(place / "m.pte", "linux"), made, force=True)
     assert load_config(made).experiments[0].name == "linux_sme2_on"
     with pytest.raises(InputError, match="model"):
-        write_new_config(Wishes(place / "gone.pte", "mac"), place / "other.json")
+        write_new_config(NewConfig(place / "gone.pte", "mac"), place / "other.json")
     assert not (place / "other.json").exists()
 
 

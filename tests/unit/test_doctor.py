@@ -13,8 +13,8 @@ import pytest
 
 from model_profiling import process
 from model_profiling.doctor import checks
-from model_profiling.doctor.records import Check, Diagnosis
-from model_profiling.doctor.text import as_text
+from model_profiling.check import Check
+from model_profiling.doctor.records import Diagnosis
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]

@@ -16,7 +16,7 @@ from model_profiling.analysis.kernels import (
     executed_kernels,
     operator_kernels,
 )
-from model_profiling.analysis.speedup import compare_rounds
+from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.kernel_view import (
     KernelSection,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.latency import Floats, find_bimodality, find_drift, find_outliers, summarize
-from model_profiling.analysis.stability import Conditions, latency_warnings, machine_warnings
+from model_profiling.statistics.latency import Floats, find_bimodality, find_drift, find_outliers, summarize
+from model_profiling.statistics.stability import Conditions, latency_warnings, machine_warnings
 from model_profiling.errors import InputError
 
 

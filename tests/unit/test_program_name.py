@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_profiling.pipeline.config import parse_config
+from model_profiling.config.reading import parse_config
 from model_profiling.program_name import under_either_name
 
 

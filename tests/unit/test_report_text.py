@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.kernels import sme_verdict
-from model_profiling.analysis.latency import summarize
+from model_profiling.statistics.latency import summarize
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.analysis.parity import Parity, compare_arrays
-from model_profiling.analysis.speedup import Speedup, Verdict, compare_rounds
+from model_profiling.statistics.parity import Parity, compare_arrays
+from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.report.comparison_text import comparison_junit, comparison_markdown
 from model_profiling.report.data import (

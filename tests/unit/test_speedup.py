@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from model_profiling.analysis.intervals import (
+from model_profiling.statistics.intervals import (
     Floats,
     benjamini_hochberg,
     bootstrap_interval,
@@ -17,7 +17,7 @@ from model_profiling.analysis.intervals import (
     signed_rank_interval,
     signed_rank_p,
 )
-from model_profiling.analysis.speedup import (
+from model_profiling.statistics.speedup import (
     Rounds,
     Verdict,
     compare_many,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.progress import Progress, Silent
-from model_profiling.workflow import figure_checks as figures
-from model_profiling.workflow import structure_checks as structure
-from model_profiling.workflow.checked_run import CheckedRun
-from model_profiling.workflow.validation import Check, Validation
+from model_profiling.validation import figures
+from model_profiling.validation import structure
+from model_profiling.validation.checked_run import CheckedRun
+from model_profiling.check import Check
+from model_profiling.validation.records import Validation
 
 Question = Callable[[CheckedRun], Iterator[Check]]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
-from model_profiling.pipeline.config import parse_config
+from model_profiling.config.reading import parse_config
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
@@ -19,7 +19,7 @@ _TARGETS = {"mac": "host", "linux": "host", "android": "android", "emulated": "e
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class NewConfig:
     """What the user wants in a new config; what is left out gets a good value."""
 
     model: Path
@@ -36,13 +36,13 @@ class Wishes:
     runner_off: Path | None = None
 
 
-def write_new_config(wishes: Wishes, output: Path, *, force: bool = False) -> Path:
+def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
     """Write a checked config; `output` is the file, or the folder for `config.json`."""
     path = output if output.suffix == ".json" else output / "config.json"
     if path.exists() and not force:
         raise InputError(f"{path} exists", "choose another name or give --force")
     folder = path.resolve().parent
-    content = new_config(wishes, folder)
+    content = new_config(wanted, folder)
     _, problems = parse_config(content, folder=folder)
     if problems:
         raise InputError(problems[0].text, problems[0].fix)
@@ -50,28 +50,28 @@ def write_new_config(wishes: Wishes, output: Path, *, force: bool = False) -> Pa
     return path
 
 
-def new_config(wishes: Wishes, folder: Path) -> dict[str, object]:
+def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
-    if (wishes.runner_on is None) != (wishes.runner_off is None):
+    if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    experiments = [_experiment(wishes, switch, "timing", folder) for switch in ("on", "off")]
-    if wishes.trace:
-        experiments += [_experiment(wishes, switch, "xnntrace", folder) for switch in ("on", "off")]
-    target: dict[str, object] = {"name": _TARGETS[wishes.kind]}
-    if wishes.device:
-        target["device"] = wishes.device
-    schedule: dict[str, object] = {"rounds": wishes.rounds}
-    if wishes.precision is not None:
-        schedule["precision"] = wishes.precision
-    root = wishes.output_root or default_output_root(wishes.model, wishes.kind)
+    experiments = [_experiment(wanted, switch, "timing", folder) for switch in ("on", "off")]
+    if wanted.trace:
+        experiments += [_experiment(wanted, switch, "xnntrace", folder) for switch in ("on", "off")]
+    target: dict[str, object] = {"name": _TARGETS[wanted.kind]}
+    if wanted.device:
+        target["device"] = wanted.device
+    schedule: dict[str, object] = {"rounds": wanted.rounds}
+    if wanted.precision is not None:
+        schedule["precision"] = wanted.precision
+    root = wanted.output_root or default_output_root(wanted.model, wanted.kind)
     return {
         "schema_version": 1,
-        "model": _relative(wishes.model, folder),
+        "model": _relative(wanted.model, folder),
         "output_root": _relative(root, folder),
         "target": target,
         "schedule": schedule,
         "experiments": experiments,
-        "analysis": {"compare_pairs": [_pair(wishes, threads) for threads in wishes.threads]},
+        "analysis": {"compare_pairs": [_pair(wanted, threads) for threads in wanted.threads]},
     }
 
 
@@ -83,24 +83,24 @@ def default_output_root(model: Path, kind: Kind) -> Path:
     return Path(f"out_{name}") / "runs" / kind
 
 
-def _experiment(wishes: Wishes, switch: str, mode: str, folder: Path) -> dict[str, object]:
-    runner = wishes.runner_on if switch == "on" else wishes.runner_off
+def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict[str, object]:
+    runner = wanted.runner_on if switch == "on" else wanted.runner_off
     traced = mode == "xnntrace"
     return {
-        "name": f"{wishes.kind}_sme2_{switch}" + ("_trace" if traced else ""),
+        "name": f"{wanted.kind}_sme2_{switch}" + ("_trace" if traced else ""),
         "runner_path": "builtin" if runner is None else _relative(runner, folder),
         "sme2": switch,
         "mode": mode,
-        "runs": 1 if traced else wishes.runs,
-        "warmup": 0 if traced else wishes.warmup,
-        "threads": list(wishes.threads[:1] if traced else wishes.threads),
+        "runs": 1 if traced else wanted.runs,
+        "warmup": 0 if traced else wanted.warmup,
+        "threads": list(wanted.threads[:1] if traced else wanted.threads),
     }
 
 
-def _pair(wishes: Wishes, threads: int) -> dict[str, object]:
+def _pair(wanted: NewConfig, threads: int) -> dict[str, object]:
     return {
-        "baseline": {"experiment": f"{wishes.kind}_sme2_off", "threads": threads},
-        "candidate": {"experiment": f"{wishes.kind}_sme2_on", "threads": threads},
+        "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
+        "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
         "label": f"SME2 on vs off, {threads} thread{'s' if threads > 1 else ''}",
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_profiling.pipeline.settings import SYNONYMS, ProfileConfig
+from model_profiling.config.settings import SYNONYMS, ProfileConfig
 
 SHIPPED_SCHEMA = Path(__file__).resolve().parents[1] / "configs" / "schema.json"
 

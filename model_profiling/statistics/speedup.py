@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from model_profiling.analysis.intervals import (
+from model_profiling.statistics.intervals import (
     Floats,
     benjamini_hochberg,
     bootstrap_interval,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from model_profiling.pipeline.settings import SYNONYMS, Experiment, ProfileConfig, shown
+from model_profiling.config.settings import SYNONYMS, Experiment, ProfileConfig, shown
 
 
 @dataclass(frozen=True, slots=True)

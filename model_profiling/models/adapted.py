@@ -20,7 +20,7 @@ class ModelMethods(Protocol):
     def get_example_inputs(self) -> object: ...
 
 
-class ForeignModel(EagerModelBase):
+class AdaptedModel(EagerModelBase):
     """Such an object behind the kit's interface."""
 
     def __init__(self, model: ModelMethods) -> None:

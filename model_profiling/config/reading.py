@@ -14,15 +14,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config_checks import (
+from model_profiling.config.checks import (
     file_problems,
     setting_problems,
     switch_in_name,
     without_switch,
 )
-from model_profiling.pipeline.config_text import read_object
-from model_profiling.pipeline.problems import Problem, problems_of
-from model_profiling.pipeline.settings import (
+from model_profiling.config.json_text import read_object
+from model_profiling.config.problems import Problem, problems_of
+from model_profiling.config.settings import (
     BUILTIN,
     AnalysisSettings,
     ComparePair,
@@ -33,7 +33,7 @@ from model_profiling.pipeline.settings import (
     Side,
     TargetSettings,
 )
-from model_profiling.pipeline.wording import counted
+from model_profiling.wording import plural
 from model_profiling.program_name import under_either_name
 from model_profiling.targets import why_not_yet
 
@@ -125,7 +125,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     for experiment in timing:
         if experiment.runs < 5:
             found.append(
-                f"{experiment.name}: only {counted(experiment.runs, 'run')} in each process;"
+                f"{experiment.name}: only {plural(experiment.runs, 'run')} in each process;"
                 " 10 or more are better"
             )
         if experiment.warmup == 0:
@@ -134,7 +134,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
         if experiment.cpu_affinity and max(experiment.threads) > len(experiment.cpu_affinity):
             found.append(
                 f"{experiment.name}: {max(experiment.threads)} threads share "
-                f"{counted(len(experiment.cpu_affinity), 'CPU')} of cpu_affinity"
+                f"{plural(len(experiment.cpu_affinity), 'CPU')} of cpu_affinity"
             )
     if timing and not pairs(config):
         found.append("nothing will be compared: no SME2-off experiment has an SME2-on one like it")

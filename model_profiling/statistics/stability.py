@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from model_profiling.analysis.latency import LatencySummary, find_drift, summarize
-from model_profiling.analysis.speedup import EXACT_ROUNDS, Rounds, round_typical
+from model_profiling.statistics.latency import LatencySummary, find_drift, summarize
+from model_profiling.statistics.speedup import EXACT_ROUNDS, Rounds, round_typical
 
 _STEADY_GOVERNORS = {"performance", "userspace"}
 _WIDE_SPREAD = 0.10

@@ -12,9 +12,9 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError, ProfilingError
 from model_profiling.pipeline.journal import JOURNAL_FILE
 from model_profiling.report.markdown_text import plural
-from model_profiling.workflow.checked_run import COMPUTE_AGAIN, MEASURE_AGAIN, CheckedRun, named
+from model_profiling.validation.checked_run import COMPUTE_AGAIN, MEASURE_AGAIN, CheckedRun, named
 from model_profiling.workflow.run_files import ResultEntry, read_json_object
-from model_profiling.workflow.validation import Check, judged
+from model_profiling.check import Check, check_unless
 
 
 def manifest_parses(run: CheckedRun) -> Iterator[Check]:
@@ -34,7 +34,7 @@ def json_files(run: CheckedRun) -> Iterator[Check]:
                 wrong.append(f"{path.name} has no schema_version 1")
         except ProfilingError as problem:
             wrong.append(problem.problem)
-    yield judged("JSON files", wrong, f"{len(paths)} parse, each with its schema_version", COMPUTE_AGAIN)
+    yield check_unless(wrong, "JSON files", f"{len(paths)} parse, each with its schema_version", COMPUTE_AGAIN)
 
 
 def is_finished(run: CheckedRun) -> Iterator[Check]:
@@ -45,7 +45,7 @@ def is_finished(run: CheckedRun) -> Iterator[Check]:
     left = [path.name for path in run.path.rglob(".*.part")]
     if state == "finished" and ((run.path / ".work").exists() or left):
         wrong.append("half-written files were left behind")
-    yield judged("state", wrong, state or "finished", "continue it: sme2prof run CONFIG --resume")
+    yield check_unless(wrong, "state", state or "finished", "continue it: sme2prof run CONFIG --resume")
 
 
 def files_exist(run: CheckedRun) -> Iterator[Check]:
@@ -59,7 +59,7 @@ def files_exist(run: CheckedRun) -> Iterator[Check]:
         if not (run.path / name).is_file():
             missing.append(name)
     count = sum(len(_promised(result)) for result in run.results)
-    yield judged("files", [f"missing: {one}" for one in missing], f"all {count} are there", MEASURE_AGAIN)
+    yield check_unless([f"missing: {one}" for one in missing], "files", f"all {count} are there", MEASURE_AGAIN)
 
 
 def program_matches(run: CheckedRun) -> Iterator[Check]:
@@ -77,7 +77,7 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
             f"{run.program_path.name} is not what was measured: "
             f"SHA-256 {now[:12]}, then {run.manifest.model_sha256[:12]}"
         )
-    yield judged("program", wrong, f"{run.program_path.name} is what was measured", MEASURE_AGAIN)
+    yield check_unless(wrong, "program", f"{run.program_path.name} is what was measured", MEASURE_AGAIN)
 
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
@@ -89,7 +89,7 @@ def dumps_parse(run: CheckedRun) -> Iterator[Check]:
     if not run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
-    yield judged("dumps", wrong, f"{len(whole)} parse, {plural(runs, 'run')} as promised", MEASURE_AGAIN)
+    yield check_unless(wrong, "dumps", f"{len(whole)} parse, {plural(runs, 'run')} as promised", MEASURE_AGAIN)
 
 
 def _wrong_counts(run: CheckedRun, result: ResultEntry) -> Iterator[str]:
@@ -111,7 +111,7 @@ def dumps_close(run: CheckedRun) -> Iterator[Check]:
         if (parts.e2e <= 0).any() or (parts.framework < 0).any():
             wrong.append(f"{dump.etdump.name} holds times that cannot be")
     found = "categories, framework and unattributed time add up to end-to-end in every run"
-    yield judged("closure", wrong, found, "report it: the attribution is wrong for these dumps")
+    yield check_unless(wrong, "closure", found, "report it: the attribution is wrong for these dumps")
 
 
 def same_program(run: CheckedRun) -> Iterator[Check]:
@@ -130,7 +130,7 @@ def same_program(run: CheckedRun) -> Iterator[Check]:
     if not shapes:
         yield Check("same program", "skipped", "there is no dump to compare")
         return
-    yield judged("same program", wrong, f"{len(shapes)} dumps make the same calls", MEASURE_AGAIN)
+    yield check_unless(wrong, "same program", f"{len(shapes)} dumps make the same calls", MEASURE_AGAIN)
 
 
 def _promised(result: ResultEntry) -> list[str]:

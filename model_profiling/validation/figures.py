@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.kernels import sme_verdict
-from model_profiling.analysis.latency import LatencySummary, summarize
-from model_profiling.analysis.parity import OutputFile, compare_outputs
-from model_profiling.analysis.speedup import Verdict
+from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.pipeline.journal import JOURNAL_FILE, Journal
 from model_profiling.pipeline.measure import latencies_ms
 from model_profiling.pipeline.metrics import is_quantized
@@ -23,7 +23,7 @@ from model_profiling.report.csv_files import csv_paths, write_csv_files
 from model_profiling.report.data import Series
 from model_profiling.report.kernel_view import read_kernels_csv
 from model_profiling.report.markdown_text import plural
-from model_profiling.workflow.checked_run import (
+from model_profiling.validation.checked_run import (
     ANALYSE_AGAIN,
     COMPUTE_AGAIN,
     MEASURE_AGAIN,
@@ -37,7 +37,7 @@ from model_profiling.workflow.run_files import (
     read_metrics_file,
     read_record,
 )
-from model_profiling.workflow.validation import Check, judged
+from model_profiling.check import Check, check_unless
 
 _CLOSE = 1e-9
 
@@ -70,9 +70,7 @@ def latencies_match(run: CheckedRun) -> Iterator[Check]:
             raw = latencies_ms(journal, planned, len(stats.end_to_end_rounds_ms))
             if not _same(raw, stats.end_to_end_rounds_ms):
                 wrong.append(f"{named(result)}: its latencies are not those in {JOURNAL_FILE}")
-    yield judged(
-        "latencies",
-        wrong,
+    yield check_unless(wrong, "latencies",
         f"statistics of {plural(len(timing), 'experiment')} are those of the runs",
         COMPUTE_AGAIN,
     )
@@ -115,8 +113,7 @@ def comparisons_hold(run: CheckedRun) -> Iterator[Check]:
             wrong.append(f"{name} is called {found.verdict.value}, but its interval holds 1")
     left = len(metrics.comparisons) - len(compared)
     more = f", {left} not comparable" if left else ""
-    yield judged(
-        "comparisons", wrong, f"verdicts of {len(compared)} follow from the intervals{more}", COMPUTE_AGAIN
+    yield check_unless(wrong, "comparisons", f"verdicts of {len(compared)} follow from the intervals{more}", COMPUTE_AGAIN
     )
 
 
@@ -133,7 +130,7 @@ def emulated_has_no_latency(run: CheckedRun) -> Iterator[Check]:
             wrong.append("metrics.json holds latencies")
         if any(entry.speedup.ratio is not None for entry in metrics.comparisons):
             wrong.append("metrics.json holds a speedup")
-    yield judged("no latency", wrong, "an emulated run shows none", COMPUTE_AGAIN)
+    yield check_unless(wrong, "no latency", "an emulated run shows none", COMPUTE_AGAIN)
 
 
 def kernels_fit_the_switch(run: CheckedRun) -> Iterator[Check]:
@@ -149,8 +146,7 @@ def kernels_fit_the_switch(run: CheckedRun) -> Iterator[Check]:
     if not listed:
         yield Check("kernels", "skipped", "no kernel was listed")
         return
-    yield judged(
-        "kernels", wrong, f"{listed} lists fit what was switched off", f"the switch failed; {MEASURE_AGAIN}"
+    yield check_unless(wrong, "kernels", f"{listed} lists fit what was switched off", f"the switch failed; {MEASURE_AGAIN}"
     )
 
 
@@ -167,9 +163,7 @@ def outputs_agree(run: CheckedRun) -> Iterator[Check]:
         found = compare_outputs(outputs[first], theirs, quantized=quantized)
         if not found.agrees:
             wrong.append(f"{name} computes something else than {first}")
-    yield judged(
-        "outputs",
-        wrong,
+    yield check_unless(wrong, "outputs",
         f"{plural(len(kept), 'experiment')} with the same outputs, within rounding",
         "find out which is right before trusting a speed",
     )
@@ -188,7 +182,7 @@ def summary_matches(run: CheckedRun) -> Iterator[Check]:
         wrong += _wrong_entry(run, entry)
     if len(listed) != sum(dump.round == 0 for dump in run.whole_dumps.values()):
         wrong.append(f"it describes {len(listed)} dumps, not those that are here")
-    yield judged("analysis", wrong, f"analysis_summary.json says what {len(listed)} dumps say", ANALYSE_AGAIN)
+    yield check_unless(wrong, "analysis", f"analysis_summary.json says what {len(listed)} dumps say", ANALYSE_AGAIN)
 
 
 def _wrong_entry(run: CheckedRun, entry: object) -> Iterator[str]:
@@ -231,7 +225,7 @@ def csv_files_match(run: CheckedRun) -> Iterator[Check]:
     if not wrong and not count:
         yield Check("CSV files", "skipped", "there are none")
         return
-    yield judged("CSV files", wrong, f"{count} are what the dumps give", ANALYSE_AGAIN)
+    yield check_unless(wrong, "CSV files", f"{count} are what the dumps give", ANALYSE_AGAIN)
 
 
 def _wrong_rounds(result: ResultEntry, stats: RobustStats) -> Iterator[str]:

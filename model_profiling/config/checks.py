@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from model_profiling.pipeline.problems import Problem, nearest
-from model_profiling.pipeline.settings import BUILTIN, Experiment, ProfileConfig, Side, Switch, TargetSettings
-from model_profiling.pipeline.wording import counted
+from model_profiling.config.problems import Problem, nearest
+from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, Switch, TargetSettings
+from model_profiling.wording import plural
 
 _OFF_MARKS = ("sme2-off", "sme2_off", "no-sme2", "no_sme2", "nosme2", "without_sme2", "without-sme2")
 _ON_MARKS = ("sme2-on", "sme2_on")
@@ -45,7 +45,7 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     if config.schedule.precision is not None and config.schedule.min_rounds > config.schedule.rounds:
         yield Problem(
             "schedule.min_rounds",
-            f"is {config.schedule.min_rounds}, more than the {counted(config.schedule.rounds, 'round')}",
+            f"is {config.schedule.min_rounds}, more than the {plural(config.schedule.rounds, 'round')}",
             "raise rounds or lower min_rounds",
         )
     yield from _pair_problems(config)

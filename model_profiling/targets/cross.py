@@ -25,18 +25,18 @@ _LIBC_CURE = "install libc6-arm64-cross and libstdc++6-arm64-cross, or use a mac
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignRunner:
+class CrossRunner:
     """An aarch64 runner and the folder QEMU takes its C library from."""
 
     build: RunnerBuild
     sysroot: Path
 
 
-def build_foreign_runner() -> ForeignRunner:
+def build_cross_runner() -> CrossRunner:
     """Cross-compile the runner against the aarch64 wheel of the ExecuTorch that is installed here."""
     compiler = cross_compiler()
     sdk = aarch64_sdk(installed_sdk())
-    return ForeignRunner(build_runner(sdk, compiler), aarch64_sysroot())
+    return CrossRunner(build_runner(sdk, compiler), aarch64_sysroot())
 
 
 def cross_compiler() -> Compiler:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.problems import Problem
+from model_profiling.config.problems import Problem
 
 _LARGEST = 4_000_000
 

@@ -1,0 +1,48 @@
+"""One checked thing: what was looked at, how it stands, and the fix. The doctor and validation share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["pass", "fail", "optional", "skipped"]
+"""`optional` is something missing that only some work needs; `skipped` could not or need not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of an answer."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def all_pass(checks: Sequence[Check]) -> bool:
+    return all(check.status != "fail" for check in checks)
+
+
+def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check:
+    """Pass with what was found, or fail with the first thing wrong and its fix."""
+    if not wrong:
+        return Check(name, "pass", found)
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return Check(name, "fail", f"{wrong[0]}{more}", fix)
+
+
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """One line a check, the fix under what is missing or wrong."""
+    words = {"pass": "pass", "fail": "FAIL", "optional": "----", "skipped": "----"}
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{words[check.status]}  {check.name.ljust(width)}  {check.found}")
+        if check.fix and check.status in ("fail", "optional"):
+            lines.append(f"      {' ' * width}  fix: {check.fix}")
+    return lines
+
+
+def failed_names(checks: Sequence[Check]) -> str:
+    return ", ".join(dict.fromkeys(check.name for check in checks if check.status == "fail"))

@@ -1,0 +1,1 @@
+"""JSON that a person writes, to a checked config."""

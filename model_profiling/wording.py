@@ -1,0 +1,65 @@
+"""Numbers and words as people read them: the one place for plurals, units and rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MISSING = "-"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def with_threads(experiment: str, threads: int | None) -> str:
+    """An experiment at a number of threads: `mac_sme2_on, 2 threads`."""
+    return f"{experiment}, {plural(threads, 'thread')}" if threads else experiment
+
+
+def milliseconds(value: float | None) -> str:
+    """With three figures that count."""
+    return MISSING if value is None else f"{value:.{decimals_for(value)}f}"
+
+
+def decimals_for(value: float) -> int:
+    size = abs(value)
+    return 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
+
+
+def percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f}%"
+
+
+def change(ratio: float | None) -> str:
+    """How much time a speedup of `ratio` adds or takes away, in percent of the time before."""
+    return MISSING if ratio is None or ratio <= 0 else f"{100 * (1 / ratio - 1):+.1f}%"
+
+
+def speedup(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"{ratio:.2f}x"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people."""
+    if count is None:
+        return MISSING
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[float]:
+    """`parts`, each rounded so that together they make `whole` as it is shown with `decimals`.
+
+    Each is rounded down, and what is then missing goes, a last digit each, to those that lost most.
+    """
+    scale = 10**decimals
+    exact = [part * scale for part in parts]
+    down = [int(value // 1) for value in exact]
+    missing = round(whole * scale) - sum(down)
+    by_loss = sorted(range(len(parts)), key=lambda place: down[place] - exact[place])
+    step = 1 if missing >= 0 else -1
+    for turn in range(abs(missing)):
+        if by_loss:
+            place = by_loss[turn % len(by_loss)] if step > 0 else by_loss[-1 - turn % len(by_loss)]
+            down[place] += step
+    return [value / scale for value in down]
