@@ -26,6 +26,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from model_profiling.export import export_model
+from model_profiling.files import write_json
 from model_profiling.statistics.speedup import (
     PRACTICAL_THRESHOLD,
     Speedup,
@@ -33,8 +35,6 @@ from model_profiling.statistics.speedup import (
     compare_rounds,
     precise_enough,
 )
-from model_profiling.export import export_model
-from model_profiling.files import write_json
 from model_profiling.targets import Job, open_target
 
 FALSE_ALLOWED = 0.05

@@ -1,7 +1,7 @@
 """What to do next: findings with their evidence and the most that acting on each can gain.
 
 The most is Amdahl's bound on measured time: if what the finding is about took no time at all. Shares are
-those of a typical run of all rounds, so that neither a slow run nor a slow process decides. No finding is
+those of a series' typical runs, so that neither a slow run nor a slow process decides. No finding is
 made without a number, and none about time from runs whose times are not latencies.
 """
 
@@ -26,10 +26,10 @@ def advise(
     found: list[Finding] = []
     for one in series:
         found.extend(about_structure(one))
-        if one.timings_are_latency:
+        if one.times.are_latencies:
             found.extend(about_series(one, roof))
     for pairing in pairings:
-        if not pairing.not_comparable:
+        if pairing.comparable:
             found.extend(about_pairing(pairing))
     found.extend(about_threads(series))
     return tuple(sorted(found, key=lambda finding: -finding.max_gain_pct))

@@ -8,7 +8,6 @@ from typing import Literal
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 
 Severity = Literal["high", "medium", "low", "info"]
 SHOWN = 5
@@ -32,14 +31,14 @@ class Finding:
 
 def largest(series: SeriesAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
     chosen = [operator for operator in series.operators if wanted(operator)]
-    return sorted(chosen, key=lambda operator: -operator.times.median_ns)
+    return sorted(chosen, key=lambda operator: -operator.typical_ms)
 
 
 def by_kind(operators: Iterable[Operator]) -> dict[str, float]:
     """Milliseconds of each kind, the largest first."""
     total: dict[str, float] = {}
     for operator in operators:
-        total[operator.kind] = total.get(operator.kind, 0.0) + operator.median_ms
+        total[operator.kind] = total.get(operator.kind, 0.0) + operator.typical_ms
     return {kind: round(spent, 6) for kind, spent in sorted(total.items(), key=lambda item: -item[1])}
 
 
@@ -51,18 +50,9 @@ def described(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
     return {
         "operator": operator.name,
         "place": operator.place,
-        "ms": round(operator.median_ms, 6),
+        "ms": round(operator.typical_ms, 6),
         "share_pct": percent(series.spent_by([operator]).share),
     }
-
-
-def subject(dump: DumpAnalysis) -> str:
-    name = dump.experiment or dump.stem
-    return f"{name}, {counted(dump.threads, 'thread')}" if dump.threads else name
-
-
-def counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def severity(share: float) -> Severity:

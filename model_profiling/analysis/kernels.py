@@ -70,10 +70,15 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True)
 class SmeVerdict:
-    """Whether SME2 or SME kernels ran; `answer` is `unknown` where there is no executed evidence."""
+    """Whether SME2 or SME kernels ran; `unknown` where there is no executed evidence, `untested` where the
+    CPU could not have run any."""
 
-    answer: Literal["sme2", "sme", "sme-or-sme2", "none", "unknown"]
+    answer: Literal["sme2", "sme", "sme-or-sme2", "none", "unknown", "untested"]
     text: str
+
+    @property
+    def proves_sme(self) -> bool:
+        return self.answer in ("sme2", "sme", "sme-or-sme2")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
+from model_profiling.run.opened import times_of_file
+from model_profiling.run.times import Times
 
 _EXECUTE = "Method::execute"
 
@@ -30,10 +32,22 @@ class Latencies:
         return tuple(value for one in self.rounds for value in one)
 
 
-def read_latencies(path: Path, *, warmup_runs: int = 0) -> Latencies:
-    """The latencies in `path`; what it is shows in its content. A dump's first `warmup_runs` are left out."""
+def check_latencies(path: Path) -> tuple[Times, int]:
+    """What the times in `path` mean, and how many runs at its beginning are warm-up; refused where they are
+    no latencies for sure."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
+    times, said_by, result = times_of_file(path)
+    if not times.are_shown:
+        raise InputError(
+            f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
+            "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
+        )
+    return times, result.etdump_warmup_runs if result else 0
+
+
+def read_latencies(path: Path, *, warmup_runs: int = 0) -> Latencies:
+    """The latencies in `path`; what it is shows in its content. A dump's first `warmup_runs` are left out."""
     with path.open("rb") as stream:
         start = stream.read(64)
     if start[4:6] == b"ED" or path.suffix == ".etdump":

@@ -13,7 +13,7 @@ from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Ori
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class OperatorTimes:
     """Self time of an operator over the runs it appears in, in nanoseconds."""
 
     runs: int
@@ -27,6 +27,8 @@ class Times:
     max_ns: int
     cv: float
     """Standard deviation over mean; 0 where the mean is 0."""
+    typical_ns: float
+    """Mean over the runs that stand for its series (see `series`), so that operators add up; set there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Operator:
     backend: str
     """`XnnpackBackend`, ..., `delegate` where nothing names it, or `portable`."""
     source: OperatorSource
-    times: Times
+    times: OperatorTimes
 
     @property
     def identity(self) -> tuple[str, int, int]:
@@ -67,6 +69,10 @@ class Operator:
     @property
     def median_ms(self) -> float:
         return self.times.median_ns / 1e6
+
+    @property
+    def typical_ms(self) -> float:
+        return self.times.typical_ns / 1e6
 
     @property
     def mean_ms(self) -> float:
@@ -142,7 +148,7 @@ def _key(method: str, node: Node) -> _Key:
     return method, node.chain_index, node.instruction_id, node.occurrence, node.position, node.name
 
 
-def _operator(found: _Found, times: Times) -> Operator:
+def _operator(found: _Found, times: OperatorTimes) -> Operator:
     node, source = found.node, found.source
     name = source.operator or node.name if node.level == "call" else node.name
     known = classify(name, source.node_kind)
@@ -170,10 +176,10 @@ def _operator(found: _Found, times: Times) -> Operator:
     )
 
 
-def time_statistics(columns: Sequence[list[Int64]]) -> list[Times]:
+def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
     """Statistics of every operator; operators seen in the same number of runs are done in one go."""
     series = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns]
-    result: list[Times | None] = [None] * len(series)
+    result: list[OperatorTimes | None] = [None] * len(series)
     by_length: dict[int, list[int]] = {}
     for index, values in enumerate(series):
         by_length.setdefault(len(values), []).append(index)
@@ -185,7 +191,7 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[Times]:
         deviation = matrix.std(axis=1, ddof=1) if runs > 1 else np.zeros(len(members))
         cv = np.divide(deviation, mean, out=np.zeros(len(members)), where=mean > 0)
         for row, index in enumerate(members):
-            result[index] = Times(
+            result[index] = OperatorTimes(
                 runs=runs,
                 total_ns=int(total[row]),
                 mean_ns=float(mean[row]),
@@ -196,6 +202,7 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[Times]:
                 min_ns=int(matrix[row, 0]),
                 max_ns=int(matrix[row, -1]),
                 cv=float(cv[row]),
+                typical_ns=float(mean[row]),
             )
     return [times for times in result if times is not None]
 

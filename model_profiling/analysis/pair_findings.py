@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.findings import SHOWN, Finding, counted, percent, severity
+from model_profiling.analysis.findings import SHOWN, Finding, percent, severity
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.statistics.speedup import Verdict, compare_rounds
+from model_profiling.wording import plural
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97
@@ -58,11 +59,11 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
         share = pairing.candidate.spent_by([one for pair in chosen for one in pair.candidate]).share
         if share < 0.01:
             continue
-        lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.latency.median
+        lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
         yield Finding(
             id=id_,
-            title=f"{counted(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
+            title=f"{plural(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
             severity=severity(gain),
             subject=pairing.label,
             evidence={
@@ -128,27 +129,27 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
     """Thread counts of one experiment that cost more than they give."""
     sweeps: dict[str, list[SeriesAnalysis]] = {}
     for one in series:
-        if one.threads and one.timings_are_latency:
-            sweeps.setdefault(one.experiment, []).append(one)
+        if one.series.threads and one.times.are_latencies:
+            sweeps.setdefault(one.series.experiment, []).append(one)
     for experiment, sweep in sweeps.items():
-        ordered = sorted(sweep, key=lambda one: one.threads or 0)
+        ordered = sorted(sweep, key=lambda one: one.series.threads or 0)
         most = ordered[-1]
         enough = next(one for one in ordered if not _pays(one, most))
         if enough is most:
             continue
-        lost = max(0.0, 1 - enough.latency.median / most.latency.median)
+        lost = max(0.0, 1 - enough.e2e_ms / most.e2e_ms)
         yield Finding(
             id="too-many-threads",
-            title=f"{most.threads} threads are no faster than {enough.threads}",
+            title=f"{most.series.threads} threads are no faster than {enough.series.threads}",
             severity=severity(lost),
             subject=experiment,
             evidence={
-                "median_ms_by_threads": {str(one.threads): round(one.latency.median, 6) for one in ordered},
+                "ms_by_threads": {str(one.series.threads): round(one.e2e_ms, 6) for one in ordered},
                 "rounds": min(len(enough.rounds), len(most.rounds)),
-                "best_threads": enough.threads,
+                "best_threads": enough.series.threads,
             },
             max_gain_pct=percent(lost),
-            action=f"run with {counted(enough.threads or 1, 'thread')} and leave the other cores to the "
+            action=f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to the "
             "application",
         )
 
@@ -160,4 +161,4 @@ def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
     judged = compare_rounds(fewer.part_rounds(fewer.breakdown.e2e), more.part_rounds(more.breakdown.e2e))
     if judged.verdict is not Verdict.NOT_COMPARABLE:
         return judged.verdict is Verdict.FASTER
-    return fewer.latency.median > 1.03 * more.latency.median
+    return fewer.e2e_ms > 1.03 * more.e2e_ms

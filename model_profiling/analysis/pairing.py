@@ -17,8 +17,17 @@ import numpy as np
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.statistics.speedup import Rounds, Speedup, compare_many, compare_rounds, compare_separate
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.run.metrics import PairSpeedup
+from model_profiling.run.series import default_label
+from model_profiling.statistics.speedup import (
+    Rounds,
+    Speedup,
+    Verdict,
+    compare_many,
+    compare_rounds,
+    compare_separate,
+)
 
 CLOCK_STEP_MS = 0.001
 """Delegates count whole microseconds: a short operator seems to change by its rounding."""
@@ -40,7 +49,7 @@ class OperatorPair:
     @property
     def main(self) -> Operator:
         """The operator that stands for the pair: the longest, of the candidate where it has any."""
-        return max(self.candidate or self.baseline, key=lambda operator: operator.times.median_ns)
+        return max(self.candidate or self.baseline, key=lambda operator: operator.times.typical_ns)
 
     @property
     def category(self) -> Category:
@@ -48,11 +57,11 @@ class OperatorPair:
 
     @property
     def baseline_ms(self) -> float:
-        return sum(operator.median_ms for operator in self.baseline)
+        return sum(operator.typical_ms for operator in self.baseline)
 
     @property
     def candidate_ms(self) -> float:
-        return sum(operator.median_ms for operator in self.candidate)
+        return sum(operator.typical_ms for operator in self.candidate)
 
     @property
     def delta_ms(self) -> float:
@@ -60,8 +69,8 @@ class OperatorPair:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster the candidate is: as it was judged where it was, else from the medians; None
-        where one side has no time."""
+        """How many times faster the candidate is: with confidence where rounds gave it, else from the times
+        shown; None where one side has no time."""
         if self.speedup is not None and self.speedup.ratio is not None:
             return self.speedup.ratio
         if self.baseline_ms <= 0 or self.candidate_ms <= 0:
@@ -75,7 +84,7 @@ class OperatorPair:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPair:
-    """One category, or one of the overheads, on both sides: in a typical run of all rounds."""
+    """One category, or one of the overheads, on both sides: in the typical runs."""
 
     name: str
     baseline_ms: float
@@ -102,16 +111,24 @@ class Pairing:
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
     matched_by: MatchedBy
-    not_comparable: str
+    not_comparable: str | None
     e2e: Speedup
+    """The pair's answer: the run's own where it has one, else from these dumps (`with_tracer`)."""
+    with_tracer: bool
     categories: tuple[CategoryPair, ...]
     operators: tuple[OperatorPair, ...]
 
     @property
-    def e2e_ratio(self) -> float | None:
-        if self.not_comparable or not self.candidate.latency.median:
+    def traced_ratio(self) -> float | None:
+        """Of the end-to-end times that the categories add up to."""
+        if self.not_comparable or not self.candidate.e2e_ms:
             return None
-        return self.baseline.latency.median / self.candidate.latency.median
+        return self.baseline.e2e_ms / self.candidate.e2e_ms
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is an answer at all."""
+        return self.e2e.verdict is not Verdict.NOT_COMPARABLE
 
     def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
         return tuple(pair for pair in self.operators if pair.change in changes)
@@ -129,16 +146,16 @@ def pair_series(
     label: str = "",
     interleaved: bool = True,
     not_comparable: str | None = None,
+    answer: PairSpeedup | None = None,
 ) -> Pairing:
     """Pair the operators and categories of two series; their rounds give each ratio its confidence.
 
-    `interleaved` rounds ran side by side, so that each stands against its neighbour. `not_comparable` is the
-    caller's word about the times, empty where they are comparable; without it the dumps decide.
+    `interleaved` rounds ran side by side, so that each stands against its neighbour. `not_comparable` says
+    why the times must not be compared; `answer` is what the run's latencies said about the pair already.
     """
-    why_not = _why_not_comparable(baseline, candidate) if not_comparable is None else not_comparable
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
-    judge = _Judge(min(len(baseline.rounds), len(candidate.rounds)), interleaved, why_not)
-    judged = judge.many(
+    comparing = _Comparing(min(len(baseline.rounds), len(candidate.rounds)), interleaved, not_comparable)
+    operator_speedups = comparing.many(
         {
             str(index): (baseline.operator_rounds(ours), candidate.operator_rounds(theirs))
             for index, (ours, theirs) in enumerate(pairs)
@@ -146,17 +163,20 @@ def pair_series(
         "benjamini-hochberg",
     )
     return Pairing(
-        label=label or f"{baseline.experiment} vs {candidate.experiment}",
+        label=label or default_label(baseline.series, candidate.series),
         baseline=baseline,
         candidate=candidate,
         matched_by=matched_by,
-        not_comparable=why_not,
-        e2e=judge.one(
+        not_comparable=not_comparable,
+        e2e=answer.speedup
+        if answer
+        else comparing.one(
             baseline.part_rounds(baseline.breakdown.e2e), candidate.part_rounds(candidate.breakdown.e2e)
         ),
-        categories=_categories(baseline, candidate, judge),
+        with_tracer=answer.with_tracer if answer else True,
+        categories=_categories(baseline, candidate, comparing),
         operators=tuple(
-            OperatorPair(ours, theirs, _change(ours, theirs), judged.get(str(index)))
+            OperatorPair(ours, theirs, _change(ours, theirs), operator_speedups.get(str(index)))
             for index, (ours, theirs) in enumerate(pairs)
         ),
     )
@@ -278,27 +298,17 @@ def _families(operators: tuple[Operator, ...]) -> str:
     return " + ".join(operator.family or operator.type for operator in operators)
 
 
-def _why_not_comparable(baseline: SeriesAnalysis, candidate: SeriesAnalysis) -> str:
-    for side in (baseline, candidate):
-        if not side.timings_are_latency:
-            return f"the times of {side.experiment or side.first.stem} come from an emulated or traced run"
-    switched = baseline.sme2 is False and candidate.sme2
-    if switched and baseline.features is not None and baseline.features == candidate.features:
-        return "the CPU has no SME2, so on and off ran the same code"
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _Comparing:
     """How the rounds of one pairing are compared, the same for everything in it."""
 
     rounds: int
     interleaved: bool
-    why_not: str
+    why_not: str | None
 
     def one(self, before: Rounds, after: Rounds) -> Speedup:
         compare = compare_rounds if self.interleaved else compare_separate
-        return compare(before, after, not_comparable=self.why_not or None)
+        return compare(before, after, not_comparable=self.why_not)
 
     def many(
         self,
@@ -319,15 +329,15 @@ class _Judge:
 
 
 def _categories(
-    baseline: SeriesAnalysis, candidate: SeriesAnalysis, judge: _Judge
+    baseline: SeriesAnalysis, candidate: SeriesAnalysis, comparing: _Comparing
 ) -> tuple[CategoryPair, ...]:
     ours, theirs = baseline.parts, candidate.parts
-    judged = judge.many(
+    speedups = comparing.many(
         {name: (baseline.part_rounds(ours[name]), candidate.part_rounds(theirs[name])) for name in ours},
         "holm",
     )
     found = []
     for name in ours:
         before, after = baseline.spent(ours[name]), candidate.spent(theirs[name])
-        found.append(CategoryPair(name, before.ms, after.ms, before.share, after.share, judged.get(name)))
+        found.append(CategoryPair(name, before.ms, after.ms, before.share, after.share, speedups.get(name)))
     return tuple(found)

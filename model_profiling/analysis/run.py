@@ -1,34 +1,155 @@
-"""The facts of a whole run directory: its dumps, the pairs compared in it, and what to do about them."""
+"""The facts of a whole run: its series, the pairs compared in it, and what to do about them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from model_profiling.analysis.advice import Finding
-from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.advice import Finding, advise
+from model_profiling.analysis.pairing import Pairing, pair_series
+from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.errors import FormatError
+from model_profiling.etdump import read_etdump
+from model_profiling.progress import Progress, Silent
+from model_profiling.run.opened import Run
+from model_profiling.run.programs import Programs
+from model_profiling.run.series import Pair, Series
+
+_UNUSUAL = 0.2
+"""How far the first dump's mean may lie from the typical time of all rounds before that is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAnalysis:
     """What `analyse` returns."""
 
-    run_dir: Path
-    model: Path | None
-    etrecord: Path | None
-    dumps: tuple[DumpAnalysis, ...]
-    """The first of each series: the one that files are written for."""
+    run: Run
     series: tuple[SeriesAnalysis, ...]
-    """The same with all rounds taken together: the ones that answers come from."""
+    """All rounds of each taken together: what answers come from."""
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...]
+    damaged: tuple[FormatError, ...]
+    """Dumps that cannot be read, where others can."""
     warnings: tuple[str, ...]
-    """About the directory as a whole; each dump carries its own."""
+    """About the run as a whole; each dump carries its own."""
 
-    def dump(self, experiment: str, threads: int | None = None) -> DumpAnalysis | None:
-        for dump in self.dumps:
-            if dump.experiment == experiment and threads in (None, dump.threads):
-                return dump
-        return None
+    @property
+    def dumps(self) -> tuple[DumpAnalysis, ...]:
+        """The first of each series: the ones that files are written for."""
+        return tuple(series.first for series in self.series)
+
+    @property
+    def model(self) -> str | None:
+        """The program that explained the operators; None where none did."""
+        graph = next((series.graph for series in self.series if series.graph), None)
+        return graph.program.source if graph else None
+
+    @property
+    def etrecord(self) -> str | None:
+        record = next((series.graph.record for series in self.series if series.graph), None)
+        return record.source if record else None
+
+    def pairing(self, pair: Pair) -> Pairing | None:
+        sides = pair.baseline, pair.candidate
+        return next((p for p in self.pairings if (p.baseline.series, p.candidate.series) == sides), None)
+
+    def of(self, series: Series) -> SeriesAnalysis | None:
+        return next((found for found in self.series if found.series == series), None)
+
+
+def analyse_run(
+    run: Run,
+    programs: Programs,
+    *,
+    tolerant: bool = True,
+    roofline: Roofline | None = None,
+    progress: Progress | None = None,
+) -> RunAnalysis:
+    """Read and analyse every dump of `run`. A damaged one is left out and said, unless it is the only one or
+    not `tolerant`."""
+    shown = progress or Silent()
+    shown.stage("analysing dumps")
+    analysed: list[DumpAnalysis] = []
+    damaged: list[FormatError] = []
+    for done, dump in enumerate(run.dumps):
+        shown.advance(done, len(run.dumps), dump.path.name)
+        try:
+            analysed.append(analyse_dump(read_etdump(dump.path), dump, programs.explaining(dump.path)))
+        except FormatError as problem:
+            damaged.append(problem)
+    if damaged and not (analysed and tolerant):
+        raise damaged[0]
+    series = tuple(_series(analysed))
+    pairings = tuple(_pairings(run, series))
+    return RunAnalysis(
+        run=run,
+        series=series,
+        pairings=pairings,
+        findings=tuple(_once(advise(series, pairings, roofline), pairings)),
+        damaged=tuple(damaged),
+        warnings=(
+            *run.warnings,
+            *programs.warnings,
+            *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
+        ),
+    )
+
+
+def _once(findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
+    """Each kind of finding once, the largest gain first. What only a baseline shows is already solved."""
+    solved = {str(pairing.baseline.series) for pairing in pairings if pairing.comparable}
+    solved -= {str(pairing.candidate.series) for pairing in pairings}
+    kinds: set[str] = set()
+    for finding in findings:
+        if finding.subject not in solved and finding.id not in kinds:
+            kinds.add(finding.id)
+            yield finding
+
+
+def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
+    """The dumps of each series, one after another by round."""
+    members: dict[Series, list[DumpAnalysis]] = {}
+    for dump in analysed:
+        members.setdefault(dump.series, []).append(dump)
+    for rounds in members.values():
+        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round)))
+
+
+def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
+    """Files hold the first round's means; where they are not what is typical, the dump says so."""
+    first, typical = series.first, series.e2e_ms
+    if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
+        return series
+    text = (
+        f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: slow "
+        "runs weigh on its CSV files and on per_etdump; reports show the typical time"
+    )
+    first = replace(first, warnings=(*first.warnings, text))
+    return replace(series, rounds=(first, *series.rounds[1:]))
+
+
+def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
+    """The run's pairs that have dumps of the same rounds on both sides."""
+    known = {found.series: found for found in series}
+    for pair in run.pairs:
+        baseline, candidate = known.get(pair.baseline), known.get(pair.candidate)
+        if baseline is None or candidate is None:
+            continue
+        common = {dump.dump.round for dump in baseline.rounds} & {
+            dump.dump.round for dump in candidate.rounds
+        }
+        if common:
+            yield pair_series(
+                _only(baseline, common),
+                _only(candidate, common),
+                label=pair.label,
+                not_comparable=pair.not_comparable,
+                answer=run.comparison(pair),
+            )
+
+
+def _only(series: SeriesAnalysis, rounds: set[int]) -> SeriesAnalysis:
+    chosen = [dump for dump in series.rounds if dump.dump.round in rounds]
+    return series if len(chosen) == len(series.rounds) else series_of(chosen)

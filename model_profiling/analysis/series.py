@@ -1,7 +1,7 @@
 """All rounds of one experiment at one number of threads, taken together: what its time typically is.
 
-One process may be unlucky as a whole, and one slow run decides a mean. So a time here is the median over the
-runs of every round, and a share the median of what each run says.
+One process may be unlucky as a whole, and one slow run decides a mean. So a time here is a mean over the
+middle half of all runs by end-to-end time: slow runs have no say, and the parts still add up to the whole.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 
 from model_profiling.analysis.attribution import Int64
-from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, time_statistics
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
+from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.run.series import Series
+from model_profiling.run.times import Times
+from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.wording import plural
 
 FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"
@@ -28,7 +31,7 @@ _Key = tuple[str, int, int, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What something takes in a typical run."""
+    """What something takes in the typical runs, on average."""
 
     ms: float
     share: float
@@ -44,8 +47,10 @@ class SeriesAnalysis:
     """Of the runs of every round, one round after another."""
     latency: LatencySummary
     """Of end-to-end time with the tracer on, in milliseconds, over the runs of every round."""
+    typical: Int64
+    """Which runs times and shares are taken from: the middle half by end-to-end time."""
     operators: tuple[Operator, ...]
-    """Those of the first round, timed over the runs of every round."""
+    """Those of every round, timed over the runs of every round."""
     operator_ns: Int64
     """A row for each operator, a column for each run; the least number there is where it did not run."""
     rows: Mapping[_Key, int]
@@ -55,38 +60,38 @@ class SeriesAnalysis:
         return self.rounds[0]
 
     @property
-    def experiment(self) -> str:
-        return self.first.experiment
-
-    @property
-    def threads(self) -> int | None:
-        return self.first.threads
+    def series(self) -> Series:
+        return self.first.series
 
     @property
     def name(self) -> str:
-        """The experiment, or its dump's name, and the threads."""
-        known = self.experiment or self.first.stem
-        return f"{known}, {self.threads} thread{'' if self.threads == 1 else 's'}" if self.threads else known
+        return str(self.series)
 
     @property
     def sme2(self) -> bool | None:
-        return self.first.sme2
+        return self.first.dump.sme2
 
     @property
-    def features(self) -> frozenset[str] | None:
-        return self.first.features
+    def times(self) -> Times:
+        return self.first.times
 
     @property
-    def timings_are_latency(self) -> bool:
-        return self.first.timings_are_latency
-
-    @property
-    def model(self) -> Path | None:
-        return self.first.model
+    def graph(self) -> ProgramGraph | None:
+        return self.first.graph
 
     @property
     def runs(self) -> int:
         return self.breakdown.runs
+
+    @property
+    def taken_from(self) -> str:
+        """Which runs the figures are of, for people."""
+        if len(self.typical) == self.runs:
+            return f"mean of {plural(self.runs, 'run')}"
+        return (
+            f"mean of {plural(len(self.typical), 'run')}, the middle half of {self.runs} in "
+            f"{plural(len(self.rounds), 'round')} by end-to-end time"
+        )
 
     @property
     def parts(self) -> dict[str, Int64]:
@@ -97,33 +102,33 @@ class SeriesAnalysis:
             UNATTRIBUTED: self.breakdown.unattributed,
         }
 
+    @property
+    def e2e_ms(self) -> float:
+        return self.spent(self.breakdown.e2e).ms
+
     def spent(self, part: Int64) -> Spent:
         """On something known in every run, such as a category."""
-        return _typical(part, self.breakdown.e2e)
+        return self._spent(float(part[self.typical].mean()) / 1e6)
 
     def spent_by(self, operators: Sequence[Operator]) -> Spent:
-        """By several operators together, in the runs that any of them is in."""
-        times = self._times(operators)
-        ran = (times != _DID_NOT_RUN).any(axis=0)
-        together = np.where(times == _DID_NOT_RUN, 0, times).sum(axis=0)
-        return _typical(together[ran], self.breakdown.e2e[ran])
+        return self._spent(sum(operator.typical_ms for operator in operators))
+
+    def _spent(self, ms: float) -> Spent:
+        whole = float(self.breakdown.e2e[self.typical].mean()) / 1e6
+        return Spent(ms, ms / whole if whole > 0 else 0.0)
 
     def part_rounds(self, part: Int64) -> list[list[float]]:
         """Milliseconds in every run, by round."""
-        return [_ms(one) for one in np.split(part, self._edges)]
+        return [_ms(values) for values in np.split(part, self._edges)]
 
     def operator_rounds(self, operators: Sequence[Operator]) -> list[list[float]]:
         """What operators took together in the runs that have all of them, by round; empty where none has."""
-        times = self._times(operators)
+        times: Int64 = self.operator_ns[[self.rows[_key(operator)] for operator in operators]]
         found = []
-        for one in np.split(times, self._edges, axis=1):
-            whole = (one != _DID_NOT_RUN).all(axis=0) & bool(len(operators))
-            found.append(_ms(one[:, whole].sum(axis=0)))
+        for values in np.split(times, self._edges, axis=1):
+            whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(operators))
+            found.append(_ms(values[:, whole].sum(axis=0)))
         return found
-
-    def _times(self, operators: Sequence[Operator]) -> Int64:
-        times: Int64 = self.operator_ns[[self.rows[_key(one)] for one in operators]]
-        return times
 
     @property
     def _edges(self) -> list[int]:
@@ -132,28 +137,22 @@ class SeriesAnalysis:
 
 def series_of(rounds: Sequence[DumpAnalysis]) -> SeriesAnalysis:
     """Take the dumps of one series together, in the order of their rounds."""
-    first = rounds[0]
-    rows = {_key(operator): row for row, operator in enumerate(first.operators)}
-    placed = [
-        range(len(first.operators)),
-        *([rows.get(_key(one), -1) for one in dump.operators] for dump in rounds[1:]),
-    ]
-    times = np.concatenate(
-        [
-            _operator_ns(dump, row_of, len(first.operators))
-            for dump, row_of in zip(rounds, placed, strict=True)
-        ],
-        axis=1,
+    found: dict[_Key, Operator] = {}
+    for dump in rounds:
+        for operator in dump.operators:
+            found.setdefault(_key(operator), operator)
+    rows = {key: row for row, key in enumerate(found)}
+    times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
+    breakdown = rounds[0].breakdown if len(rounds) == 1 else _together([dump.breakdown for dump in rounds])
+    typical = _middle_half(breakdown.e2e)
+    means = np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
+    statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
+    operators = tuple(
+        replace(operator, times=replace(spread, typical_ns=float(mean)))
+        for operator, spread, mean in zip(found.values(), statistics, means, strict=True)
     )
-    breakdown, latency, operators = first.breakdown, first.latency, first.operators
-    if len(rounds) > 1:
-        breakdown = _together([dump.breakdown for dump in rounds])
-        latency = summarize(breakdown.e2e / 1e6)
-        statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
-        operators = tuple(
-            replace(operator, times=one) for operator, one in zip(operators, statistics, strict=True)
-        )
-    return SeriesAnalysis(tuple(rounds), breakdown, latency, operators, times, rows)
+    latency = rounds[0].latency if len(rounds) == 1 else summarize(breakdown.e2e / 1e6)
+    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows)
 
 
 def _key(operator: Operator) -> _Key:
@@ -161,35 +160,33 @@ def _key(operator: Operator) -> _Key:
     return operator.method, *place, operator.type
 
 
-def _operator_ns(dump: DumpAnalysis, row_of: Sequence[int], rows: int) -> Int64:
-    """Self time in every run of a dump; operator `i` goes to row `row_of[i]`, or nowhere where that is -1."""
-    times = np.full((rows, dump.runs), _DID_NOT_RUN, np.int64)
+def _middle_half(e2e: Int64) -> Int64:
+    runs = len(e2e)
+    return np.sort(np.argsort(e2e, kind="stable")[runs // 4 : runs - runs // 4])
+
+
+def _operator_ns(dump: DumpAnalysis, rows: Mapping[_Key, int]) -> Int64:
+    """Self time of every operator in every run of a dump."""
+    times = np.full((len(rows), dump.runs), _DID_NOT_RUN, np.int64)
+    row_of = [rows[_key(operator)] for operator in dump.operators]
     for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
         for column, owner in enumerate(of_event.tolist()):
-            row = row_of[owner] if owner >= 0 else -1
-            if row >= 0:
-                times[row, group.runs] = group.self_ns[:, column]
+            if owner >= 0:
+                times[row_of[owner], group.runs] = group.self_ns[:, column]
     return times
 
 
 def _together(breakdowns: Sequence[Breakdown]) -> Breakdown:
     return Breakdown(
-        e2e=np.concatenate([one.e2e for one in breakdowns]),
+        e2e=np.concatenate([breakdown.e2e for breakdown in breakdowns]),
         categories={
-            category: np.concatenate([one.categories[category] for one in breakdowns])
+            category: np.concatenate([breakdown.categories[category] for breakdown in breakdowns])
             for category in breakdowns[0].categories
         },
-        framework=np.concatenate([one.framework for one in breakdowns]),
-        delegate_overhead=np.concatenate([one.delegate_overhead for one in breakdowns]),
-        unattributed=np.concatenate([one.unattributed for one in breakdowns]),
+        framework=np.concatenate([breakdown.framework for breakdown in breakdowns]),
+        delegate_overhead=np.concatenate([breakdown.delegate_overhead for breakdown in breakdowns]),
+        unattributed=np.concatenate([breakdown.unattributed for breakdown in breakdowns]),
     )
-
-
-def _typical(part: Int64, whole: Int64) -> Spent:
-    if not len(part):
-        return Spent(0.0, 0.0)
-    shares = np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-    return Spent(float(np.median(part)) / 1e6, float(np.median(shares)))
 
 
 def _ms(nanoseconds: Int64) -> list[float]:

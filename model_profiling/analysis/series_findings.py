@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import (
     SHOWN,
     Finding,
     by_kind,
-    counted,
     described,
     largest,
     percent,
@@ -23,6 +20,7 @@ from model_profiling.analysis.findings import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.wording import plural
 
 _PORTABLE_SHARE = 0.05
 _FAR_BELOW = 0.25
@@ -50,12 +48,12 @@ def about_structure(series: SeriesAnalysis) -> Iterable[Finding]:
         share = series.spent_by(unknown).share
         yield Finding(
             id="unknown-operators",
-            title=f"{counted(len(counts), 'operator name')} in no category: counted as Other",
+            title=f"{plural(len(counts), 'operator name')} in no category: counted as Other",
             severity="info",
             subject=series.name,
             evidence={
                 "names": dict(counts),
-                "share_pct": percent(share) if series.timings_are_latency else None,
+                "share_pct": percent(share) if series.times.are_latencies else None,
             },
             max_gain_pct=0.0,
             action="report the names, so that the table of categories learns them",
@@ -93,7 +91,7 @@ def _inserted_transposes(series: SeriesAnalysis) -> Finding | None:
         return None
     return Finding(
         id="inserted-transposes",
-        title=f"{counted(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
+        title=f"{plural(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
         severity=severity(share),
         subject=series.name,
         evidence={
@@ -102,7 +100,7 @@ def _inserted_transposes(series: SeriesAnalysis) -> Finding | None:
             "where": [
                 {
                     "operator": operator.name,
-                    "ms": round(operator.median_ms, 6),
+                    "ms": round(operator.typical_ms, 6),
                     "between": _between(series, operator),
                 }
                 for operator in inserted[:SHOWN]
@@ -124,14 +122,14 @@ def _fragmentation(series: SeriesAnalysis) -> Finding | None:
     return Finding(
         id="delegate-fragmentation",
         title=f"the model runs as {series.first.delegate_calls} delegate calls with "
-        f"{counted(series.first.operator_calls, 'operator')} outside them",
+        f"{plural(series.first.operator_calls, 'operator')} outside them",
         severity=severity(share),
         subject=series.name,
         evidence={
             "delegate_calls": series.first.delegate_calls,
             "operator_calls": series.first.operator_calls,
             "outside_by_type": dict(Counter(operator.type for operator in between).most_common(SHOWN)),
-            "boundary_ms": round(float(np.median(cost)) / 1e6, 6),
+            "boundary_ms": round(series.spent(cost).ms, 6),
             "operators_below_1us": _below_clock(series),
             "share_pct": percent(share),
         },
@@ -157,7 +155,7 @@ def _delegate_overhead(series: SeriesAnalysis) -> Finding | None:
         subject=series.name,
         evidence={
             "share_pct": percent(share),
-            "median_ms": round(float(np.median(series.breakdown.delegate_overhead)) / 1e6, 6),
+            "ms": round(series.spent(series.breakdown.delegate_overhead).ms, 6),
             "delegate_calls": series.first.delegate_calls,
             "operators": sum(operator.delegated for operator in series.operators),
             "operators_below_1us": _below_clock(series),
@@ -220,7 +218,7 @@ def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | 
         return None
     return Finding(
         id="below-roofline",
-        title=f"{counted(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
+        title=f"{plural(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
         severity=severity(gain),
         subject=series.name,
         evidence={

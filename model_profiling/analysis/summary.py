@@ -10,10 +10,14 @@ import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
 from model_profiling.analysis.categories import Category
-from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, OperatorList, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable
+from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.run.opened import Dump
+from model_profiling.run.series import Series
+from model_profiling.run.times import Times
+from model_profiling.statistics.latency import LatencySummary, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +62,9 @@ class Breakdown:
 class DumpAnalysis:
     """Everything the kit knows about one dump."""
 
-    etdump: Path
-    experiment: str
-    threads: int | None
-    sme2: bool | None
-    """Whether SME2 was left on for the runner; None where nothing says so."""
-    timings_are_latency: bool
-    """False for traced and emulated runs, whose times mean nothing as latencies."""
-    round: int
-    features: frozenset[str] | None
-    """None where nothing says what the CPU can do."""
-    model: Path | None
-    """The program that was used to explain the operators."""
-    etrecord: Path | None
+    dump: Dump
+    graph: ProgramGraph | None
+    """What explained the operators."""
     attribution: Attribution
     breakdown: Breakdown
     latency: LatencySummary
@@ -84,8 +78,20 @@ class DumpAnalysis:
     warnings: tuple[str, ...]
 
     @property
+    def path(self) -> Path:
+        return self.dump.path
+
+    @property
     def stem(self) -> str:
-        return self.etdump.name.removesuffix(".etdump")
+        return self.dump.stem
+
+    @property
+    def series(self) -> Series:
+        return self.dump.series
+
+    @property
+    def times(self) -> Times:
+        return self.dump.times
 
     @property
     def runs(self) -> int:
@@ -107,46 +113,21 @@ class DumpAnalysis:
         return operator.times.total_ns / whole if whole else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DumpContext:
-    """What is known about a dump from outside it."""
-
-    etdump: Path
-    experiment: str = ""
-    threads: int | None = None
-    sme2: bool | None = None
-    timings_are_latency: bool = True
-    model: Path | None = None
-    etrecord: Path | None = None
-    round: int = 0
-    """Processes of one experiment are measured in rounds; the first dump is round 0."""
-    warmup_runs: int = 0
-    """Runs at the dump's beginning that are not to be counted."""
-    features: frozenset[str] | None = None
-    """The CPU features the run could use; None where nothing says."""
-
-
 def analyse_dump(
     table: EventTable,
-    context: DumpContext,
+    dump: Dump,
+    graph: ProgramGraph | None = None,
     view: ProgramView | None = None,
 ) -> DumpAnalysis:
-    """Attribute, classify and summarise one dump; `view` explains its operators."""
-    attribution = attribute(table, context.warmup_runs)
-    view = view or ProgramView()
+    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
+    attribution = attribute(table, dump.warmup_runs)
+    view = view or ProgramView(graph.program if graph else None, graph.record if graph else None)
     listed = list_operators(attribution, view)
     breakdown = break_down(attribution, listed)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
     return DumpAnalysis(
-        etdump=context.etdump,
-        experiment=context.experiment,
-        threads=context.threads,
-        sme2=context.sme2,
-        timings_are_latency=context.timings_are_latency,
-        round=context.round,
-        features=context.features,
-        model=context.model if view.program else None,
-        etrecord=context.etrecord if view.etrecord else None,
+        dump=dump,
+        graph=graph,
         attribution=attribution,
         breakdown=breakdown,
         latency=summarize(breakdown.e2e / 1e6),

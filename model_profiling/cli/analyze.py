@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from model_profiling.analysis.findings import subject
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.report.breakdown import break_down, series_table
+from model_profiling.report.data import report_data
+from model_profiling.report.document import Block, Heading, Paragraph, make_table
+from model_profiling.report.terminal import render_terminal
+from model_profiling.run import Times
+from model_profiling.wording import plural
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
 _SHOWN_OPERATORS = 5
 
-_Row = tuple[str, str, str]
-
 
 @frame.command(
     "analyze",
-    example="""sme2prof analyze out_toy_cnn/runs/linux
-    sme2prof analyze someones_dump.etdump --model their_model.pte""",
+    example="""sme2prof analyze out_toy_cnn/runs/xnnpack_fp16/linux
+    sme2prof analyze someones_dump.etdump --model their_model.pte --times hardware""",
     facts=True,
 )
 @click.argument("run_dir", type=click.Path(path_type=Path))
@@ -31,73 +35,66 @@ _Row = tuple[str, str, str]
 @click.option(
     "--etrecord", type=click.Path(path_type=Path), help="Its record [default: the one beside the .pte]."
 )
+@frame.times_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
-def command(
-    run_dir: Path, model: Path | None, etrecord: Path | None, out: Path | None, as_json: bool
+def command(  # noqa: PLR0917  click passes every option by name
+    run_dir: Path,
+    model: Path | None,
+    etrecord: Path | None,
+    times: Times | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
     RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
     """
     with shown_progress() as progress:
-        analysis = analyse(run_dir, model=model, etrecord=etrecord, progress=progress)
+        analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
         written = write_analysis(analysis, out)
     if as_json:
         summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
-    print_analysis(analysis)
-    frame.say(f"{len(written)} files written; the summary is {written[-1]}")
-
-
-def print_analysis(analysis: RunAnalysis) -> None:
-    for dump in analysis.dumps:
-        _print_dump(dump)
-    for pairing in analysis.pairings:
-        reason = pairing.not_comparable or pairing.e2e.reason
-        frame.say(f"{pairing.label}, by these dumps alone: {pairing.e2e.verdict.value} ({reason})")
-    # Experiments of one model share most findings; each is shown where it weighs most.
-    largest = {finding.id: finding for finding in reversed(analysis.findings)}
-    for finding in sorted(largest.values(), key=lambda one: -one.max_gain_pct)[:_SHOWN_FINDINGS]:
-        frame.say(
-            f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
-        )
+    frame.say(render_terminal(_blocks(analysis)).strip())
     for warning in dict.fromkeys(
         (*analysis.warnings, *(text for dump in analysis.dumps for text in dump.warnings))
     ):
         frame.warn(warning)
+    frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 
-def _print_dump(dump: DumpAnalysis) -> None:
-    breakdown, timed = dump.breakdown, dump.timings_are_latency
-    runs = f"{dump.runs} run{'' if dump.runs == 1 else 's'}"
-    if timed:
-        frame.say(f"{subject(dump)}: {runs}, mean {dump.e2e_ms:.3f} ms with the tracer on")
+def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
+    for series in analysis.series:
+        yield from _series(series)
+    data = report_data(analysis.run, analysis)
+    if data.pairs:
+        yield Heading("Compared")
+    for pair in data.pairs:
+        yield Paragraph(f"{pair.label}: {pair.speedup.verdict.value} ({pair.speedup.reason})")
+    if analysis.findings:
+        yield Heading("What to do next")
+    for finding in analysis.findings[:_SHOWN_FINDINGS]:
+        yield Paragraph(
+            f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
+        )
+
+
+def _series(series: SeriesAnalysis) -> Iterator[Block]:
+    yield Heading(f"{series.name}: {plural(series.runs, 'run')} with the tracer on")
+    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:_SHOWN_OPERATORS]
+    if series.times.are_shown:
+        yield Paragraph(f"times are the {series.taken_from}")
+        yield series_table(series)
+        shown = break_down(series)
+        rows = [(operator.name, *shown.of([operator]).cells, operator.place) for operator in longest]
+        yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
     else:
-        frame.say(f"{subject(dump)}: {runs}; emulated or traced: shares are of event times, not of a latency")
-    rows = [(category.label, part) for category, part in breakdown.categories.items()]
-    rows += [("framework overhead", breakdown.framework), ("unattributed", breakdown.unattributed)]
-    _table(
-        ("  WHERE", "MEAN MS", "SHARE"),
-        [
-            (f"  {name}", f"{breakdown.mean_ms(part):.3f}", f"{breakdown.share(part):.1%}")
-            for name, part in rows
-        ],
-        timed=timed,
-    )
-    longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)[:_SHOWN_OPERATORS]
-    _table(
-        ("  OPERATOR", "MEDIAN MS", "WHERE"),
-        [(f"  {operator.name}", f"{operator.median_ms:.3f}", operator.place) for operator in longest],
-        timed=timed,
-    )
-    if dump.unknown_names:
-        frame.say(f"  unknown operators, counted as Other: {', '.join(dump.unknown_names)}")
-
-
-def _table(header: _Row, rows: list[_Row], *, timed: bool) -> None:
-    """A table whose middle column is a time; times that are no latencies are not shown."""
-    if timed:
-        frame.table(header, rows)
-    else:
-        frame.table((header[0], header[2]), [(row[0], row[2]) for row in rows])
+        yield Paragraph(f"from {series.times.origin}: its times mean nothing and are not shown")
+        counts = [
+            (category.value, str(sum(operator.category is category for operator in series.operators)))
+            for category in series.breakdown.categories
+        ]
+        yield make_table(("category", "operators"), counts, numbers=(1,))
+    if names := series.first.unknown_names:
+        yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")

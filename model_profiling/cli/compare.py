@@ -10,19 +10,22 @@ from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.errors import InputError
 from model_profiling.report.comparison import Comparison
-from model_profiling.report.comparison_text import (
+from model_profiling.report.comparison_document import (
+    comparison_document,
     comparison_facts,
     comparison_junit,
-    comparison_markdown,
     headline,
     warnings,
 )
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run import Times
+from model_profiling.wording import milliseconds
 from model_profiling.workflow.compare import compare
 
 
 @frame.command(
     "compare",
-    example="""sme2prof compare before/runs/linux after/runs/linux
+    example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
     sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml""",
     facts=True,
 )
@@ -38,6 +41,7 @@ from model_profiling.workflow.compare import compare
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write a summary for a pull request.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML for a CI system.")
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
+@frame.times_option
 def command(  # noqa: PLR0917  click passes every option by name
     a: Path,
     b: Path,
@@ -45,6 +49,7 @@ def command(  # noqa: PLR0917  click passes every option by name
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
+    times: Times | None,
     as_json: bool,
 ) -> int:
     """Say what changed from A to B, and how sure that is.
@@ -52,9 +57,10 @@ def command(  # noqa: PLR0917  click passes every option by name
     A and B are run directories, .etdump files, metrics.json or _robust_stats.json. With
     --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
     """
-    comparison = compare(a, b, limit=None if limit is None else limit / 100, across_machines=across_machines)
+    share = None if limit is None else limit / 100
+    comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
     if markdown is not None:
-        files.write_text(markdown, comparison_markdown(comparison))
+        files.write_text(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
         files.write_text(junit, comparison_junit(comparison))
     if as_json:
@@ -73,15 +79,15 @@ def command(  # noqa: PLR0917  click passes every option by name
 
 
 def _print(comparison: Comparison) -> None:
-    for one in comparison.series:
-        frame.say(f"{one.name}: {one.end_to_end.verdict.value} ({one.end_to_end.reason})")
-        for part in one.parts:
+    for found in comparison.series:
+        frame.say(f"{found.name}: {found.end_to_end.verdict.value} ({found.end_to_end.reason})")
+        for part in found.parts:
             if part.speedup is not None and part.speedup.verdict.value in ("faster", "slower"):
                 frame.say(
-                    f"  {part.name}: {part.before_ms:.3f} ms to {part.after_ms:.3f} ms, "
+                    f"  {part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, "
                     f"{part.speedup.verdict.value}"
                 )
-        for pair in one.operators:
+        for pair in found.operators:
             if pair.change != "same":
                 frame.say(
                     f"  {pair.main.name} ({pair.main.place}): {pair.change}, {_families(pair.families)}"

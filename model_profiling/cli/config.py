@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
+from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
 from model_profiling.errors import InputError
-from model_profiling.config.new_config import KINDS, Kind, NewConfig, default_output_root, write_new_config
+from model_profiling.run.names import default_run_dir
 from model_profiling.targets import why_not_yet
 
 
@@ -70,7 +71,7 @@ def new(
         model = Path(click.prompt("Exported program (.pte)"))
     if asking:
         kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=_this_machine())
-        suggested = default_output_root(model, kind or _this_machine())
+        suggested = default_run_dir(model, kind or _this_machine())
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested)))
         threads = threads or _threads(
             click.get_current_context(), _thread_option(), click.prompt("Thread counts", default="1")

@@ -55,9 +55,38 @@ def _indented(example: str) -> str:
     return "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
 
 
+def times_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--times`: the user's word on files that no run speaks for; passed on as `Times`."""
+    return click.option(
+        "--times",
+        type=click.Choice(["hardware", "emulated"]),
+        callback=_as_times,
+        help="Where dumps without a manifest were measured; unsaid, no latency is claimed from them.",
+    )(function)
+
+
+def _as_times(_context: click.Context, _option: click.Parameter, word: str | None) -> object:
+    from model_profiling.run.times import Times
+
+    return Times(word) if word else None
+
+
+_words: list[str] = []
+
+
+def remember(words: Sequence[str]) -> None:
+    """Keep the command as it was given, by a person or by a documented script."""
+    _words[:] = words
+
+
+def command_line() -> tuple[str, ...]:
+    """The command that makes this run again."""
+    return ("sme2prof", *_words)
+
+
 def debugging() -> bool:
     """Whether the user asked for --debug."""
-    return "--debug" in sys.argv[1:]
+    return "--debug" in _words
 
 
 def say(text: str = "") -> None:
@@ -82,6 +111,7 @@ def console() -> Console:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns without decoration, easy to read and to cut."""
-    widths = [max(len(str(cell)) for cell in column) for column in zip(headers, *rows, strict=True)]
-    for row in (headers, *rows):
-        say("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    from model_profiling.report.document import make_table
+    from model_profiling.report.terminal import render_terminal
+
+    say(render_terminal([make_table(headers, rows)]))

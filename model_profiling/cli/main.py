@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from model_profiling import __version__
-from model_profiling.cli.frame import debug_option, debugging
+from model_profiling.cli.frame import debug_option, debugging, remember
 from model_profiling.errors import ProfilingError, RunError
 
 COMMANDS = {
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911  one return
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     signal.signal(signal.SIGTERM, _terminated)
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
+    remember(words)
     outcome: object = None
     try:
         # Not click's own main(): it answers Ctrl-C with an empty line of its own.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -12,7 +11,8 @@ from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, report_failures
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
-from model_profiling.pipeline.summary import ladder_rows
+from model_profiling.report.pipeline_summary import ladder_table
+from model_profiling.report.terminal import render_terminal
 from model_profiling.targets import target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -88,7 +88,7 @@ def command(
         ladder=ladder,
         outdir=outdir,
     )
-    run = RunOptions(resume=resume, force=force, command_line=("sme2prof", *sys.argv[1:]))
+    run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
     try:
         with shown_progress(lines=True) as progress:
             outcome = profile(model, options, run, progress=progress)
@@ -101,11 +101,11 @@ def command(
         _print(outcome, ladder=ladder)
     for warning in outcome.warnings:
         frame.warn(warning)
-    return max(report_failures(one) for one in outcome.outcomes)
+    return max(report_failures(found) for found in outcome.outcomes)
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
-    runs = [outcome_facts(one) for one in outcome.outcomes]
+    runs = [outcome_facts(found) for found in outcome.outcomes]
     return {
         "schema_version": 1,
         "program": str(outcome.program),
@@ -117,10 +117,10 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
 
 def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
     frame.say(f"{outcome.program}: {outcome.plan.reason}")
-    for one in outcome.outcomes:
+    for found in outcome.outcomes:
         frame.say()
         if ladder:
-            frame.table(*ladder_rows(one.summary))
-            print_place(one)
+            frame.say(render_terminal([ladder_table(found.data)]))
+            print_place(found)
         else:
-            print_outcome(one)
+            print_outcome(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -42,8 +41,8 @@ def command(
 ) -> int:
     """Run the experiments of CONFIG and analyse them.
 
-    Results go to the config's output_root. A finished run that is there already is moved aside; an
-    unfinished one is continued with --resume or discarded with --force.
+    Results go to the config's output_root. A finished run that is there already is kept under its
+    date and time, or joined where CONFIG only adds experiments to it; an unfinished one is continued with --resume or discarded with --force.
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
@@ -52,7 +51,7 @@ def command(
         resume=resume,
         force=force,
         analysis_only=analysis_only,
-        command_line=("sme2prof", *sys.argv[1:]),
+        command_line=frame.command_line(),
     )
     try:
         with shown_progress(lines=True) as progress:
@@ -84,16 +83,15 @@ def print_outcome(outcome: RunOutcome) -> None:
 
 
 def print_place(outcome: RunOutcome) -> None:
-    if outcome.measured.moved is not None:
-        frame.say(f"The earlier run was moved to {outcome.measured.moved}")
+    if outcome.moved is not None:
+        frame.say(f"The earlier run is kept in {outcome.moved}")
     frame.say(f"Report: {outcome.report}")
-    for warning in outcome.summary["warnings"]:  # type: ignore[attr-defined]
-        frame.warn(str(warning))
+    for warning in outcome.warnings:
+        frame.warn(warning)
 
 
 def report_failures(outcome: RunOutcome) -> int:
     """Exit code 2 and a line on stderr for each experiment that did not work; 0 when all did."""
     for result in outcome.failed:
-        name = f"{result['experiment']}, threads {result['threads']}"
-        click.echo(f"error: {name}: {result['problem']}; {result['fix']}", err=True)
+        click.echo(f"error: {result.series}: {result.problem}; {result.fix}", err=True)
     return 2 if outcome.failed else 0

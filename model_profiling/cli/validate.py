@@ -11,7 +11,7 @@ from model_profiling.cli.progress import shown_progress
 from model_profiling.validation.validate import validate
 
 
-@frame.command("validate", example="sme2prof validate out_toy_cnn/runs/linux", facts=True)
+@frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 def command(run_dir: Path, as_json: bool) -> int:
     """Check that RUN_DIR holds what it promises and that it makes sense, each line with its cure.

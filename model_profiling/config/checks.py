@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling.config.problems import Problem, nearest
-from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, Switch, TargetSettings
+from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, TargetSettings
+from model_profiling.run.series import switch_in_name
 from model_profiling.wording import plural
-
-_OFF_MARKS = ("sme2-off", "sme2_off", "no-sme2", "no_sme2", "nosme2", "without_sme2", "without-sme2")
-_ON_MARKS = ("sme2-on", "sme2_on")
 
 # What the kit passes to the runner itself; a second value would silently win or lose.
 _OWN_FLAGS = {
@@ -49,22 +47,6 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
             "raise rounds or lower min_rounds",
         )
     yield from _pair_problems(config)
-
-
-def switch_in_name(text: str) -> Switch | None:
-    """What a runner's path or an experiment's name says about SME2, if anything."""
-    lowered = text.lower()
-    if any(mark in lowered for mark in _OFF_MARKS):
-        return "off"
-    return "on" if any(mark in lowered for mark in _ON_MARKS) else None
-
-
-def without_switch(name: str) -> str:
-    """The name with what it says about SME2 left out: the same for the two experiments of a pair."""
-    bare = name.lower()
-    for mark in (*_OFF_MARKS, *_ON_MARKS):
-        bare = bare.replace(mark, "")
-    return bare
 
 
 def _experiment_problems(config: ProfileConfig) -> Iterator[Problem]:

@@ -6,8 +6,8 @@ import codecs
 import json
 from pathlib import Path
 
-from model_profiling.errors import InputError
 from model_profiling.config.problems import Problem
+from model_profiling.errors import InputError
 
 _LARGEST = 4_000_000
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config.reading import parse_config
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
-from model_profiling.config.reading import parse_config
+from model_profiling.run.names import default_run_dir
+from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
@@ -54,33 +55,28 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    experiments = [_experiment(wanted, switch, "timing", folder) for switch in ("on", "off")]
-    if wanted.trace:
-        experiments += [_experiment(wanted, switch, "xnntrace", folder) for switch in ("on", "off")]
     target: dict[str, object] = {"name": _TARGETS[wanted.kind]}
     if wanted.device:
         target["device"] = wanted.device
     schedule: dict[str, object] = {"rounds": wanted.rounds}
     if wanted.precision is not None:
         schedule["precision"] = wanted.precision
-    root = wanted.output_root or default_output_root(wanted.model, wanted.kind)
+    root = wanted.output_root or default_run_dir(wanted.model, wanted.kind)
     return {
         "schema_version": 1,
         "model": _relative(wanted.model, folder),
         "output_root": _relative(root, folder),
         "target": target,
         "schedule": schedule,
-        "experiments": experiments,
+        "experiments": new_experiments(wanted, folder),
         "analysis": {"compare_pairs": [_pair(wanted, threads) for threads in wanted.threads]},
     }
 
 
-def default_output_root(model: Path, kind: Kind) -> Path:
-    """`runs/<kind>` beside the folder `artifacts` a model was exported to, or else in `out_<model>` here."""
-    if model.parent.name == "artifacts":
-        return model.parent.parent / "runs" / kind
-    name = re.sub(r"_(xnnpack|portable)_(fp32|fp16|int8|q8)$", "", model.stem)
-    return Path(f"out_{name}") / "runs" / kind
+def new_experiments(wanted: NewConfig, folder: Path) -> list[dict[str, object]]:
+    """SME2 on and off, each once more for kernels where those are wanted."""
+    modes = ("timing", "xnntrace") if wanted.trace else ("timing",)
+    return [_experiment(wanted, switch, mode, folder) for mode in modes for switch in ("on", "off")]
 
 
 def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict[str, object]:
@@ -101,7 +97,7 @@ def _pair(wanted: NewConfig, threads: int) -> dict[str, object]:
     return {
         "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
         "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
-        "label": f"SME2 on vs off, {threads} thread{'s' if threads > 1 else ''}",
+        "label": f"SME2 on vs off, {plural(threads, 'thread')}",
     }
 
 

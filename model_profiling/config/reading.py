@@ -7,19 +7,12 @@ are looked for in the config's folder first, then in the working folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from model_profiling.errors import InputError
-from model_profiling.config.checks import (
-    file_problems,
-    setting_problems,
-    switch_in_name,
-    without_switch,
-)
+from model_profiling.config.checks import file_problems, setting_problems
 from model_profiling.config.json_text import read_object
 from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.settings import (
@@ -33,9 +26,11 @@ from model_profiling.config.settings import (
     Side,
     TargetSettings,
 )
-from model_profiling.wording import plural
+from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
+from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.targets import why_not_yet
+from model_profiling.wording import plural
 
 __all__ = [
     "BUILTIN",
@@ -43,7 +38,6 @@ __all__ = [
     "ComparePair",
     "Experiment",
     "Inputs",
-    "Pair",
     "ProfileConfig",
     "Schedule",
     "Side",
@@ -53,18 +47,8 @@ __all__ = [
     "load_config",
     "pairs",
     "parse_config",
+    "series_of",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two measurements to compare, fully named."""
-
-    baseline: str
-    baseline_threads: int
-    candidate: str
-    candidate_threads: int
-    label: str
 
 
 def load_config(path: Path, *, files: bool = True) -> ProfileConfig:
@@ -99,17 +83,30 @@ def parse_config(
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
 
 
+def series_of(experiment: Experiment) -> tuple[Series, ...]:
+    return tuple(Series(experiment.name, threads) for threads in experiment.threads)
+
+
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """What is compared: the pairs asked for, or each SME2-off experiment with the SME2-on one like it."""
     by_name = {experiment.name: experiment for experiment in config.experiments}
     if not config.analysis.compare_pairs:
-        return tuple(_natural_pairs(config.experiments))
-    asked = []
-    for pair in config.analysis.compare_pairs:
-        before = pair.baseline.threads or by_name[pair.baseline.experiment].threads[0]
-        after = pair.candidate.threads or by_name[pair.candidate.experiment].threads[0]
-        asked.append(_pair(pair.baseline.experiment, before, pair.candidate.experiment, after, pair.label))
-    return tuple(asked)
+        timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
+        return natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
+    return tuple(
+        make_pair(
+            Series(
+                pair.baseline.experiment,
+                pair.baseline.threads or by_name[pair.baseline.experiment].threads[0],
+            ),
+            Series(
+                pair.candidate.experiment,
+                pair.candidate.threads or by_name[pair.candidate.experiment].threads[0],
+            ),
+            pair.label,
+        )
+        for pair in config.analysis.compare_pairs
+    )
 
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
@@ -196,19 +193,3 @@ def _found(path: Path, folder: Path) -> Path:
 
 def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path))
-
-
-def _natural_pairs(experiments: tuple[Experiment, ...]) -> Iterator[Pair]:
-    timing = [one for one in experiments if one.mode == "timing"]
-    for off in (one for one in timing if one.sme2 == "off"):
-        for on in (one for one in timing if one.sme2 == "on"):
-            alike = without_switch(off.name) == without_switch(on.name)
-            if alike or len(timing) == 2:
-                for threads in off.threads:
-                    if threads in on.threads:
-                        yield _pair(off.name, threads, on.name, threads, None)
-
-
-def _pair(before: str, before_threads: int, after: str, after_threads: int, label: str | None) -> Pair:
-    same = f"t{before_threads}" if before_threads == after_threads else f"t{before_threads}, t{after_threads}"
-    return Pair(before, before_threads, after, after_threads, label or f"{after} vs {before} ({same})")

@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from model_profiling.run.series import Switch
 from model_profiling.runner.features import closure
 
 BUILTIN = "builtin"
 MOST = 1_000_000
 
-Switch = Literal["on", "off"]
 Mode = Literal["timing", "xnntrace"]
 TargetName = Literal["auto", "host", "emulated", "android"]
 PowerMode = Literal["leave", "boost", "app"]

@@ -38,7 +38,10 @@ class Diagnosis:
         if self.cpu_features:
             have = [name for name, there in self.cpu_features.items() if there]
             lack = [name for name, there in self.cpu_features.items() if not there]
-            lines += ["", f"CPU features: {' '.join(have) or 'none'}; not here: {' '.join(lack) or 'nothing'}"]
+            lines += [
+                "",
+                f"CPU features: {' '.join(have) or 'none'}; not here: {' '.join(lack) or 'nothing'}",
+            ]
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")

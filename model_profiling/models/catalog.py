@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from model_profiling.errors import InputError
+from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
-from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
 from model_profiling.models.upstream import load_upstream, upstream_entries, upstream_table
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import cast
 
 from model_profiling.errors import InputError
-from model_profiling.models.base import EagerModelBase
 from model_profiling.models.adapted import AdaptedModel, ModelMethods
+from model_profiling.models.base import EagerModelBase
 from model_profiling.models.registry import DTYPES, ModelEntry, discover, load_registered
 
 PACKAGE = "executorch.examples.models"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling.errors import InputError
+from model_profiling.run.manifest import Manifest, Part
 from model_profiling.wording import plural
-
-Json = Mapping[str, object]
 
 # What may change between sessions without making their results differ.
 _FREE = (
@@ -26,9 +25,9 @@ _FREE = (
 )
 
 
-def check_unchanged(run_dir: Path, earlier: Json, now: Json) -> None:
-    """Refuse to continue `earlier` (a manifest) as `now` (the manifest to be), naming the first change."""
-    for name, before, after in _changes(earlier, now):
+def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest) -> None:
+    """Refuse to continue `part` of `earlier` as `now`, the manifest to be, naming the first change."""
+    for name, before, after in _changes(earlier, part, now):
         raise InputError(
             f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
             "undo the change, start anew with --force, or choose another output_root",
@@ -44,33 +43,18 @@ def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
         )
 
 
-def _changes(earlier: Json, now: Json) -> Iterator[tuple[str, str, str]]:
-    for path in (
-        "model_sha256",
-        "target.name",
-        "executorch.version",
-        "runner.build_id",
-        "machine.before.cpu",
+def _changes(earlier: Manifest, part: Part, now: Manifest) -> Iterator[tuple[str, str, str]]:
+    cpu = part.machine.before.cpu if part.machine.before else ""
+    for name, before, after in (
+        ("the model's content", earlier.model_sha256, now.model_sha256),
+        ("the target", earlier.target.name, now.target.name),
+        ("the ExecuTorch version", earlier.executorch.version, now.executorch.version),
+        ("the runner", earlier.runner.build_id, now.runner.build_id),
+        ("the CPU", cpu, now.cpu),
     ):
-        before, after = _at(earlier, path), _at(now, path)
         if before != after:
-            yield _LABELS[path], _shown(before), _shown(after)
-    yield from _differences("", earlier.get("config"), now.get("config"))
-
-
-_LABELS = {
-    "model_sha256": "the model's content",
-    "target.name": "the target",
-    "executorch.version": "the ExecuTorch version",
-    "runner.build_id": "the runner",
-    "machine.before.cpu": "the CPU",
-}
-
-
-def _at(content: object, path: str) -> object:
-    for key in path.split("."):
-        content = content.get(key) if isinstance(content, Mapping) else None
-    return content
+            yield name, _shown(before), _shown(after)
+    yield from _differences("", part.config, now.config)
 
 
 def _differences(path: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:

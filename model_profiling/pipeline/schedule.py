@@ -10,51 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from model_profiling.config.reading import Experiment, ProfileConfig, series_of
 from model_profiling.errors import InputError
-from model_profiling.config.reading import Experiment, ProfileConfig, pairs
-
-Kind = Literal["evidence", "traced", "untraced"]
-"""`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed."""
+from model_profiling.run.journal import Step
+from model_profiling.run.series import Series
 
 TRACED_ROUNDS = 6
 """Rounds in which a traced process runs beside each untraced one: as many as an exact test needs."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Series:
-    """One experiment at one number of threads: what latencies belong to and files are named after."""
-
-    experiment: str
-    threads: int
-
-    def __str__(self) -> str:
-        return f"{self.experiment} t{self.threads}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two series to compare; the speedup is baseline over candidate."""
-
-    label: str
-    baseline: Series
-    candidate: Series
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One process to start."""
-
-    kind: Kind
-    series: Series
-    round: int = 0
-
-    @property
-    def key(self) -> str:
-        """Names the step in the journal, the same in every session of a run."""
-        return f"{self.kind}/{self.round}/{self.series.experiment}/t{self.series.threads}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +30,8 @@ class Schedule:
 
     def steps(self) -> Iterator[Step]:
         yield from self.evidence
-        for one in self.rounds:
-            yield from one
+        for steps in self.rounds:
+            yield from steps
 
 
 def make_schedule(
@@ -105,24 +68,8 @@ def gathers_evidence(experiment: Experiment) -> bool:
     return experiment.runner is None or experiment.mode == "xnntrace"
 
 
-def series_of(experiment: Experiment) -> tuple[Series, ...]:
-    return tuple(Series(experiment.name, threads) for threads in experiment.threads)
-
-
-def compared(config: ProfileConfig) -> tuple[Pair, ...]:
-    """Every pair of series the config compares."""
-    return tuple(
-        Pair(
-            pair.label,
-            Series(pair.baseline, pair.baseline_threads),
-            Series(pair.candidate, pair.candidate_threads),
-        )
-        for pair in pairs(config)
-    )
-
-
 def experiment_of(config: ProfileConfig, series: Series) -> Experiment:
-    return next(one for one in config.experiments if one.name == series.experiment)
+    return next(each for each in config.experiments if each.name == series.experiment)
 
 
 def _round(timed: list[Series], number: int, seed: int) -> tuple[Step, ...]:
@@ -144,5 +91,5 @@ def _restricted(schedule: Schedule, only: frozenset[str]) -> Schedule:
     def kept(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         return tuple(step for step in steps if step.series.experiment in only)
 
-    rounds = tuple(kept(one) for one in schedule.rounds)
+    rounds = tuple(kept(steps) for steps in schedule.rounds)
     return Schedule(kept(schedule.evidence), rounds if any(rounds) else (), schedule.seed)

@@ -7,30 +7,25 @@ import secrets
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from model_profiling import files
-from model_profiling.statistics.stability import Conditions
-from model_profiling.errors import InputError
-from model_profiling.pipeline import manifest as manifests
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
-from model_profiling.pipeline.journal import Journal
-from model_profiling.pipeline.manifest import Session, State
-from model_profiling.pipeline.measure import Measurement
-from model_profiling.pipeline.metrics import Machine, metrics, robust_stats
+from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import write_record
+from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.measuring import Measuring
+from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
-from model_profiling.pipeline.run_directory import (
-    Json,
-    RunDirectory,
-    clear_work,
-    read_manifest,
-    settle_earlier,
-)
-from model_profiling.pipeline.schedule import Schedule, make_schedule, series_of
+from model_profiling.pipeline.schedule import Schedule, make_schedule
+from model_profiling.pipeline.starting import Earlier, check_directory, clear_work, settle_earlier
+from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.progress import Progress, Silent
+from model_profiling.run import Manifest, Metrics, Result, names
+from model_profiling.run.journal import Journal
+from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.targets import Target
 
 
@@ -38,21 +33,17 @@ from model_profiling.targets import Target
 class Measured:
     """A run directory after a session, with what its files say."""
 
-    directory: RunDirectory
+    place: names.RunFiles
     config: ProfileConfig
     journal: Journal
-    manifest: Json
-    metrics: Json
+    manifest: Manifest
+    metrics: Metrics
     moved: Path | None = None
     """Where an earlier, finished run was moved to."""
 
     @property
-    def results(self) -> list[Json]:
-        return cast("list[Json]", self.manifest["results"])
-
-    @property
-    def timings_are_latency(self) -> bool:
-        return bool(cast("Json", self.manifest["target"])["timings_are_latency"])
+    def failed(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.manifest.results if result.state == "failed")
 
 
 def measure(
@@ -69,43 +60,45 @@ def measure(
     """Run `config` on `target` into its output_root; the caller holds the directory's lock.
 
     `resume` continues what is there, and begins where nothing is: a run may be killed before its first word.
-    However it ends, the manifest says how, and everything measured until then is kept.
+    Nothing there is touched before the target is ready. However it ends, the manifest says how, and
+    everything measured until then is kept.
     """
     progress = progress or Silent()
-    directory = RunDirectory(config.output_root, config.model.stem)
+    place = names.RunFiles(config.output_root, config.model.stem)
     latencies = target.timings_are_latency
-    make_schedule(config, 0, latencies=latencies, only=only)  # refuses unknown names before anything is moved
-    earlier, moved = settle_earlier(directory.path, resume=resume, force=force)
+    make_schedule(config, 0, latencies=latencies, only=only)  # refuses unknown names
+    check_directory(place.path, resume=resume, force=force)
     progress.stage("preparing the runner")
     target.prepare()
-    content = manifests.head(config, config_file, target, target.facts())
-    if earlier is not None:
-        check_unchanged(directory.path, earlier, content)
-        check_rounds(directory.path, Journal(directory.path).rounds_begun, config.schedule.rounds)
-        content["machine"] = earlier["machine"]
-    clear_work(directory)
-    files.make_folder(directory.path)
-    seed = _seed(config, earlier)
-    plan = make_schedule(config, seed, latencies=latencies)
-    chosen = make_schedule(config, seed, latencies=latencies, only=only)
-    past = _past_sessions(earlier)
-    session = Session(len(past) + 1, list(command_line))
-    journal = Journal(directory.path)
-    measurement = Measurement(config, directory, target, journal, session.number, progress)
-    if earlier is not None:
-        measurement.warnings.extend(cast("list[str]", earlier["warnings"]))
-    record = _Record(content, past, session, plan, measurement)
+    head = manifests.head(config, config_file, target, target.facts())
+    earlier = settle_earlier(place.path, head, resume=resume, force=force)
+    part = earlier.part
+    if earlier.manifest is not None and part is not None:
+        check_unchanged(place.path, earlier.manifest, part, head)
+        check_rounds(place.path, Journal(place.path).rounds_begun(head.experiments), config.schedule.rounds)
+    clear_work(place)
+    files.make_folder(place.path)
+    warnings = [*(part.warnings if part else ()), *_keep_graph(config.model, place.path)]
+    seed = _seed(config, part)
+    journal = Journal(place.path)
+    number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
+    measuring = Measuring(config, place, target, journal, number, progress, warnings)
+    session = Session(number, tuple(command_line), _now())
+    record = _Record(
+        _begun(head, earlier, session), make_schedule(config, seed, latencies=latencies), measuring
+    )
     record.write("running")
     try:
-        measurement.run(chosen)
+        measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
     except BaseException as problem:
         with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
             record.write("interrupted", type(problem).__name__)
         raise
-    cast("Json", content["machine"])["after"] = manifests.facts_json(target.facts())
+    machine = replace(record.manifest.machine, after=target.facts())
+    record.manifest = replace(record.manifest, machine=machine)
     record.write("analysing", "done")
-    shutil.rmtree(directory.work, ignore_errors=True)
-    return refresh(Measured(directory, config, journal, record.content, {}, moved))
+    shutil.rmtree(place.work, ignore_errors=True)
+    return refresh(Measured(place, config, journal, record.manifest, Metrics(), earlier.moved))
 
 
 def reopen(config: ProfileConfig) -> Measured:
@@ -118,111 +111,123 @@ def reopen(config: ProfileConfig) -> Measured:
         raise InputError(
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
         )
-    now = {**manifest, "config": config.model_dump(mode="json")}
-    if config.model.is_file():
-        now["model_sha256"] = files.sha256(config.model)
-    check_unchanged(config.output_root, manifest, now)
-    before = cast("Json", manifest["config"])
+    here = config.model.is_file()
+    part = Earlier(manifest).part_with({experiment.name for experiment in config.experiments}) or manifest
+    now = replace(
+        manifest,
+        config=config.model_dump(mode="json"),
+        model_sha256=files.sha256(config.model) if here else manifest.model_sha256,
+    )
+    check_unchanged(config.output_root, manifest, part, now)
     config = config.model_copy(
         update={
-            "model": config.model if config.model.is_file() else Path(str(manifest["model"])),
-            "schedule": ScheduleSettings.model_validate(before["schedule"]),
+            "model": config.model if here else Path(manifest.model),
+            "schedule": ScheduleSettings.model_validate(part.config["schedule"]),
         }
     )
-    directory = RunDirectory(config.output_root, config.model.stem)
-    now["config"] = config.model_dump(mode="json")
-    return refresh(Measured(directory, config, Journal(directory.path), now, {}))
+    place = names.RunFiles(config.output_root, config.model.stem)
+    now = _newest(manifest, part, config=config.model_dump(mode="json"))
+    return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
 
 
-def refresh(measured: Measured, **facts: object) -> Measured:
-    """Compute every figure from the journal again and write it; `facts` go into the manifest."""
-    config, journal, directory = measured.config, measured.journal, measured.directory
-    if measured.timings_are_latency:
-        for series in (one for experiment in config.experiments for one in series_of(experiment)):
-            if stats := robust_stats(config, journal, series):
-                files.write_json(directory.file(series, "_robust_stats.json"), stats)
-    figures = metrics(config, journal, directory, _machine(measured.manifest))
-    files.write_json(directory.metrics, figures)
-    manifest = {**measured.manifest, **facts, "parity": figures["parity"]}
-    manifest["results"] = manifests.results(config, journal, directory)
-    files.write_json(directory.manifest, manifest)
-    return Measured(directory, config, journal, manifest, figures, measured.moved)
+def refresh(measured: Measured, state: State | None = None) -> Measured:
+    """Compute every figure from the journal again and write it."""
+    config, journal, place = measured.config, measured.journal, measured.place
+    manifest = replace(measured.manifest, state=state or measured.manifest.state)
+    manifest = manifests.with_results(manifest, config, journal, place)
+    for series in measured_series(manifest, journal):
+        result = next(result for result in manifest.results if result.series == series)
+        stats = robust_stats(result, journal, manifest.model)
+        write_record(place.of_series(series, names.ROBUST_STATS), stats)
+    manifest = manifests.with_results(manifest, config, journal, place)  # now with the files just written
+    metrics = compute_metrics(manifest, journal, place.path)
+    write_record(place.path / names.METRICS, metrics)
+    write_record(place.manifest, manifest)
+    return replace(measured, manifest=manifest, metrics=metrics)
 
 
 def conclude(measured: Measured) -> Measured:
     """Say in the manifest that everything a run leaves is in place; only then does it count as ended."""
-    state = _final_state(measured.manifest, measured.journal)
-    return refresh(measured, state=state)
-
-
-def _machine(manifest: Json) -> Machine:
-    before, after = (
-        cast("Json", cast("Json", manifest["machine"])[when] or {}) for when in ("before", "after")
-    )
-    return Machine(
-        cpu=str(before["cpu"]),
-        features=tuple(cast("list[str]", before["features"])),
-        timings_are_latency=bool(cast("Json", manifest["target"])["timings_are_latency"]),
-        conditions=Conditions(
-            cores=cast("int | None", before["cores"]),
-            governor=cast("str | None", before["governor"]),
-            load_before=cast("float | None", before["load_average"]),
-            temperature_before_c=cast("float | None", before["temperature_c"]),
-            temperature_after_c=cast("float | None", after.get("temperature_c")),
-        ),
-    )
+    return refresh(measured, _final_state(measured.manifest, measured.journal))
 
 
 @dataclass(slots=True)
 class _Record:
     """Writes the manifest of a session that is under way."""
 
-    content: Json
-    past: list[Json]
-    session: Session
+    manifest: Manifest
     plan: Schedule
-    measurement: Measurement
+    measuring: Measuring
 
     def write(self, state: State, end: str = "running") -> None:
-        config, journal, directory = (
-            self.measurement.config,
-            self.measurement.journal,
-            self.measurement.directory,
+        config, journal, place = self.measuring.config, self.measuring.journal, self.measuring.place
+        *past, session = self.manifest.sessions
+        session = replace(session, end=end, ended=None if end == "running" else _now())
+        schedule = manifests.schedule_facts(
+            config, self.plan, journal, stopped_early=self.measuring.stopped_early
         )
-        if end != "running":
-            self.session.ended = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        self.session.end = end
-        self.content |= {
-            "state": state,
-            "command_line": list(self.session.command_line),
-            "sessions": [*self.past, asdict(self.session)],
-            "schedule": manifests.schedule_facts(
-                config, self.plan, journal, stopped_early=self.measurement.stopped_early
-            ),
-            "results": manifests.results(config, journal, directory),
-            "warnings": list(self.measurement.warnings),
-        }
-        files.write_json(directory.manifest, self.content)
+        manifest = replace(
+            self.manifest,
+            state=state,
+            sessions=(*past, session),
+            schedule=schedule,
+            warnings=tuple(dict.fromkeys(self.measuring.warnings)),
+        )
+        self.manifest = manifests.with_results(manifest, config, journal, place)
+        write_record(place.manifest, self.manifest)
 
 
-def _final_state(manifest: Json, journal: Journal) -> State:
-    schedule = cast("Json", manifest["schedule"])
-    done = {entry.step.key for entry in journal.entries() if entry.state == "done"}
-    planned = {key for keys in cast("list[list[str]]", schedule["order"]) for key in keys}
-    if any(entry.state == "failed" for entry in journal.entries()):
+def _begun(head: Manifest, earlier: Earlier, session: Session) -> Manifest:
+    """The manifest a session starts with: new, joined to what is there, or continued."""
+    part = earlier.part
+    past = part.sessions if part else ()
+    # A session that never said how it ended was killed.
+    past = tuple(replace(each, end="killed") if each.end == "running" else each for each in past)
+    return replace(
+        head,
+        machine=part.machine if part else head.machine,
+        sessions=(*past, session),
+        earlier_parts=tuple(each for each in earlier.parts if each is not part),
+        results=earlier.manifest.results if earlier.manifest else (),
+        pairs=earlier.manifest.pairs if earlier.manifest else (),
+    )
+
+
+def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
+    """`manifest` told from the side of `part`, whichever of its parts that is."""
+    if part is manifest:
+        return replace(manifest, **changes)  # type: ignore[arg-type]
+    own = {name: getattr(part, name) for name in Part.__dataclass_fields__}
+    other = Part(**{name: getattr(manifest, name) for name in Part.__dataclass_fields__})
+    others = (*(each for each in manifest.earlier_parts if each is not part), other)
+    return replace(manifest, **{**own, **changes}, earlier_parts=others)
+
+
+def _keep_graph(model: Path, run_dir: Path) -> list[str]:
+    """Keep what explains the operators in the run, so that it can be moved without its program."""
+    try:
+        write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
+    except FormatError as problem:
+        return [f"{problem.problem}; operators are shown without shapes and source lines"]
+    return []
+
+
+def _final_state(manifest: Manifest, journal: Journal) -> State:
+    ours = [entry for entry in journal.entries() if entry.experiment in manifest.experiments]
+    done = {entry.step.key for entry in ours if entry.state == "done"}
+    planned = {key for keys in manifest.schedule.order for key in keys}
+    if any(entry.state == "failed" for entry in ours):
         return "failed"
-    if schedule["stopped_early"] or planned <= done:
+    if manifest.schedule.stopped_early or planned <= done:
         return "finished"
-    return "partial" if manifest["state"] in ("analysing", "partial") else "interrupted"
+    return "partial" if manifest.state in ("analysing", "partial") else "interrupted"
 
 
-def _past_sessions(earlier: Json | None) -> list[Json]:
-    """A session that never said how it ended was killed."""
-    sessions = cast("list[Json]", earlier["sessions"]) if earlier else []
-    return [{**one, "end": "killed"} if one["end"] == "running" else one for one in sessions]
-
-
-def _seed(config: ProfileConfig, earlier: Json | None) -> int:
-    if earlier is not None:
-        return int(cast("int", cast("Json", earlier["schedule"])["seed"]))
+def _seed(config: ProfileConfig, part: Part | None) -> int:
+    if part is not None:
+        return part.schedule.seed
     return config.schedule.seed if config.schedule.seed is not None else secrets.randbits(32)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -13,11 +13,12 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.statistics.speedup import Speedup
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
+from model_profiling.run.series import Pair
+from model_profiling.statistics.speedup import Speedup
 
-SUMMARY_FILE = "analysis_summary.json"
 _SHOWN_OPERATORS = 20
 
 
@@ -35,13 +36,14 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
     """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
-    home = analysis.run_dir
+    home = analysis.run.path
     csv_of = {id(one.dump): one.files for one in written}
     return {
         "schema_version": 1,
         "run_dir": str(home),
-        "model": str(analysis.model) if analysis.model else None,
-        "etrecord": str(analysis.etrecord) if analysis.etrecord else None,
+        "model": analysis.model,
+        "etrecord": analysis.etrecord,
+        "times": analysis.run.times.value,
         "etdump_count": len(analysis.dumps),
         "category_totals_ms": {
             category.value: sum(dump.breakdown.categories_ms[category] for dump in analysis.dumps)
@@ -50,7 +52,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "kernel_hints": _kernel_hints(analysis.dumps),
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
         "series": [_series(one) for one in analysis.series],
-        "pairs": [_pairing(pairing) for pairing in analysis.pairings],
+        "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": list(analysis.warnings),
         "csv_files": [_inside(path, home) for one in written for path in one.files.every],
@@ -60,11 +62,10 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
 def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, object]:
     breakdown, latency = dump.breakdown, dump.latency
     return {
-        "etdump": _inside(dump.etdump, home),
-        "experiment": dump.experiment,
-        "threads": dump.threads,
-        "sme2": dump.sme2,
-        "timings_are_latency": dump.timings_are_latency,
+        "etdump": _inside(dump.path, home),
+        **asdict(dump.series),
+        "sme2": dump.dump.sme2,
+        "times": dump.times.value,
         "categories_ms": {category.value: ms for category, ms in breakdown.categories_ms.items()},
         "framework_overhead_ms": breakdown.mean_ms(breakdown.framework),
         "delegate_overhead_ms": breakdown.mean_ms(breakdown.delegate_overhead),
@@ -105,16 +106,19 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
 
 
 def _series(series: SeriesAnalysis) -> dict[str, object]:
-    """All rounds together: medians over their runs, which unlike the means above need not add up."""
+    """All rounds together: means over the typical runs, the figures of every report; they add up, too."""
     spent = {name: series.spent(part) for name, part in series.parts.items()}
     return {
-        **_named(series),
+        **asdict(series.series),
         "rounds": len(series.rounds),
         "runs": series.runs,
-        "timings_are_latency": series.timings_are_latency,
+        "typical_runs": len(series.typical),
+        "taken_from": series.taken_from,
+        "times": series.times.value,
         "e2e_median_ms": series.latency.median,
-        "median_ms": {name: one.ms for name, one in spent.items()},
-        "share": {name: one.share for name, one in spent.items()},
+        "e2e_ms": series.e2e_ms,
+        "ms": {name: found.ms for name, found in spent.items()},
+        "share": {name: found.share for name, found in spent.items()},
     }
 
 
@@ -156,14 +160,22 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
     }
 
 
+def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
+    """A pair with its answer; categories and operators where both sides have dumps."""
+    stored = analysis.run.comparison(pair)
+    pairing = analysis.pairing(pair)
+    answer = stored.speedup if stored else pairing.e2e if pairing else None
+    return {
+        **record_json(pair),
+        "e2e": _with_confidence(answer),
+        "with_tracer": stored.with_tracer if stored else pairing is not None,
+        **(_pairing(pairing) if pairing else {}),
+    }
+
+
 def _pairing(pairing: Pairing) -> dict[str, object]:
     return {
-        "label": pairing.label,
-        "baseline": _named(pairing.baseline),
-        "candidate": _named(pairing.candidate),
         "matched_by": pairing.matched_by,
-        "not_comparable": pairing.not_comparable or None,
-        "e2e": pairing.e2e.as_dict(),
         "categories": [
             _category_pair(one, comparable=not pairing.not_comparable) for one in pairing.categories
         ],
@@ -171,10 +183,6 @@ def _pairing(pairing: Pairing) -> dict[str, object]:
             _operator_pair(one, comparable=not pairing.not_comparable) for one in pairing.operators
         ],
     }
-
-
-def _named(series: SeriesAnalysis) -> dict[str, object]:
-    return {"experiment": series.experiment, "threads": series.threads}
 
 
 def _category_pair(pair: CategoryPair, *, comparable: bool) -> dict[str, object]:
@@ -185,7 +193,7 @@ def _category_pair(pair: CategoryPair, *, comparable: bool) -> dict[str, object]
         "ratio": pair.ratio if comparable else None,
         "baseline_share": pair.baseline_share,
         "candidate_share": pair.candidate_share,
-        "speedup": _judged(pair.speedup),
+        "speedup": _with_confidence(pair.speedup),
     }
 
 
@@ -201,11 +209,11 @@ def _operator_pair(pair: OperatorPair, *, comparable: bool) -> dict[str, object]
         "baseline_ms": pair.baseline_ms,
         "candidate_ms": pair.candidate_ms,
         "ratio": pair.ratio if comparable else None,
-        "speedup": _judged(pair.speedup),
+        "speedup": _with_confidence(pair.speedup),
     }
 
 
-def _judged(speedup: Speedup | None) -> dict[str, object] | None:
+def _with_confidence(speedup: Speedup | None) -> dict[str, object] | None:
     return speedup.as_dict() if speedup else None
 
 

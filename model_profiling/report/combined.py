@@ -1,4 +1,4 @@
-"""Several runs in one Markdown page, side by side: number formats, platforms, or before and after a change.
+"""Several runs on one page, side by side: number formats, platforms, or before and after a change.
 
 Nothing is judged across runs here: they were made at different times or places. `sme2prof compare` does that.
 """
@@ -7,63 +7,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ReportData
-from model_profiling.report.markdown_operators import headline_series
-from model_profiling.report.markdown_text import MISSING, bullets, code, ms, percent, table
+from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, make_list, make_table
+from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.verdict import speedup_text, verdict
+from model_profiling.wording import MISSING, milliseconds
+
+_Named = Sequence[tuple[str, ReportData]]
 
 
-def render_combined(runs: Sequence[ReportData], title: str) -> str:
+def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
     """The whole page; `runs` are columns, in the order given."""
-    names = _names(runs)
-    parts = [
-        f"# {title}",
-        "Runs side by side. Differences between runs are not judged here: they were measured at different "
-        "times or places (`sme2prof compare` judges two of them).",
-        "## Verdicts",
-        "\n\n".join(
-            f"**{name}** ({code(run.run_dir)}). {' '.join(verdict(run))}"
-            for name, run in zip(names, runs, strict=True)
+    named = list(zip(_names(runs), runs, strict=True))
+    return [
+        Heading(title, 1),
+        Paragraph(
+            "Runs side by side. Differences between runs are not judged here: they were measured at different "
+            "times or places (`sme2prof compare` judges two of them)."
         ),
-        "## Latency",
-        _latency(names, runs),
-        "## Speedups",
-        _speedups(names, runs),
+        Heading("Verdicts"),
+        *(
+            Paragraph((Strong(name), " (", Code(str(data.run.path)), f"). {' '.join(verdict(data))}"))
+            for name, data in named
+        ),
+        Heading("Latency"),
+        _latency(named),
+        Heading("Speedups"),
+        _speedups(named),
+        *_shares(named),
+        Heading("Kernels and numerics"),
+        *_evidence(named),
+        *_advice(named),
     ]
-    if shares := _shares(names, runs):
-        parts += ["## Where the time goes", shares]
-    parts += ["## Kernels and numerics", _evidence(names, runs)]
-    if advice := _advice(names, runs):
-        parts += ["## First thing to do", advice]
-    return "\n\n".join(parts) + "\n"
 
 
 def _names(runs: Sequence[ReportData]) -> list[str]:
     """The shortest names that tell the runs apart."""
-    for fields in (("model",), ("model", "platform"), ("model", "platform", "run_dir")):
-        names = [", ".join(str(getattr(run, field)) for field in fields) for run in runs]
+    for count in (1, 2, 3):
+        names = [", ".join((data.model, data.run.platform, str(data.run.path))[:count]) for data in runs]
         if len(set(names)) == len(names) and all(names):
             return names
-    return [f"{number}: {run.model} {run.run_dir}" for number, run in enumerate(runs, start=1)]
+    return [f"{number}: {data.model} {data.run.path}" for number, data in enumerate(runs, start=1)]
 
 
-def _latency(names: Sequence[str], runs: Sequence[ReportData]) -> str:
+def _latency(named: _Named) -> Block:
     rows = []
-    for name, run in zip(names, runs, strict=True):
-        if not run.timings_are_latency:
-            rows.append((name, run.cpu, MISSING, MISSING, "no latency: not measured on hardware", MISSING))
+    for name, data in named:
+        if not data.timed:
+            rows.append((name, data.cpu, MISSING, MISSING, "no latency: not measured on hardware", MISSING))
             continue
-        for one in run.experiments:
-            found = one.end_to_end
-            threads = MISSING if one.series.threads is None else str(one.series.threads)
-            middle = ms(found.median) if found else MISSING
-            spread = f"{ms(found.p5)} to {ms(found.p95)}" if found else MISSING
-            rows.append((name, run.cpu or MISSING, one.series.experiment, threads, middle, spread))
+        for experiment in data.experiments:
+            found = experiment.latency.end_to_end_ms if experiment.latency else None
+            threads = MISSING if experiment.series.threads is None else str(experiment.series.threads)
+            middle = milliseconds(found.median) if found else MISSING
+            spread = f"{milliseconds(found.p5)} to {milliseconds(found.p95)}" if found else MISSING
+            rows.append((name, data.cpu or MISSING, experiment.series.experiment, threads, middle, spread))
     headers = ("run", "CPU", "experiment", "threads", "median ms without tracer", "5% to 95%")
-    return table(headers, rows, numbers=(3, 4))
+    return make_table(headers, rows, numbers=(3, 4))
 
 
-def _speedups(names: Sequence[str], runs: Sequence[ReportData]) -> str:
+def _speedups(named: _Named) -> Block:
     rows = [
         (
             name,
@@ -72,59 +76,55 @@ def _speedups(names: Sequence[str], runs: Sequence[ReportData]) -> str:
             pair.speedup.verdict.value,
             "" if pair.comparable else pair.speedup.reason,
         )
-        for name, run in zip(names, runs, strict=True)
-        for pair in run.pairs
+        for name, data in named
+        for pair in data.pairs
     ]
-    return (
-        table(("run", "comparison", "speedup", "verdict", "why not"), rows)
-        if rows
-        else "Nothing was compared."
-    )
+    if not rows:
+        return Paragraph("Nothing was compared.")
+    return make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
-def _shares(names: Sequence[str], runs: Sequence[ReportData]) -> str:
-    """What every category takes in a typical run, one column per run directory that has times."""
+def _shares(named: _Named) -> list[Block]:
+    """What every category takes in the typical runs, one column per run directory that has times."""
     timed = [
-        (name, series)
-        for name, run in zip(names, runs, strict=True)
-        if run.timings_are_latency and (series := headline_series(run)) is not None
+        (name, break_down(series))
+        for name, data in named
+        if data.timed and (series := headline_series(data)) is not None
     ]
     if not timed:
-        return ""
-    spent = [{part: series.spent(ns) for part, ns in series.parts.items()} for _, series in timed]
+        return []
     rows = [
-        (part, *(f"{ms(one[part].ms)} ({percent(one[part].share)})" for one in spent)) for part in spent[0]
+        (part, *("{} ({})".format(*shown.parts[part].cells) for _, shown in timed))
+        for part in timed[0][1].parts
     ]
-    rows.append(("End to end, traced", *(ms(series.latency.median) for _, series in timed)))
-    headers = ("median ms (share)", *(f"{name}: {series.name}" for name, series in timed))
-    return table(headers, rows, numbers=range(1, len(headers)))
+    rows.append(("End to end, traced", *(shown.end_to_end.cells[0] for _, shown in timed)))
+    headers = ("ms (share)", *(f"{name}: {shown.series.name}" for name, shown in timed))
+    return [Heading("Where the time goes"), make_table(headers, rows, numbers=range(1, len(headers)))]
 
 
-def _evidence(names: Sequence[str], runs: Sequence[ReportData]) -> str:
+def _evidence(named: _Named) -> list[Block]:
     rows = [
-        (name, evidence.source, str(kernels.series), kernels.sme.text)
-        for name, run in zip(names, runs, strict=True)
-        for evidence in run.evidence
-        for kernels in evidence.kernels
+        (name, place.source, str(kernels.series), kernels.sme.text)
+        for name, data in named
+        for place in data.evidence
+        for kernels in place.kernels
     ]
     parity = [
-        f"{name}: outputs of {report.candidate} against {report.baseline} ({evidence.source}): "
-        f"{report.parity.verdict if report.parity else f'not compared, {report.reason}'}"
-        for name, run in zip(names, runs, strict=True)
-        for evidence in run.evidence
-        for report in evidence.parity
+        f"{name}: outputs of {found.candidate} against {found.baseline} ({place.source}): "
+        f"{found.verdict if found.parity else f'not compared, {found.reason}'}"
+        for name, data in named
+        for place in data.evidence
+        for found in place.parity
     ]
-    shown = (
-        table(("run", "from", "experiment", "what the evidence says"), rows)
-        if rows
-        else "No kernel evidence."
-    )
-    return "\n\n".join(part for part in (shown, bullets(parity)) if part)
+    headers = ("run", "from", "experiment", "what the evidence says")
+    shown: Block = make_table(headers, rows) if rows else Paragraph("No kernel evidence.")
+    return [shown, *make_list(parity)]
 
 
-def _advice(names: Sequence[str], runs: Sequence[ReportData]) -> str:
-    return bullets(
-        f"{name}: {run.findings[0].title} ({run.findings[0].subject}). {run.findings[0].action}."
-        for name, run in zip(names, runs, strict=True)
-        if run.findings and run.timings_are_latency
+def _advice(named: _Named) -> list[Block]:
+    lines = make_list(
+        f"{name}: {data.findings[0].title} ({data.findings[0].subject}). {data.findings[0].action}."
+        for name, data in named
+        if data.findings and data.timed
     )
+    return [Heading("First thing to do"), *lines] if lines else []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model_profiling.analysis.pairing import OperatorPair
+from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.run import Series, Times
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.report.data import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +23,10 @@ class SideFacts:
     cpu: str
     executorch: str
     runner_build: str
-    timings_are_latency: bool
+    times: Times
     cores: int | None = None
     load: float | None = None
     """The load average before measuring."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartChange:
-    """One category, or one of the overheads: what it takes in a typical run of all rounds."""
-
-    name: str
-    before_ms: float
-    after_ms: float
-    before_share: float
-    after_share: float
-    ratio: float | None
-    speedup: Speedup | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +38,20 @@ class SeriesComparison:
     end_to_end: Speedup
     with_tracer: bool
     """Latencies without the tracer were not known on both sides."""
-    parts: tuple[PartChange, ...]
-    operators: tuple[OperatorPair, ...]
+    pairing: Pairing | None
+    """Categories and operators side by side; None where one side has no dumps."""
     notes: tuple[str, ...]
     interleaved: bool
     """The two sides' rounds ran side by side; otherwise the runs were made at different times."""
+
+    @property
+    def parts(self) -> tuple[CategoryPair, ...]:
+        """What end-to-end time divides into, where times may be compared."""
+        return self.pairing.categories if self.pairing and not self.pairing.not_comparable else ()
+
+    @property
+    def operators(self) -> tuple[OperatorPair, ...]:
+        return self.pairing.operators if self.pairing else ()
 
     @property
     def name(self) -> str:
@@ -108,11 +104,11 @@ class Comparison:
     def regressions(self) -> tuple[SeriesComparison, ...]:
         if self.limit is None:
             return ()
-        return tuple(one for one in self.series if one.regressed(self.limit))
+        return tuple(found for found in self.series if found.regressed(self.limit))
 
     @property
     def not_comparable(self) -> tuple[SeriesComparison, ...]:
-        return tuple(one for one in self.series if not one.comparable)
+        return tuple(found for found in self.series if not found.comparable)
 
     @property
     def loads_differ(self) -> bool:

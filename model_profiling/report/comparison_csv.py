@@ -34,8 +34,8 @@ def _category(pair: CategoryPair) -> tuple[object, ...]:
 
 
 def _end_to_end(pairing: Pairing) -> tuple[object, ...]:
-    before, after = pairing.baseline.latency.median, pairing.candidate.latency.median
-    return "End-to-end", f"{before:.6f}", f"{after:.6f}", _ratio(pairing.e2e_ratio), "100.0000", "100.0000"
+    before, after = pairing.baseline.e2e_ms, pairing.candidate.e2e_ms
+    return "End-to-end", f"{before:.6f}", f"{after:.6f}", _ratio(pairing.traced_ratio), "100.0000", "100.0000"
 
 
 def _operator(pair: OperatorPair) -> tuple[object, ...]:

@@ -13,8 +13,10 @@ from model_profiling import files
 from model_profiling.analysis.attribution import Int64, RunGroup
 from model_profiling.analysis.categories import operator_type
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.csv_text import Column, NumberColumn, TextColumn, csv_bytes, joined
+from model_profiling.run import names
 
 TIMELINE_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
@@ -24,7 +26,7 @@ TIMELINE_COLUMNS = (
 STATS_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
     "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
-    "method", "call", "position", "origin", "module_path",
+    "method", "call", "position", "origin", "module_path", "all_runs_ms",
 )  # fmt: skip
 DETAIL_COLUMNS = (
     "method", "call", "position", "name", "type", "category", "kind", "family", "packed", "delegate_backend",
@@ -38,7 +40,7 @@ DETAIL_COLUMNS = (
 CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
 E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
-    "p99_ms", "cv", "timings_are_latency",
+    "p99_ms", "cv", "times",
 )  # fmt: skip
 
 
@@ -60,20 +62,16 @@ class CsvFiles:
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
     """Where the files of the dump `stem` go."""
-    base = f"{stem}_exec"
-    return CsvFiles(
-        timeline=folder / f"{base}_all_runs_timeline.csv",
-        run0_timeline=folder / f"{base}_run0_timeline.csv",
-        stats=folder / f"{base}_ops_stats.csv",
-        details=folder / f"{base}_operator_details.csv",
-        categories=folder / f"{base}_category_summary.csv",
-        e2e=folder / f"{base}_e2e.csv",
-    )
+    endings = (
+        names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV, names.CATEGORIES_CSV,
+        names.E2E_CSV,
+    )  # fmt: skip
+    return CsvFiles(*(folder / f"{stem}{ending}" for ending in endings))
 
 
 def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: str | None = None) -> CsvFiles:
     """Write every CSV file of `dump`, beside it unless `folder` says otherwise."""
-    paths = csv_paths(folder or dump.etdump.parent, dump.stem)
+    paths = csv_paths(folder or dump.path.parent, dump.stem)
     name = model_id or dump.stem
     write_timeline(paths.timeline, dump, name)
     write_timeline(paths.run0_timeline, dump, name, run=0)
@@ -226,10 +224,11 @@ def _index(number: int) -> object:
 def _stats(dump: DumpAnalysis, operator: Operator, model_id: str) -> tuple[object, ...]:
     times = operator.times
     return (
-        model_id, operator.name, operator.type, operator.backend, times.runs, _ms(times.total_ns),
+        model_id, operator.name, operator.type, operator.backend, times.runs, _ms(times.total_ns / dump.runs),
         _ms(times.mean_ns), _number(100 * dump.share_of(operator)),
         operator.category.value, operator.kind, *_spread(operator),
         operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
+        _ms(times.total_ns),
     )  # fmt: skip
 
 
@@ -262,8 +261,8 @@ def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
     counts = Counter(operator.category for operator in dump.operators)
     parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]
     overheads = [
-        ("Framework overhead", breakdown.framework, ""),
-        ("Unattributed", breakdown.unattributed, ""),
+        (FRAMEWORK, breakdown.framework, ""),
+        (UNATTRIBUTED, breakdown.unattributed, ""),
         ("(of which delegate overhead)", breakdown.delegate_overhead, ""),
         ("End-to-end", breakdown.e2e, ""),
     ]
@@ -285,7 +284,7 @@ def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
         model_id, latency.count, _number(latency.mean * latency.count), _number(latency.mean),
         _number(latency.minimum), _number(latency.maximum), _number(latency.median), _number(latency.p10),
         _number(latency.p90), _number(latency.p99), _number(latency.cv),
-        dump.timings_are_latency,
+        dump.times.value,
     )  # fmt: skip
 
 

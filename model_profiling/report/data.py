@@ -1,112 +1,78 @@
-"""Everything a report shows, gathered in one frozen record; every renderer takes this and nothing else."""
+"""Everything a report shows about a run, asked from the run and its analysis once; every section takes this."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from model_profiling.analysis.advice import Finding
-from model_profiling.analysis.kernels import KernelUse, SmeVerdict
-from model_profiling.statistics.latency import LatencySummary
+from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.statistics.parity import Parity
+from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
+from model_profiling.run.manifest import Part
+from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.targets.protocol import MachineFacts
 
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One experiment at one number of threads; None where bare files do not tell."""
-
-    experiment: str
-    threads: int | None
-
-    def __str__(self) -> str:
-        if self.threads is None:
-            return self.experiment
-        return f"{self.experiment}, {self.threads} thread{'' if self.threads == 1 else 's'}"
-
-
-@dataclass(frozen=True, slots=True)
-class TracerCost:
-    """How much longer an inference takes with the tracer on, as a share: 0.02 is 2% longer."""
-
-    share: float
-    low: float | None
-    high: float | None
+_UNLIKE = 0.1
+"""How far the dumps' median may lie from that of the traced latencies before it is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentReport:
-    """What is known about one series. Latencies are milliseconds, and None where times are no latencies."""
+    """What is known about one series."""
 
     series: Series
+    times: Times
     sme2: bool | None
-    disabled: tuple[str, ...]
-    runner: str
-    """`builtin`, or the path of a runner of the user's own; empty where nothing says."""
-    rounds: int
-    end_to_end: LatencySummary | None
-    """Without the tracer: what a user of the model would wait."""
-    traced: LatencySummary | None
-    """With the tracer, whose operator times belong to it."""
-    tracer_cost: TracerCost | None
-    load_ms: float | None
-    first_inference_ms: float | None
-    peak_memory_bytes: int | None
+    result: Result | None
+    latency: Latency | None
+    """None where times are no latencies, or were not measured without the tracer."""
     dumps: SeriesAnalysis | None
-    problem: str
-    """Why it did not finish; empty when it did."""
 
+    @property
+    def summary(self) -> LatencySummary | None:
+        """Of the latency without the tracer; where that is not known, with it."""
+        if not self.times.are_latencies:
+            return None
+        known = (self.latency.end_to_end_ms or self.latency.traced_ms) if self.latency else None
+        return known or (self.dumps.latency if self.dumps else None)
 
-@dataclass(frozen=True, slots=True)
-class ParityReport:
-    """Whether two series computed the same; `parity` is None where outputs were not kept (`reason`)."""
-
-    baseline: Series
-    candidate: Series
-    parity: Parity | None
-    reason: str
+    @property
+    def problem(self) -> str:
+        """Why it did not finish; empty when it did."""
+        failed = self.result is not None and self.result.state == "failed"
+        return (self.result.problem or "it failed") if failed and self.result else ""
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """Two series compared; the speedup is baseline over candidate."""
+    """Two series compared, with the one answer that every file of the run repeats."""
 
-    label: str
-    baseline: Series
-    candidate: Series
+    pair: Pair
     speedup: Speedup
-    """End to end, without the tracer unless `with_tracer`."""
     with_tracer: bool
     pairing: Pairing | None
     """Operators and categories side by side, from the dumps; None where one is missing."""
 
     @property
+    def label(self) -> str:
+        return self.pair.label
+
+    @property
     def comparable(self) -> bool:
         return self.speedup.verdict is not Verdict.NOT_COMPARABLE
 
-
-@dataclass(frozen=True, slots=True)
-class KernelReport:
-    """The kernels of one series: `sme` is what they prove."""
-
-    series: Series
-    sme2: bool | None
-    uses: tuple[KernelUse, ...]
-    sme: SmeVerdict
-    note: str
-    """Why kernels could not be counted; empty where they were."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceReport:
-    """Kernels and numerics from one place; a sibling emulated run is a second one."""
-
-    source: str
-    """Where it was gathered, in words: `this run`, `the emulated run in ../emulated`."""
-    emulated: bool
-    kernels: tuple[KernelReport, ...]
-    parity: tuple[ParityReport, ...]
+    @property
+    def side_by_side(self) -> Pairing | None:
+        """The pairing where before and after show more than noise."""
+        if self.pairing is None or self.pair.not_comparable:
+            return None
+        return self.pairing if self.comparable or self.speedup.ratio is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +85,187 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """A run directory as a report tells it."""
+    """A run as a report tells it."""
 
     title: str
-    run_dir: str
-    model: str
-    """The program's file name; empty where nothing names it."""
-    platform: str
-    cpu: str
-    has_sme2: bool | None
-    """Of the CPU the times come from; None where nothing says."""
-    timings_are_latency: bool
+    run: Run
+    analysis: RunAnalysis | None
     experiments: tuple[ExperimentReport, ...]
     pairs: tuple[PairReport, ...]
-    evidence: tuple[EvidenceReport, ...]
-    findings: tuple[Finding, ...]
-    quality: tuple[str, ...]
-    """Warnings about the measurement that a person can act on."""
-    remarks: tuple[str, ...]
-    """What the report could not show, and why."""
-    facts: tuple[Fact, ...]
-    reproduce: tuple[str, ...]
-    """Commands, in order."""
-
-    def experiment(self, series: Series) -> ExperimentReport | None:
-        return next((one for one in self.experiments if one.series == series), None)
+    evidence: tuple[PlaceEvidence, ...]
 
     @property
-    def emulated(self) -> bool:
-        return self.platform == "emulated"
+    def times(self) -> Times:
+        return self.run.times
+
+    @property
+    def timed(self) -> bool:
+        """Whether there are latencies to speak of."""
+        return self.times.are_latencies
+
+    @property
+    def model(self) -> str:
+        named = self.analysis.model if self.analysis else None
+        return self.run.model_name or (Path(named).stem if named else "")
+
+    @property
+    def cpu(self) -> str:
+        return self.run.manifest.cpu if self.run.manifest else ""
+
+    @property
+    def has_sme2(self) -> bool | None:
+        """Of the CPU the times come from; None where nothing says."""
+        return self.run.manifest.has_sme2 if self.run.manifest else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.analysis.findings if self.analysis else ()
+
+    @property
+    def headline(self) -> ExperimentReport | None:
+        """The experiment to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        known = [found for found in self.experiments if found.summary or found.dumps]
+        return min(
+            known,
+            key=lambda found: (
+                found.summary is None,
+                found.sme2 is False,
+                found.series.threads or 0,
+            ),
+            default=None,
+        )
+
+    @property
+    def quality(self) -> tuple[str, ...]:
+        """Warnings about the measurement that a person can act on."""
+        return tuple(_quality(self))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the report could not show, and why."""
+        return tuple(_remarks(self))
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        manifest = self.run.manifest
+        return tuple(fact for fact in _facts(manifest) if fact.value) if manifest else ()
+
+    @property
+    def reproduce(self) -> tuple[str, ...]:
+        """Commands, in order."""
+        parts = self.run.manifest.parts if self.run.manifest else ()
+        made = [shlex.join(words) for part in parts if (words := _command(part))]
+        return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", str(self.run.path))))
+
+
+def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
+    """Everything known about `run`; `analysis` is None where it has no dumps."""
+    metrics = run.metrics
+    return ReportData(
+        title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
+        run=run,
+        analysis=analysis,
+        experiments=tuple(
+            ExperimentReport(
+                series=series,
+                times=run.times_of(series),
+                sme2=run.sme2_of(series),
+                result=run.result(series),
+                latency=metrics.latency(series) if metrics and run.times_of(series).are_latencies else None,
+                dumps=analysis.of(series) if analysis else None,
+            )
+            for series in run.series
+        ),
+        pairs=tuple(_pairs(run, analysis)),
+        evidence=gather_evidence(run, analysis),
+    )
+
+
+def _pairs(run: Run, analysis: RunAnalysis | None) -> Iterator[PairReport]:
+    for pair in run.pairs:
+        stored = run.comparison(pair)
+        pairing = analysis.pairing(pair) if analysis else None
+        if stored is not None:
+            yield PairReport(pair, stored.speedup, stored.with_tracer, pairing)
+        elif pairing is not None:
+            yield PairReport(pair, pairing.e2e, True, pairing)
+
+
+def _quality(data: ReportData) -> Iterator[str]:
+    manifest, metrics = data.run.manifest, data.run.metrics
+    for experiment in data.experiments:
+        if experiment.problem:
+            yield f"{experiment.series} failed: {experiment.problem}"
+    if manifest is not None:
+        yield from manifest.all_warnings
+        if manifest.unfinished not in (None, "failed"):
+            yield f"the run is {manifest.unfinished}, not finished: continue it with --resume"
+    yield from map(str, metrics.stability if metrics else ())
+    for experiment in data.experiments:
+        dumps, latency = experiment.dumps, experiment.latency
+        if dumps and latency and latency.traced_ms:
+            expected, found = latency.traced_ms.median, dumps.latency.median
+            if abs(found / expected - 1) > _UNLIKE:
+                yield (
+                    f"{dumps.name}: its dumps say {found:.3f} ms with the tracer on, its latencies "
+                    f"{expected:.3f} ms: they are not of the same runs"
+                )
+        for warning in dumps.first.warnings if dumps else ():
+            yield f"{dumps.first.stem if dumps else ''}: {warning}"
+
+
+def _remarks(data: ReportData) -> Iterator[str]:
+    run, analysis = data.run, data.analysis
+    if run.manifest is None:
+        yield f"there is no {names.MANIFEST}: machine, versions and settings are unknown"
+    if run.metrics is None and data.timed:
+        yield f"there is no {names.METRICS}: times come from the dumps, with the event tracer on"
+    if analysis is None:
+        yield "there are no dumps: operators and categories cannot be shown"
+    elif analysis.model is None:
+        yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+    elif analysis.etrecord is None:
+        yield "the record (.etrecord) was not found: operators have no module or source line"
+    yield from analysis.warnings if analysis else run.warnings
+
+
+def _facts(manifest: Manifest) -> Iterator[Fact]:
+    yield Fact("Program", manifest.model)
+    yield Fact("SHA-256", manifest.model_sha256)
+    if manifest.machine.before is not None:
+        yield from _machine(manifest.machine.before, manifest.machine.after)
+    yield Fact("ExecuTorch", manifest.executorch.version or "")
+    yield Fact("ExecuTorch commit", manifest.executorch.sha or "")
+    yield Fact("Runner build", manifest.runner.build_id or "")
+    yield Fact("Compiler", manifest.runner.compiler or "")
+    yield Fact("Kit", manifest.kit_version)
+    yield Fact("Measured", manifest.started)
+    yield Fact("Seed of the order", str(manifest.schedule.seed))
+
+
+def _command(part: Part) -> tuple[str, ...]:
+    """What makes a part again; scripts of 0.1.0 noted their own options for the command's."""
+    words = part.command_line
+    if words and not (len(words) > 1 and words[1].startswith("-")):
+        return words
+    return ("sme2prof", "run", part.config_file) if part.config_file else ()
+
+
+def _machine(before: MachineFacts, after: MachineFacts | None) -> Iterator[Fact]:
+    yield Fact("CPU", f"{before.cpu} ({before.cores} cores, {before.machine})")
+    yield Fact("CPU features", " ".join(before.features) or "none that the kit switches")
+    yield Fact("System", before.os)
+    yield Fact("Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else "")
+    yield Fact("Clock governor", before.governor or "not told")
+    yield Fact("Load average", _change(before.load_average, after.load_average if after else None))
+    yield Fact("Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C"))
+    for name, version in sorted(before.versions.items()):
+        if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
+            yield Fact(name, version)
+
+
+def _change(before: float | None, after: float | None, unit: str = "") -> str:
+    if before is None:
+        return "not told"
+    text = f"{before:.1f}{unit} before"
+    return text if after is None else f"{text}, {after:.1f}{unit} after"

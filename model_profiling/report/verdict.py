@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_profiling.statistics.latency import LatencySummary
-from model_profiling.analysis.pairing import CategoryPair
+from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.run import Times
+from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.report.data import ExperimentReport, KernelReport, PairReport, ReportData
-from model_profiling.report.markdown_text import ms, percent, plural
+from model_profiling.wording import milliseconds, percent, plural
+
+_WIDE_SPREAD = 1.5
+"""How many times the slowest of nine in ten inferences may be the fastest before a median says little."""
+_WIDE_INTERVAL = 0.10
+"""How far to either side a speedup may be uncertain before that belongs into the sentence."""
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
@@ -22,11 +28,18 @@ def verdict(data: ReportData) -> tuple[str, ...]:
 
 
 def _sentences(data: ReportData) -> Iterator[str]:
-    if data.timings_are_latency:
+    if data.timed:
         yield from _timed(data)
+    elif data.times is Times.UNKNOWN:
+        yield (
+            "Nothing says on what machine these dumps were made: their times are shown as recorded, and none "
+            "is called a latency."
+        )
+        if data.headline and data.headline.dumps:
+            yield _largest_sentence(data.headline.dumps)
     else:
-        where = "This run was emulated" if data.emulated else "This run gathered kernel evidence"
-        yield f"{where}: it proves which kernels run and what they compute, and says nothing about time."
+        was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
+        yield f"This run {was}: it proves which kernels run and what they compute, and says nothing about time."
     yield from _proof(data)
     yield from _mismatches(data)
     yield from _next_step(data)
@@ -41,11 +54,9 @@ def speedup_text(found: Speedup) -> str:
     return f"{found.ratio:.2f}x ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
 
 
-def largest_parts(pair: PairReport) -> tuple[CategoryPair, CategoryPair] | None:
+def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
     """The category that takes most of the time before, and the one that does after."""
-    if pair.pairing is None or pair.pairing.not_comparable:
-        return None
-    parts = [part for part in pair.pairing.categories if part.name not in OVERHEADS]
+    parts = [part for part in pairing.categories if part.name not in OVERHEADS]
     return (
         max(parts, key=lambda part: part.baseline_share),
         max(parts, key=lambda part: part.candidate_share),
@@ -56,7 +67,7 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
     """Whether the bottleneck moved: what SME2 speeds up makes room for what it does not."""
     if before.name == after.name:
         return (
-            f"{before.name} takes most of the time before ({percent(before.baseline_share)}) "
+            f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
             f"and after ({percent(after.candidate_share)})."
         )
     return (
@@ -65,25 +76,18 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
     )
 
 
-def headline_experiment(data: ReportData) -> ExperimentReport | None:
-    """The experiment to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
-    known = [one for one in data.experiments if _latency(one) is not None]
-    return min(known, key=lambda one: (one.sme2 is False, one.series.threads or 0), default=None)
-
-
 def _timed(data: ReportData) -> Iterator[str]:
-    if data.pairs:
-        yield from _pair_sentences(data)
-        told = next((pair for pair in data.pairs if pair.comparable), None)
-        if told is not None:
-            if parts := largest_parts(told):
-                yield shift_text(*parts)
-            return
-    experiment = headline_experiment(data)
-    if experiment is None:
+    yield from _pair_sentences(data)
+    shown = next((pair for pair in data.pairs if pair.comparable), None)
+    if shown is not None:
+        if shown.side_by_side:
+            yield shift_text(*largest_parts(shown.side_by_side))
+        return
+    experiment = data.headline
+    if experiment is None or experiment.summary is None:
         yield "No experiment finished with a latency."
         return
-    yield _latency_sentence(data, experiment)
+    yield _latency_sentence(data, experiment, experiment.summary)
     if experiment.dumps is not None:
         yield _largest_sentence(experiment.dumps)
 
@@ -103,84 +107,79 @@ def _pair_sentences(data: ReportData) -> Iterator[str]:
 def _pair_sentence(data: ReportData, pair: PairReport) -> str:
     found = pair.speedup
     name = data.model or "The model"
-    times = f"{ms(found.baseline_median)} ms before, {ms(found.candidate_median)} ms after"
-    rounds = plural(found.rounds, "round")
+    times = (
+        f"{milliseconds(found.baseline_median)} ms before, {milliseconds(found.candidate_median)} ms after"
+    )
+    tail = f"{times}, {plural(found.rounds, 'round')}"
+    if found.half_width is not None and found.half_width > _WIDE_INTERVAL:
+        tail += f"; the times spread so widely that the ratio is only known to {percent(found.half_width)}"
     if found.verdict is Verdict.NO_CHANGE:
-        return f"{pair.label}: no significant change for {name}, {speedup_text(found)}; {times}, {rounds}."
-    return f"{pair.label}: {name} is {found.verdict.value}, speedup {speedup_text(found)}; {times}, {rounds}."
+        return f"{pair.label}: no significant change for {name}, {speedup_text(found)}; {tail}."
+    return f"{pair.label}: {name} is {found.verdict.value}, speedup {speedup_text(found)}; {tail}."
 
 
-def _latency_sentence(data: ReportData, experiment: ExperimentReport) -> str:
+def _latency_sentence(data: ReportData, experiment: ExperimentReport, summary: LatencySummary) -> str:
     name = data.model or "The model"
-    summary = experiment.end_to_end
-    if summary is not None:
+    if experiment.latency is None or experiment.latency.end_to_end_ms is None:
         return (
-            f"{name} takes {ms(summary.median)} ms end to end ({experiment.series}; median, "
-            f"{ms(summary.p5)} to {ms(summary.p95)} ms for nine in ten)."
+            f"{name} takes {milliseconds(summary.median)} ms with the event tracer on ({experiment.series}); "
+            "its latency without the tracer was not measured."
         )
-    traced = _latency(experiment)
-    assert traced is not None
+    spread = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in ten"
+    if summary.p95 > _WIDE_SPREAD * summary.p5:
+        spread += ", a spread too wide to compare it with anything"
     return (
-        f"{name} takes {ms(traced.median)} ms with the event tracer on ({experiment.series}); "
-        "its latency without the tracer was not measured."
+        f"{name} takes {milliseconds(summary.median)} ms end to end ({experiment.series}; median, {spread})."
     )
 
 
 def _largest_sentence(series: SeriesAnalysis) -> str:
     spent = {category: series.spent(part) for category, part in series.breakdown.categories.items()}
-    category = max(spent, key=lambda one: spent[one].share)
-    return f"{category.value} takes most of it: {percent(spent[category].share)}."
-
-
-def _latency(experiment: ExperimentReport) -> LatencySummary | None:
-    if experiment.end_to_end or experiment.traced:
-        return experiment.end_to_end or experiment.traced
-    if experiment.dumps is not None and experiment.dumps.timings_are_latency:
-        return experiment.dumps.latency
-    return None
+    category = max(spent, key=lambda found: spent[found].share)
+    return f"{category.value} is the largest part of it: {percent(spent[category].share)}."
 
 
 def _proof(data: ReportData) -> Iterator[str]:
-    """What the kernels prove about SME2: the strongest answer of any place, and what is not known."""
+    """What the kernels prove about SME2: the strongest answer of any place, and what was not tested."""
     left_on = [
-        (evidence.source, evidence.emulated, kernels)
-        for evidence in data.evidence
-        for kernels in evidence.kernels
-        if kernels.sme2 is not False
+        (place, kernels) for place in data.evidence for kernels in place.kernels if kernels.sme2 is not False
     ]
-    proven = [row for row in left_on if row[2].sme.answer in ("sme2", "sme", "sme-or-sme2")]
+    proven = [(place, kernels) for place, kernels in left_on if kernels.sme.proves_sme]
     if proven:
-        source, emulated, kernels = min(proven, key=lambda row: _strength(row[2]))
-        place = " under emulation" if emulated else ""
-        yield f"Kernel evidence{place}: {kernels.sme.text} ({kernels.series}, {source})."
+        strength = ("sme2", "sme", "sme-or-sme2")
+        place, kernels = min(proven, key=lambda found: strength.index(found[1].sme.answer))
+        where = " under emulation" if place.emulated else ""
+        yield f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
         return
-    if any(kernels.sme.answer == "none" for _, _, kernels in left_on):
-        why = " because this CPU has no SME2" if data.has_sme2 is False else ""
-        yield f"Kernel evidence: no SME or SME2 kernel ran{why}."
-        return
-    yield "There is no kernel evidence: nothing here shows whether SME2 ran."
-
-
-def _strength(kernels: KernelReport) -> int:
-    return ("sme2", "sme", "sme-or-sme2").index(kernels.sme.answer)
+    tested = [(place, kernels) for place, kernels in left_on if kernels.sme.answer == "none"]
+    if tested:
+        where = " under emulation" if tested[0][0].emulated else ""
+        yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
+    elif data.has_sme2 is False:
+        yield (
+            "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this program "
+            "is kept here."
+        )
+    else:
+        yield "There is no kernel evidence: nothing here shows whether SME2 ran."
 
 
 def _mismatches(data: ReportData) -> Iterator[str]:
-    for evidence in data.evidence:
-        for report in evidence.parity:
-            if report.parity is not None and not report.parity.agrees:
+    for place in data.evidence:
+        for found in place.parity:
+            if found.parity is not None and not found.parity.agrees:
                 yield (
-                    f"The outputs of {report.candidate} differ from those of {report.baseline} by more than "
-                    f"rounding ({evidence.source}): do not trust its speed before that is understood."
+                    f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
+                    f"rounding ({place.source}): do not trust its speed before that is understood."
                 )
 
 
 def _next_step(data: ReportData) -> Iterator[str]:
-    if data.timings_are_latency and data.findings:
+    if data.timed and data.findings:
         yield f"Next: {_clause(data.findings[0].title)}."
-    if data.timings_are_latency and data.has_sme2 is False:
+    if data.timed and data.has_sme2 is False:
         yield "To see what SME2 brings, measure on a CPU that has it."
-    if not data.timings_are_latency:
+    if data.times in (Times.EMULATED, Times.TRACED):
         yield "To see a speedup, measure on hardware with SME2."
 
 

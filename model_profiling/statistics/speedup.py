@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from model_profiling.errors import InputError
 from model_profiling.statistics.intervals import (
     Floats,
     benjamini_hochberg,
@@ -29,7 +30,6 @@ from model_profiling.statistics.intervals import (
     student_p,
     welch,
 )
-from model_profiling.errors import InputError
 
 Rounds = Sequence[Sequence[float]]
 """One sequence of iteration latencies per round; an empty one marks a round that failed."""

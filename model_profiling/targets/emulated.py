@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.targets.execution import Launch, execute
 from model_profiling.targets.cross import build_cross_runner
+from model_profiling.targets.execution import Launch, execute
 from model_profiling.targets.machine import host_facts
 from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
 from model_profiling.targets.qemu import Qemu, find_qemu

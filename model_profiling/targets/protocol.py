@@ -60,12 +60,12 @@ class Outcome:
 class MachineFacts:
     """The machine as it was when asked; None where it does not say."""
 
-    cpu: str
-    machine: str
-    features: tuple[str, ...]
-    features_source: str
-    cores: int
-    os: str
+    cpu: str = ""
+    machine: str = ""
+    features: tuple[str, ...] = ()
+    features_source: str = ""
+    cores: int | None = None
+    os: str = ""
     governor: str | None = None
     load_average: float | None = None
     memory_bytes: int | None = None

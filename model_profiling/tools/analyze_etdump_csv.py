@@ -17,13 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from model_profiling.analysis.latency_files import check_latencies
 from model_profiling.analysis.pairing import Pairing, pair_dumps
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.timeline import analyse_timeline
 from model_profiling.errors import ProfilingError
 from model_profiling.report.comparison_csv import write_comparison
 from model_profiling.report.csv_files import write_summaries
-from model_profiling.workflow.timeline import analyse_timeline
-from model_profiling.workflow.times import latency_source
+from model_profiling.wording import plural
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     for path in (options.timeline_csv, options.compare):
         if path:
-            latency_source(path)
+            check_latencies(path)
     first = analyse_timeline(options.timeline_csv, options.name1 if options.compare else "")
     dumps = [first]
     if options.compare:
@@ -65,8 +66,10 @@ def _run(options: argparse.Namespace) -> None:
 
 def _print_dump(dump: DumpAnalysis, *, verbose: bool) -> None:
     latency, breakdown = dump.latency, dump.breakdown
-    runs = f"{dump.runs} run{'' if dump.runs == 1 else 's'} with the tracer on"
-    print(f"{dump.experiment}: {runs}, median {latency.median:.3f} ms, mean {latency.mean:.3f} ms")
+    runs = f"{plural(dump.runs, 'run')} with the tracer on"
+    if not dump.times.are_latencies:
+        print(f"{dump.series}: nothing says on what machine it was measured; times are shown as recorded")
+    print(f"{dump.series}: {runs}, median {latency.median:.3f} ms, mean {latency.mean:.3f} ms")
     parts = [(category.label, part) for category, part in breakdown.categories.items()]
     parts += [("framework overhead", breakdown.framework), ("unattributed", breakdown.unattributed)]
     for name, part in parts:
@@ -85,10 +88,8 @@ def _print_dump(dump: DumpAnalysis, *, verbose: bool) -> None:
 
 
 def _print_pairing(pairing: Pairing, *, verbose: bool) -> None:
-    if pairing.e2e_ratio is not None:
-        print(
-            f"{pairing.label}: {pairing.e2e_ratio:.3f}x (medians of one process each: no confidence interval)"
-        )
+    if pairing.traced_ratio is not None:
+        print(f"{pairing.label}: {pairing.traced_ratio:.3f}x (one process each: no confidence interval)")
     for category in pairing.categories:
         ratio = f"{category.ratio:.3f}x" if category.ratio else "-"
         print(

@@ -35,9 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
         for path in _write(options, dump):
             print(f"wrote {path}")
-        if not dump.timings_are_latency:
+        if not dump.times.are_latencies:
             print(
-                "warning: the run was emulated or traces kernels: its times are not latencies",
+                f"warning: the times are from {dump.times.origin}: they are not called latencies",
                 file=sys.stderr,
             )
     except ProfilingError as problem:

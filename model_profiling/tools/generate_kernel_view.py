@@ -3,7 +3,7 @@
 A run directory gives one section for each pair it compares: thread counts, or the rungs of a ladder.
 
 examples:
-  python model_profiling/tools/generate_kernel_view.py --run-dir out_toy_cnn/runs/linux
+  python model_profiling/tools/generate_kernel_view.py --run-dir out_toy_cnn/runs/xnnpack_fp16/linux
   python model_profiling/tools/generate_kernel_view.py --sme2-on on_kernels.csv --sme2-off off_kernels.csv
 """
 
@@ -16,11 +16,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling import files
+from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
 from model_profiling.errors import ProfilingError
-from model_profiling.report.kernel_view import KernelSection, kernel_side, kernel_view, read_kernels_csv
-from model_profiling.workflow.kernel_evidence import KERNEL_VIEW, kernel_sections
+from model_profiling.report.kernel_view import KernelSection, kernel_document, side_of_file
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run import names
+from model_profiling.workflow.kernel_evidence import kernel_sections
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,11 +44,12 @@ def _write(options: argparse.Namespace) -> int:
     out = options.out
     if options.run_dir:
         sections = kernel_sections(options.run_dir)
-        out = out or options.run_dir / KERNEL_VIEW
+        out = out or options.run_dir / names.KERNEL_VIEW
     else:
         on, off = _evidence(options.sme2_on), _evidence(options.sme2_off)
-        sections = (KernelSection("", kernel_side("SME2 on", on), kernel_side("SME2 off", off)),)
-    text = kernel_view(sections, title=options.title, filter_op=options.filter_op)
+        sections = (KernelSection("", side_of_file("SME2 on", on), side_of_file("SME2 off", off)),)
+    document = kernel_document(sections, title=options.title, filter_op=options.filter_op)
+    text = render_markdown(document)
     if out is None:
         print(text, end="")
     else:

@@ -19,14 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.analysis.latency_files import Latencies, read_latencies
-from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
-from model_profiling.statistics.stability import StabilityWarning, latency_warnings
+from model_profiling.analysis.latency_files import Latencies, check_latencies, read_latencies
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.files import write_json
-from model_profiling.workflow.manifest_file import read_manifest_file, run_around
-from model_profiling.workflow.times import latency_source
+from model_profiling.run import Run, Times
+from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.stability import StabilityWarning, latency_warnings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,17 +76,18 @@ def _analyse(options: argparse.Namespace) -> int:
 
 
 def _latencies(path: Path) -> Latencies:
-    source = latency_source(path)
-    return read_latencies(path, warmup_runs=source.result.etdump_warmup_runs if source.result else 0)
+    times, warmup_runs = check_latencies(path)
+    if times is Times.UNKNOWN:
+        print(f"{path.name}: nothing says on what machine it was measured")
+    return read_latencies(path, warmup_runs=warmup_runs)
 
 
 def _check_free(output: Path, *, force: bool) -> None:
     if not output.exists():
         return
-    run_dir = run_around(output)
-    manifest = read_manifest_file(run_dir) if run_dir else None
-    for result in manifest.results if run_dir and manifest else ():
-        if result.latency and run_dir and (run_dir / result.latency).resolve() == output.resolve():
+    run = Run.around(output)
+    for result in run.results if run else ():
+        if run and result.latency and (run.path / result.latency).resolve() == output.resolve():
             raise InputError(f"{output} holds the latencies of the run", "give --output")
     if not force:
         raise InputError(f"{output} exists", "give --output, or --force to replace it")
@@ -104,8 +104,8 @@ def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
     if baseline.tracer_on != candidate.tracer_on:
         why = "one was measured with the tracer on, the other without"
         return compare_separate(baseline.rounds, candidate.rounds, not_comparable=why)
-    run = run_around(baseline.path)
-    interleaved = run is not None and run == run_around(candidate.path) and len(baseline.rounds) > 1
+    runs = [found.path if found else None for found in map(Run.around, (baseline.path, candidate.path))]
+    interleaved = runs[0] is not None and runs[0] == runs[1] and len(baseline.rounds) > 1
     compare = compare_rounds if interleaved else compare_separate
     return compare(baseline.rounds, candidate.rounds)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling import files
+from model_profiling.analysis.kernel_files import write_kernels_csv
 from model_profiling.analysis.kernels import unknown_kernels
 from model_profiling.analysis.xnntrace import (
     SequenceMatch,
@@ -26,7 +27,6 @@ from model_profiling.analysis.xnntrace import (
     read_xnntrace,
 )
 from model_profiling.errors import ProfilingError
-from model_profiling.report.kernel_view import write_kernels_csv
 
 
 def main(argv: list[str] | None = None) -> int:

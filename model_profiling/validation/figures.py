@@ -11,99 +11,80 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.kernels import sme_verdict
+from model_profiling.analysis.evidence import own_kernels
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.check import Check, Status, check_unless
+from model_profiling.json_record import read_json_object
+from model_profiling.pipeline.manifest import is_quantized
+from model_profiling.pipeline.metrics import output_files
+from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
+from model_profiling.run import Result, Run, Series, names
+from model_profiling.run.journal import Journal, has_journal
+from model_profiling.run.manifest import MEASURE_AGAIN
+from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.statistics.parity import compare_outputs
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.pipeline.journal import JOURNAL_FILE, Journal
-from model_profiling.pipeline.measure import latencies_ms
-from model_profiling.pipeline.metrics import is_quantized
-from model_profiling.pipeline.schedule import Series as PlannedSeries
-from model_profiling.report.csv_files import csv_paths, write_csv_files
-from model_profiling.report.data import Series
-from model_profiling.report.kernel_view import read_kernels_csv
-from model_profiling.report.markdown_text import plural
-from model_profiling.validation.checked_run import (
-    ANALYSE_AGAIN,
-    COMPUTE_AGAIN,
-    MEASURE_AGAIN,
-    CheckedRun,
-    named,
-)
-from model_profiling.workflow.run_files import (
-    ResultEntry,
-    RobustStats,
-    read_json_object,
-    read_metrics_file,
-    read_record,
-)
-from model_profiling.check import Check, check_unless
+from model_profiling.validation.checked_run import ANALYSE_AGAIN, CheckedRun
+from model_profiling.wording import plural
 
 _CLOSE = 1e-9
 
 
-def latencies_match(run: CheckedRun) -> Iterator[Check]:
+def latencies_match(checked: CheckedRun) -> Iterator[Check]:
     """Whether statistics are those of the latencies in the journal, with as many as promised."""
-    if not run.timed:
-        yield Check("latencies", "skipped", "times on this target are not latencies")
+    run = checked.run
+    timed = [result for result in run.results if result.latency and run.times_of(result.series).are_latencies]
+    if not timed:
+        why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
+        yield Check("latencies", "skipped", why)
         return
-    timing = [result for result in run.results if result.mode == "timing" and result.latency]
-    if not timing:
-        yield Check("latencies", "skipped", "no latency was measured")
-        return
-    journal = Journal(run.path) if (run.path / JOURNAL_FILE).is_file() else None
-    metrics = read_metrics_file(run.path / "metrics.json")
-    in_metrics = {
-        Series(entry.experiment, entry.threads): entry for entry in (metrics.latencies if metrics else ())
-    }
+    journal = Journal(run.path) if has_journal(run.path) else None
     wrong: list[str] = []
-    for result in timing:
-        stats = read_record(RobustStats, run.path / (result.latency or ""))
+    for result in timed:
+        stats = read_robust_stats(run.path / (result.latency or ""))
         wrong += _wrong_rounds(result, stats)
         wrong += _uneven_rounds(run, result)
         wrong += _wrong_figures(result, stats)
-        entry = in_metrics.get(Series(result.experiment, result.threads))
-        if metrics is not None and (entry is None or entry.end_to_end_ms != stats.end_to_end_ms):
-            wrong.append(f"{named(result)}: metrics.json and its robust stats differ")
-        if journal is not None and result.threads is not None:
-            planned = PlannedSeries(result.experiment, result.threads)
-            raw = latencies_ms(journal, planned, len(stats.end_to_end_rounds_ms))
+        stored = run.metrics.latency(result.series) if run.metrics else None
+        if run.metrics is not None and (stored is None or stored.end_to_end_ms != stats.end_to_end_ms):
+            wrong.append(f"{result.series}: {names.METRICS} and its robust stats differ")
+        if journal is not None:
+            raw = journal.latencies_ms(result.series, len(stats.end_to_end_rounds_ms))
             if not _same(raw, stats.end_to_end_rounds_ms):
-                wrong.append(f"{named(result)}: its latencies are not those in {JOURNAL_FILE}")
-    yield check_unless(wrong, "latencies",
-        f"statistics of {plural(len(timing), 'experiment')} are those of the runs",
-        COMPUTE_AGAIN,
-    )
+                wrong.append(f"{result.series}: its latencies are not those in {names.JOURNAL}")
+    found = f"statistics of {plural(len(timed), 'experiment')} are those of the runs"
+    yield check_unless(wrong, "latencies", found, COMPUTE_AGAIN)
 
 
-def _wrong_figures(result: ResultEntry, stats: RobustStats) -> Iterator[str]:
-    values = [value for one in stats.end_to_end_rounds_ms for value in one]
+def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
+    values = [value for latencies in stats.end_to_end_rounds_ms for value in latencies]
     if not values:
-        yield f"{named(result)} has no latency"
-        return
-    if min(values) <= 0:
-        yield f"{named(result)} has a latency of {min(values)} ms"
-        return
-    if stats.end_to_end_ms is None or not _agree(stats.end_to_end_ms, summarize(values)):
-        yield f"{named(result)}: its statistics are not those of its latencies"
+        yield f"{result.series} has no latency"
+    elif min(values) <= 0:
+        yield f"{result.series} has a latency of {min(values)} ms"
+    elif stats.end_to_end_ms is None or not _agree(stats.end_to_end_ms, summarize(values)):
+        yield f"{result.series}: its statistics are not those of its latencies"
 
 
-def comparisons_hold(run: CheckedRun) -> Iterator[Check]:
-    """Whether verdicts follow from their intervals, and medians from the latencies."""
-    metrics = read_metrics_file(run.path / "metrics.json")
-    if metrics is None or not metrics.comparisons:
+def comparisons_hold(checked: CheckedRun) -> Iterator[Check]:
+    """Whether verdicts follow from their intervals, and what may not be compared is not."""
+    answers = checked.run.metrics.comparisons if checked.run.metrics else ()
+    if not answers:
         yield Check("comparisons", "skipped", "nothing was compared")
         return
-    compared = [one for one in metrics.comparisons if one.speedup.verdict is not Verdict.NOT_COMPARABLE]
-    if not compared:
-        why = metrics.comparisons[0].speedup.reason
-        yield Check("comparisons", "skipped", f"nothing is comparable: {why}")
-        return
-    wrong = []
-    for entry in compared:
-        found = entry.speedup
-        name = entry.label
-        if found.low is None or found.high is None or found.ratio is None:
+    reasons = {(pair.baseline, pair.candidate): pair.not_comparable for pair in checked.run.pairs}
+    wrong, compared = [], 0
+    for answer in answers:
+        found, name = answer.speedup, answer.label
+        if (answer.baseline, answer.candidate) not in reasons:
+            wrong.append(f"{name} is no pair of the run")
+        if found.verdict is Verdict.NOT_COMPARABLE:
+            continue
+        compared += 1
+        if reason := reasons.get((answer.baseline, answer.candidate)):
+            wrong.append(f"{name} is called {found.verdict.value}, but {reason}")
+        elif found.low is None or found.high is None or found.ratio is None:
             wrong.append(f"{name} has a verdict without an interval")
         elif not found.low <= found.ratio <= found.high:
             wrong.append(f"{name}: its ratio lies outside its interval")
@@ -111,85 +92,105 @@ def comparisons_hold(run: CheckedRun) -> Iterator[Check]:
             found.verdict is Verdict.SLOWER and found.high >= 1
         ):
             wrong.append(f"{name} is called {found.verdict.value}, but its interval holds 1")
-    left = len(metrics.comparisons) - len(compared)
-    more = f", {left} not comparable" if left else ""
-    yield check_unless(wrong, "comparisons", f"verdicts of {len(compared)} follow from the intervals{more}", COMPUTE_AGAIN
-    )
+    if not compared and not wrong:
+        why = answers[0].speedup.reason
+        yield Check("comparisons", "skipped", f"nothing is comparable: {why}")
+        return
+    more = f", {len(answers) - compared} not comparable" if compared < len(answers) else ""
+    said = f"verdicts of {compared} follow from the intervals{more}"
+    yield check_unless(wrong, "comparisons", said, COMPUTE_AGAIN)
 
 
-def emulated_has_no_latency(run: CheckedRun) -> Iterator[Check]:
-    if run.timed:
+def emulated_has_no_latency(checked: CheckedRun) -> Iterator[Check]:
+    run = checked.run
+    if run.times.are_latencies:
         yield Check("no latency", "skipped", "times on this target are latencies")
         return
-    wrong = [f"{path.name} holds latencies" for path in run.path.rglob("*_robust_stats.json")]
-    metrics = read_metrics_file(run.path / "metrics.json")
-    if metrics is not None:
-        if metrics.timings_are_latency:
-            wrong.append("metrics.json calls its times latencies")
-        if metrics.latencies:
-            wrong.append("metrics.json holds latencies")
-        if any(entry.speedup.ratio is not None for entry in metrics.comparisons):
-            wrong.append("metrics.json holds a speedup")
-    yield check_unless(wrong, "no latency", "an emulated run shows none", COMPUTE_AGAIN)
+    wrong = [f"{path.name} holds latencies" for path in run.path.rglob(f"*{names.ROBUST_STATS}")]
+    if run.metrics is not None:
+        if run.metrics.times.are_latencies:
+            wrong.append(f"{names.METRICS} calls its times latencies")
+        if run.metrics.latencies:
+            wrong.append(f"{names.METRICS} holds latencies")
+        if any(answer.speedup.ratio is not None for answer in run.metrics.comparisons):
+            wrong.append(f"{names.METRICS} holds a speedup")
+    yield check_unless(wrong, "no latency", "the run shows none", COMPUTE_AGAIN)
 
 
-def kernels_fit_the_switch(run: CheckedRun) -> Iterator[Check]:
+def kernels_fit_the_switch(checked: CheckedRun) -> Iterator[Check]:
     """Whether what ran is what the experiment allowed: no SME kernel where SME2 was off."""
-    wrong, listed = [], 0
-    for result in run.results:
-        if not result.kernels or not (run.path / result.kernels).is_file():
-            continue
-        listed += 1
-        answer = sme_verdict(read_kernels_csv(run.path / result.kernels), traced=result.counted_kernels)
-        if result.sme2 is False and answer.answer in ("sme", "sme2", "sme-or-sme2"):
-            wrong.append(f"{named(result)} had SME2 off, but {answer.text}")
+    listed = [found for found in own_kernels(checked.run, None) if found.uses or found.counted]
     if not listed:
         yield Check("kernels", "skipped", "no kernel was listed")
         return
-    yield check_unless(wrong, "kernels", f"{listed} lists fit what was switched off", f"the switch failed; {MEASURE_AGAIN}"
-    )
+    wrong = [
+        f"{found.series} had SME2 off, but {found.sme.text}"
+        for found in listed
+        if found.sme2 is False and found.sme.proves_sme and _fully_off(checked.run, found.series)
+    ]
+    said = f"{len(listed)} lists fit what was switched off"
+    yield check_unless(wrong, "kernels", said, f"the switch failed; {MEASURE_AGAIN}")
 
 
-def outputs_agree(run: CheckedRun) -> Iterator[Check]:
+def _fully_off(run: Run, series: Series) -> bool:
+    """SME2 alone switched off leaves SME kernels."""
+    result = run.result(series)
+    return result is None or result.sme2 == "off"
+
+
+def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
     """Whether outputs are whole, and the experiments still compute the same."""
-    kept = [result for result in run.results if result.outputs]
+    kept = [result for result in checked.results if result.outputs]
     if not kept:
         yield Check("outputs", "skipped", "no outputs were kept")
         return
-    outputs = {named(result): _outputs(run.path, result) for result in kept}
-    first, wrong = named(kept[0]), []
-    quantized = run.manifest is not None and is_quantized(Path(run.manifest.model))
-    for name, theirs in outputs.items():
-        found = compare_outputs(outputs[first], theirs, quantized=quantized)
-        if not found.agrees:
-            wrong.append(f"{name} computes something else than {first}")
-    yield check_unless(wrong, "outputs",
-        f"{plural(len(kept), 'experiment')} with the same outputs, within rounding",
-        "find out which is right before trusting a speed",
-    )
+    manifest = checked.manifest
+    quantized = bool(manifest and (manifest.quantized or is_quantized(Path(manifest.model))))
+    first, wrong = output_files(kept[0], checked.path), []
+    for result in kept:
+        if not compare_outputs(first, output_files(result, checked.path), quantized=quantized).agrees:
+            wrong.append(f"{result.series} computes something else than {kept[0].series}")
+    found = f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
+    yield check_unless(wrong, "outputs", found, "find out which is right before trusting a speed")
 
 
-def summary_matches(run: CheckedRun) -> Iterator[Check]:
-    path = run.path / "analysis_summary.json"
+def summary_matches(checked: CheckedRun) -> Iterator[Check]:
+    path = checked.path / names.ANALYSIS
     if not path.is_file():
-        status = "fail" if run.manifest is not None and run.dumps else "skipped"
-        yield Check("analysis", status, "there is no analysis_summary.json", ANALYSE_AGAIN)  # type: ignore[arg-type]
+        status: Status = "fail" if checked.manifest is not None and checked.run.dumps else "skipped"
+        yield Check("analysis", status, f"there is no {names.ANALYSIS}", ANALYSE_AGAIN)
         return
-    entries = read_json_object(path).get("per_etdump")
-    wrong: list[str] = []
+    content = read_json_object(path, ANALYSE_AGAIN)
+    entries = content.get("per_etdump")
     listed = entries if isinstance(entries, list) else []
-    for entry in listed:
-        wrong += _wrong_entry(run, entry)
-    if len(listed) != sum(dump.round == 0 for dump in run.whole_dumps.values()):
+    wrong = [text for entry in listed for text in _wrong_entry(checked, entry)]
+    if len(listed) != sum(dump.dump.round == 0 for dump in checked.whole_dumps):
         wrong.append(f"it describes {len(listed)} dumps, not those that are here")
-    yield check_unless(wrong, "analysis", f"analysis_summary.json says what {len(listed)} dumps say", ANALYSE_AGAIN)
+    wrong += _wrong_pairs(checked.run, content.get("pairs"))
+    found = f"{names.ANALYSIS} says what {len(listed)} dumps say"
+    yield check_unless(wrong, "analysis", found, ANALYSE_AGAIN)
 
 
-def _wrong_entry(run: CheckedRun, entry: object) -> Iterator[str]:
+def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
+    """Whether the analysis states the pairs of the run, with the same answers."""
+    stated = (
+        {str(entry.get("label")): entry.get("e2e") for entry in entries if isinstance(entry, dict)}
+        if isinstance(entries, list)
+        else {}
+    )
+    for pair in run.pairs if run.manifest and run.manifest.pairs is not None else ():
+        answer, found = run.comparison(pair), stated.get(pair.label)
+        verdict = found.get("verdict") if isinstance(found, dict) else None
+        if answer is not None and verdict != answer.speedup.verdict.value:
+            yield f"it calls {pair.label} {verdict}, {names.METRICS} {answer.speedup.verdict.value}"
+
+
+def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
     if not isinstance(entry, dict) or not isinstance(entry.get("etdump"), str):
         yield "an entry names no dump"
         return
-    dump = run.whole_dumps.get((run.path / entry["etdump"]).resolve())
+    named = (checked.path / entry["etdump"]).resolve()
+    dump = next((dump for dump in checked.whole_dumps if dump.path.resolve() == named), None)
     if dump is None:
         yield f"{entry['etdump']} is described, but cannot be read"
         return
@@ -207,18 +208,21 @@ def _wrong_entry(run: CheckedRun, entry: object) -> Iterator[str]:
             return
 
 
-def csv_files_match(run: CheckedRun) -> Iterator[Check]:
+def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
     """Whether each CSV file is, byte for byte, what its dump gives."""
     wrong, count = [], 0
-    for dump in run.whole_dumps.values():
-        there = csv_paths(dump.etdump.parent, dump.stem)
-        if not any(path.is_file() for path in there.every):
-            if dump.round == 0 and run.manifest is not None:
-                wrong.append(f"{dump.etdump.name} has none")
+    there = [dump for dump in checked.whole_dumps if any(path.is_file() for path in _csv(dump).every)]
+    if there and checked.manifest is not None and not checked.explained:
+        yield Check("CSV files", "skipped", "the program that explained them is not here to do it again")
+        return
+    for dump in checked.whole_dumps:
+        if dump not in there:
+            if dump.dump.round == 0 and checked.manifest is not None:
+                wrong.append(f"{dump.path.name} has none")
             continue
         with tempfile.TemporaryDirectory() as scratch:
             fresh = write_csv_files(dump, Path(scratch))
-            for ours, theirs in zip(there.every, fresh.every, strict=True):
+            for ours, theirs in zip(_csv(dump).every, fresh.every, strict=True):
                 count += 1
                 if problem := _first_difference(ours, theirs):
                     wrong.append(problem)
@@ -228,23 +232,26 @@ def csv_files_match(run: CheckedRun) -> Iterator[Check]:
     yield check_unless(wrong, "CSV files", f"{count} are what the dumps give", ANALYSE_AGAIN)
 
 
-def _wrong_rounds(result: ResultEntry, stats: RobustStats) -> Iterator[str]:
-    done = [one for one in stats.end_to_end_rounds_ms if one]
+def _csv(dump: DumpAnalysis) -> CsvFiles:
+    return csv_paths(dump.path.parent, dump.stem)
+
+
+def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
+    done = [latencies for latencies in stats.end_to_end_rounds_ms if latencies]
     if result.rounds and len(done) != result.rounds:
-        yield f"{named(result)} has {plural(len(done), 'round')}, the manifest says {result.rounds}"
-    short = [one for one in done if result.runs is not None and len(one) != result.runs]
+        yield f"{result.series} has {plural(len(done), 'round')}, the manifest says {result.rounds}"
+    short = [found for found in done if result.runs is not None and len(found) != result.runs]
     if short:
         few = plural(len(short[0]), "run")
-        yield f"{named(result)} has a round of {few}, the manifest says {result.runs}"
+        yield f"{result.series} has a round of {few}, the manifest says {result.runs}"
 
 
-def _uneven_rounds(run: CheckedRun, result: ResultEntry) -> Iterator[str]:
+def _uneven_rounds(run: Run, result: Result) -> Iterator[str]:
     """A finished run has every round of every experiment; only then are its ratios of side-by-side runs."""
-    if run.manifest is None or run.manifest.state != "finished":
-        return
-    if result.rounds != run.manifest.schedule.rounds_done:
-        done = run.manifest.schedule.rounds_done
-        yield f"{named(result)} has {plural(result.rounds, 'round')}, the whole run has {done}"
+    part = run.manifest.part_of(result.experiment) if run.manifest else None
+    if part is not None and part.state == "finished" and result.rounds != part.schedule.rounds_done:
+        rounds = plural(result.rounds, "round")
+        yield f"{result.series} has {rounds}, the whole run has {part.schedule.rounds_done}"
 
 
 def _same(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> bool:
@@ -271,10 +278,6 @@ def _object(entry: dict[str, object], key: str) -> Iterator[tuple[str, object]]:
     value = entry.get(key)
     if isinstance(value, dict):
         yield from value.items()
-
-
-def _outputs(run_dir: Path, result: ResultEntry) -> list[OutputFile]:
-    return [OutputFile(run_dir / one.file, one.dtype, one.shape, one.dim_order) for one in result.outputs]
 
 
 def _first_difference(ours: Path, theirs: Path) -> str:

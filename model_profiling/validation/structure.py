@@ -9,12 +9,16 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.errors import FormatError, ProfilingError
-from model_profiling.pipeline.journal import JOURNAL_FILE
-from model_profiling.report.markdown_text import plural
-from model_profiling.validation.checked_run import COMPUTE_AGAIN, MEASURE_AGAIN, CheckedRun, named
-from model_profiling.workflow.run_files import ResultEntry, read_json_object
 from model_profiling.check import Check, check_unless
+from model_profiling.errors import ProfilingError
+from model_profiling.json_record import read_json_object
+from model_profiling.run import Result, names
+from model_profiling.run.manifest import MEASURE_AGAIN
+from model_profiling.run.metrics import COMPUTE_AGAIN
+from model_profiling.validation.checked_run import CheckedRun
+from model_profiling.wording import plural
+
+_SCHEMA_VERSIONS = (1, 2)
 
 
 def manifest_parses(run: CheckedRun) -> Iterator[Check]:
@@ -22,81 +26,86 @@ def manifest_parses(run: CheckedRun) -> Iterator[Check]:
         yield Check("manifest", "skipped", "there is none: only the dumps can be checked")
         return
     count = len(run.manifest.results)
-    yield Check("manifest", "pass", f"{plural(count, 'experiment')} on {run.manifest.target.platform}")
+    parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
+    found = f"{plural(count, 'experiment')} on {run.manifest.target.platform}{parts}"
+    yield Check("manifest", "pass", found)
 
 
 def json_files(run: CheckedRun) -> Iterator[Check]:
     wrong = []
-    paths = sorted(path for path in run.path.rglob("*.json") if ".work" not in path.parts)
+    paths = sorted(path for path in run.path.rglob("*.json") if names.WORK not in path.parts)
     for path in paths:
         try:
-            if read_json_object(path).get("schema_version") != 1:
-                wrong.append(f"{path.name} has no schema_version 1")
+            if read_json_object(path, COMPUTE_AGAIN).get("schema_version") not in _SCHEMA_VERSIONS:
+                wrong.append(f"{path.name} has no schema_version that is known")
         except ProfilingError as problem:
             wrong.append(problem.problem)
-    yield check_unless(wrong, "JSON files", f"{len(paths)} parse, each with its schema_version", COMPUTE_AGAIN)
+    found = f"{len(paths)} parse, each with its schema_version"
+    yield check_unless(wrong, "JSON files", found, COMPUTE_AGAIN)
 
 
 def is_finished(run: CheckedRun) -> Iterator[Check]:
     assert run.manifest is not None
-    state = run.manifest.state
-    wrong = [] if state in ("", "finished") else [f"the run is {state}"]
-    wrong += [f"{named(one)} failed: {one.problem}" for one in run.results if one.state == "failed"]
+    state = run.manifest.unfinished or "finished"
+    wrong = [] if state == "finished" else [f"the run is {state}"]
+    wrong += [
+        f"{result.series} failed: {result.problem}" for result in run.results if result.state == "failed"
+    ]
     left = [path.name for path in run.path.rglob(".*.part")]
-    if state == "finished" and ((run.path / ".work").exists() or left):
+    if state == "finished" and ((run.path / names.WORK).exists() or left):
         wrong.append("half-written files were left behind")
-    yield check_unless(wrong, "state", state or "finished", "continue it: sme2prof run CONFIG --resume")
+    yield check_unless(wrong, "state", state, "continue it: sme2prof run CONFIG --resume")
 
 
 def files_exist(run: CheckedRun) -> Iterator[Check]:
+    promised = [(result, name) for result in run.results for name in result.files]
     missing = [
-        f"{named(result)}: {name}"
-        for result in run.results
-        for name in _promised(result)
-        if not (run.path / name).is_file()
+        f"missing: {result.series}: {name}" for result, name in promised if not (run.path / name).is_file()
     ]
-    for name in () if run.manifest is None else ("metrics.json", JOURNAL_FILE):
-        if not (run.path / name).is_file():
-            missing.append(name)
-    count = sum(len(_promised(result)) for result in run.results)
-    yield check_unless([f"missing: {one}" for one in missing], "files", f"all {count} are there", MEASURE_AGAIN)
+    missing += [
+        f"missing: {name}" for name in (names.METRICS, names.JOURNAL) if not (run.path / name).is_file()
+    ]
+    yield check_unless(missing, "files", f"all {len(promised)} are there", MEASURE_AGAIN)
 
 
 def program_matches(run: CheckedRun) -> Iterator[Check]:
-    assert run.manifest is not None
-    if run.program_path is None:
-        yield Check("program", "skipped", f"{Path(run.manifest.model).name} is not here to be compared")
-        return
-    if not run.manifest.model_sha256:
+    """Whether what explains the operators, and the program if it is at hand, are what was measured."""
+    manifest = run.manifest
+    assert manifest is not None
+    if not manifest.model_sha256:
         yield Check("program", "skipped", "the manifest has no checksum of it")
         return
-    now = files.sha256(run.program_path)
+    seen = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
     wrong = []
-    if now != run.manifest.model_sha256:
-        wrong.append(
-            f"{run.program_path.name} is not what was measured: "
-            f"SHA-256 {now[:12]}, then {run.manifest.model_sha256[:12]}"
-        )
-    yield check_unless(wrong, "program", f"{run.program_path.name} is what was measured", MEASURE_AGAIN)
+    if seen - {manifest.model_sha256}:
+        wrong.append(f"{names.GRAPH} is of another program than the one that was measured")
+    path = Path(manifest.model)
+    if path.is_file() and (now := files.sha256(path)) != manifest.model_sha256:
+        then = manifest.model_sha256[:12]
+        wrong.append(f"{path.name} is not what was measured: SHA-256 {now[:12]}, then {then}")
+    if not wrong and not seen and not path.is_file():
+        yield Check("program", "skipped", f"{path.name} is not here to be compared")
+        return
+    yield check_unless(wrong, "program", f"{path.name} is what was measured", MEASURE_AGAIN)
 
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
-    wrong = [str(dump.problem) for dump in run.dumps.values() if isinstance(dump, FormatError)]
+    wrong = [problem.problem for problem in run.damaged]
     for result in run.results:
         wrong += _wrong_counts(run, result)
-    whole = run.whole_dumps
-    runs = sum(dump.runs for dump in whole.values())
-    if not run.dumps:
+    if not run.run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
-    yield check_unless(wrong, "dumps", f"{len(whole)} parse, {plural(runs, 'run')} as promised", MEASURE_AGAIN)
+    runs = sum(dump.runs for dump in run.whole_dumps)
+    found = f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
+    yield check_unless(wrong, "dumps", found, MEASURE_AGAIN)
 
 
-def _wrong_counts(run: CheckedRun, result: ResultEntry) -> Iterator[str]:
+def _wrong_counts(run: CheckedRun, result: Result) -> Iterator[str]:
     for dump in run.dumps_of(result):
         # The analysis leaves warm-up runs out, which only runners other than the kit's put into a dump.
         if result.runs is not None and dump.runs != result.runs:
-            yield f"{dump.etdump.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
+            yield f"{dump.path.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
 
 
 def dumps_close(run: CheckedRun) -> Iterator[Check]:
@@ -104,12 +113,12 @@ def dumps_close(run: CheckedRun) -> Iterator[Check]:
         yield Check("closure", "skipped", "there is no dump to add up")
         return
     wrong = []
-    for dump in run.whole_dumps.values():
+    for dump in run.whole_dumps:
         parts = dump.breakdown
         if not parts.closes:
-            wrong.append(f"the parts of {dump.etdump.name} do not add up to its end-to-end time")
+            wrong.append(f"the parts of {dump.path.name} do not add up to its end-to-end time")
         if (parts.e2e <= 0).any() or (parts.framework < 0).any():
-            wrong.append(f"{dump.etdump.name} holds times that cannot be")
+            wrong.append(f"{dump.path.name} holds times that cannot be")
     found = "categories, framework and unattributed time add up to end-to-end in every run"
     yield check_unless(wrong, "closure", found, "report it: the attribution is wrong for these dumps")
 
@@ -119,31 +128,24 @@ def same_program(run: CheckedRun) -> Iterator[Check]:
 
     Other operators may come and go with the kernels, which pack and convert in their own ways.
     """
-    wrong = []
-    shapes = {dump.etdump.name: _calls(dump) for dump in run.whole_dumps.values()}
-    first = next(iter(shapes), "")
-    for name, calls in shapes.items():
-        if calls != shapes[first]:
-            wrong.append(f"{name} is of another program than {first}")
-    for dump in run.whole_dumps.values():
-        wrong += [f"{dump.etdump.name}: {text}" for text in dump.warnings if "not the program" in text]
-    if not shapes:
+    if not run.whole_dumps:
         yield Check("same program", "skipped", "there is no dump to compare")
         return
-    yield check_unless(wrong, "same program", f"{len(shapes)} dumps make the same calls", MEASURE_AGAIN)
-
-
-def _promised(result: ResultEntry) -> list[str]:
-    single = (result.log, result.latency, result.kernels, result.xnntrace_log)
-    return [
-        *result.dumps,
-        *(name for name in single if name),
-        *(output.file for output in result.outputs),
+    first, *others = run.whole_dumps
+    wrong = [
+        f"{dump.path.name} is of another program than {first.path.name}"
+        for dump in others
+        if _calls(dump) != _calls(first)
     ]
+    wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
+    found = f"{len(run.whole_dumps)} dumps make the same calls"
+    yield check_unless(wrong, "same program", found, MEASURE_AGAIN)
 
 
 def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
-    matrix = Counter(one.call for one in dump.operators if one.category in (Category.CONV, Category.GEMM))
+    matrix = Counter(
+        operator.call for operator in dump.operators if operator.category in (Category.CONV, Category.GEMM)
+    )
     return [
         (node.chain_index, node.instruction_id, node.call_kind, matrix[node.call])
         for node in dump.attribution.groups[0].nodes

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.progress import Progress, Silent
-from model_profiling.validation import figures
-from model_profiling.validation import structure
-from model_profiling.validation.checked_run import CheckedRun
 from model_profiling.check import Check
+from model_profiling.errors import FormatError, InputError, ProfilingError
+from model_profiling.progress import Progress, Silent
+from model_profiling.validation import figures, structure
+from model_profiling.validation.checked_run import CheckedRun
 from model_profiling.validation.records import Validation
 
 Question = Callable[[CheckedRun], Iterator[Check]]
@@ -47,8 +46,6 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     place = Path(run_dir)
     if not place.is_dir():
         raise InputError(f"there is no run directory {place}", "name a folder a pipeline wrote into")
-    if not (place / "manifest.json").is_file() and next(place.rglob("*.etdump"), None) is None:
-        raise InputError(f"{place} holds no run and no dumps", "name a folder a pipeline wrote into")
     run = CheckedRun(place)
     asked = _questions(run)
     shown = progress or Silent()
@@ -63,7 +60,7 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
 def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
     try:
         known = run.manifest is not None
-    except ProfilingError:
+    except FormatError:
         return _ABOUT_ANY  # the first question says what is wrong; nothing else can be believed
     return (*_ABOUT_ANY, *(_ABOUT_RUNS if known else ()), *_ABOUT_DUMPS)
 

@@ -7,45 +7,166 @@ machine was doing then; series of one run directory were interleaved and are com
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.pairing import CategoryPair, Pairing, pair_series
-from model_profiling.analysis.series import series_of
-from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
-from model_profiling.errors import InputError
-from model_profiling.report.comparison import Comparison, PartChange, SeriesComparison
-from model_profiling.report.data import Series
-from model_profiling.workflow.sides import Side, SideSeries, load_side
+from model_profiling.analysis.latency_files import read_latencies
+from model_profiling.analysis.pairing import Pairing, pair_series
+from model_profiling.analysis.run import analyse_run
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import read_json_object
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.run import Run, Series, Times, names, why_not_comparable
+from model_profiling.run.comparability import Origin
+from model_profiling.run.metrics import read_metrics, read_robust_stats
+from model_profiling.statistics.speedup import Rounds, Speedup, compare_rounds, compare_separate
+
+_WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
+
+
+@dataclass(frozen=True, slots=True)
+class SideSeries:
+    """What is known of one series: latencies by round in milliseconds, and its dumps."""
+
+    series: Series
+    origin: Origin
+    rounds: Rounds = ()
+    """Without the tracer; empty where not measured."""
+    median_only: float | None = None
+    """The median without the tracer, where a file kept it but not the latencies themselves."""
+    dumps: SeriesAnalysis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two measurements; `run_dir` is the run it is or lies in, whose rounds ran side by side."""
+
+    facts: SideFacts
+    run_dir: Path | None
+    series: tuple[SideSeries, ...]
 
 
 def compare(
-    a: str | Path, b: str | Path, *, limit: float | None = None, across_machines: bool = False
+    a: str | Path,
+    b: str | Path,
+    *,
+    limit: float | None = None,
+    across_machines: bool = False,
+    times: Times | None = None,
 ) -> Comparison:
     """Judge B against A; `limit` is the regression that fails, as a share (0.05 is 5%).
 
     Different CPUs are not comparable unless `across_machines` says that the machines are the question.
+    `times` is your word on files that nothing else speaks for.
     """
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"a regression limit of {limit:g} means nothing", "give a share of 0 or more")
-    ours, theirs = load_side(Path(a)), load_side(Path(b))
+    ours, theirs = load_side(Path(a), times), load_side(Path(b), times)
     matched, only_a, only_b = _matched(ours, theirs)
     if not matched:
         raise InputError(
             f"{a} and {b} have no experiment in common",
             f"A has {_listed(ours)}; B has {_listed(theirs)}: name files of one experiment each",
         )
-    why_not = _why_not_comparable(ours, theirs, across_machines)
     interleaved = ours.run_dir is not None and ours.run_dir == theirs.run_dir
     return Comparison(
         a=ours.facts,
         b=theirs.facts,
-        series=tuple(_compared(before, after, why_not, interleaved) for before, after in matched),
+        series=tuple(
+            _compared(
+                before,
+                after,
+                why_not_comparable(before.origin, after.origin, across_machines=across_machines),
+                interleaved,
+            )
+            for before, after in matched
+        ),
         only_a=only_a,
         only_b=only_b,
         limit=limit,
+    )
+
+
+def load_side(path: Path, times: Times | None = None) -> Side:
+    """Read whatever `path` names."""
+    if path.is_dir():
+        return _of_run(Run.open(path, times=times), str(path), "run directory")
+    if not path.is_file():
+        raise InputError(f"there is no {path}", _WHAT_TO_NAME)
+    if path.suffix == names.DUMP:
+        return _of_run(Run.of_files([path], times=times), str(path), "dump", Run.around(path))
+    if path.suffix == ".json":
+        return _of_json(path, times)
+    raise InputError(f"{path} is neither a run directory, a dump nor a JSON file of latencies", _WHAT_TO_NAME)
+
+
+def _of_run(run: Run, name: str, kind: str, around: Run | None = None) -> Side:
+    """`around` is the run that single files lie in."""
+    whole = around or run
+    analysis = analyse_run(run, whole.programs(), tolerant=kind == "run directory") if run.dumps else None
+    series = []
+    for found in {dump.series: None for dump in run.dumps} if around else run.series:
+        stats = None if around else run.robust_stats(found)
+        latency = run.metrics.latency(found) if run.metrics else None
+        timed = run.times_of(found).are_latencies
+        series.append(
+            SideSeries(
+                found,
+                whole.origin(found),
+                stats.end_to_end_rounds_ms if stats else (),
+                latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
+                analysis.of(found) if analysis else None,
+            )
+        )
+    model = Path(analysis.model).stem if analysis and analysis.model else ""
+    run_dir = whole.path.resolve() if whole.manifest else None
+    return Side(_facts(whole, name, kind, model), run_dir, tuple(series))
+
+
+def _of_json(path: Path, times: Times | None) -> Side:
+    try:
+        content = read_json_object(path, _WHAT_TO_NAME)
+    except FormatError as problem:
+        raise FormatError(problem.problem, _WHAT_TO_NAME) from problem
+    around = Run.around(path)
+    if path.name == names.METRICS and around and around.path == path.resolve().parent:
+        return _of_run(Run.open(path.parent), str(path), "run directory")
+    if "latencies" in content or "comparisons" in content:
+        metrics = read_metrics(path)
+        return _of_run(Run(path.parent, metrics=metrics), str(path), "latencies")
+    series, rounds = Series(path.stem.removesuffix("_robust_stats")), read_latencies(path).rounds
+    stated = times or Times.UNKNOWN
+    if "experiment" in content:
+        stats = read_robust_stats(path)
+        series, stated = stats.series, stats.times
+    origin = around.origin(series) if around else Origin(str(series), stated, series.threads)
+    known = rounds if origin.times.are_latencies else ()
+    facts = _facts(around or Run(path.parent), str(path), "latencies", "")
+    return Side(
+        replace(facts, times=origin.times),
+        around.path if around else None,
+        (SideSeries(series, origin, known),),
+    )
+
+
+def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
+    manifest = run.manifest
+    before = manifest.machine.before if manifest else None
+    return SideFacts(
+        name=name,
+        kind=kind,
+        model=run.model_name or model,
+        model_sha256=manifest.model_sha256 if manifest else "",
+        platform=run.platform,
+        cpu=manifest.cpu if manifest else "",
+        executorch=(manifest.executorch.version or "") if manifest else "",
+        runner_build=(manifest.runner.build_id or "") if manifest else "",
+        times=run.times,
+        cores=before.cores if before else None,
+        load=before.load_average if before else None,
     )
 
 
@@ -55,59 +176,34 @@ def _matched(
     """Series of the same name and thread count; with one on each side, those two, whatever their names."""
     if len(ours.series) == len(theirs.series) == 1:
         return [(ours.series[0], theirs.series[0])], (), ()
-    known = {one.series: one for one in theirs.series}
-    pairs = [(one, known[one.series]) for one in ours.series if one.series in known]
+    known = {found.series: found for found in theirs.series}
+    pairs = [(found, known[found.series]) for found in ours.series if found.series in known]
     shared = {before.series for before, _ in pairs}
     return (
         pairs,
-        tuple(one.series for one in ours.series if one.series not in shared),
-        tuple(one.series for one in theirs.series if one.series not in shared),
+        tuple(found.series for found in ours.series if found.series not in shared),
+        tuple(found.series for found in theirs.series if found.series not in shared),
     )
 
 
 def _listed(side: Side) -> str:
-    return "; ".join(str(one.series) for one in side.series) or "none"
-
-
-def _why_not_comparable(ours: Side, theirs: Side, across_machines: bool) -> str | None:
-    for side in (ours, theirs):
-        if not side.facts.timings_are_latency:
-            return f"the times of {side.facts.name} come from an emulated or traced run"
-    a, b = ours.facts.cpu, theirs.facts.cpu
-    if a and b and a != b and not across_machines:
-        return f"they were measured on different CPUs ({a} and {b}); --across-machines compares the machines"
-    return None
+    return "; ".join(str(found.series) for found in side.series) or "none"
 
 
 def _compared(
     before: SideSeries, after: SideSeries, why_not: str | None, interleaved: bool
 ) -> SeriesComparison:
-    for side in (before, after):
-        if side.dumps and not side.dumps[0].timings_are_latency:
-            why_not = why_not or f"the times of {side.series} come from an emulated or traced run"
     pairing = None
     notes = []
     if before.dumps and after.dumps:
-        pairing = pair_series(
-            series_of(before.dumps),
-            series_of(after.dumps),
-            interleaved=interleaved,
-            not_comparable=why_not or "",
-        )
+        pairing = pair_series(before.dumps, after.dumps, interleaved=interleaved, not_comparable=why_not)
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, for want of a program that explains both")
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, interleaved, why_not)
     return SeriesComparison(
-        before.series,
-        after.series,
-        end_to_end,
-        with_tracer,
-        parts=() if why_not or not pairing else tuple(map(_part, pairing.categories)),
-        operators=pairing.operators if pairing else (),
-        notes=tuple(notes),
-        interleaved=interleaved,
+        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), interleaved
     )
 
 
@@ -115,14 +211,14 @@ def _end_to_end(
     before: SideSeries, after: SideSeries, pairing: Pairing | None, interleaved: bool, why_not: str | None
 ) -> tuple[Speedup, bool]:
     """From latencies without the tracer where both sides have them; the two views are never mixed."""
-    judge = compare_rounds if interleaved else compare_separate
+    compare_latencies = compare_rounds if interleaved else compare_separate
     if before.rounds and after.rounds:
-        return judge(before.rounds, after.rounds, not_comparable=why_not), False
+        return compare_latencies(before.rounds, after.rounds, not_comparable=why_not), False
     if pairing is not None:
         return pairing.e2e, True
-    found = judge((), (), not_comparable=why_not)
+    found = compare_latencies((), (), not_comparable=why_not)
     a, b = _median(before), _median(after)
-    if a and b and found.reason.startswith("no round"):
+    if a and b and why_not is None:
         why = "only medians are known, which do not show how much processes differ by themselves"
         return replace(found, reason=why, ratio=a / b, baseline_median=a, candidate_median=b), False
     return found, False
@@ -130,17 +226,5 @@ def _end_to_end(
 
 def _median(side: SideSeries) -> float | None:
     if side.rounds:
-        return float(np.median(np.concatenate([np.asarray(one) for one in side.rounds])))
+        return float(np.median(np.concatenate([np.asarray(latencies) for latencies in side.rounds])))
     return side.median_only
-
-
-def _part(one: CategoryPair) -> PartChange:
-    return PartChange(
-        name=one.name,
-        before_ms=one.baseline_ms,
-        after_ms=one.candidate_ms,
-        before_share=one.baseline_share,
-        after_share=one.candidate_share,
-        ratio=one.ratio,
-        speedup=one.speedup,
-    )

@@ -1,4 +1,4 @@
-"""From a config to a reported run directory: measure, gather the evidence, analyse, sum up, tell."""
+"""From a config to a reported run directory: measure, gather the evidence, analyse, sum up, report."""
 
 from __future__ import annotations
 
@@ -8,38 +8,58 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.errors import InputError
 from model_profiling.config.reading import ProfileConfig, load_config
+from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.run_directory import Json
-from model_profiling.pipeline.session import Measured, conclude, measure, reopen
-from model_profiling.pipeline.summary import KernelAnswer, write_summary
+from model_profiling.pipeline.session import Measured, conclude, measure, refresh, reopen
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.data import ReportData
 from model_profiling.report.markdown import render_markdown
+from model_profiling.report.pipeline_summary import summary_document, summary_facts, warnings
 from model_profiling.report.verdict import verdict
+from model_profiling.run import Result, Run
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.kernel_evidence import write_kernel_evidence
-from model_profiling.workflow.report import REPORT_FILE, gather_report
+from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
+from model_profiling.workflow.report import write_report
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A finished run directory: its files' content, and the analysis of its dumps where there are any."""
+    """A finished run directory and what its report says."""
 
-    run_dir: Path
-    measured: Measured
-    kernels: tuple[KernelAnswer, ...]
-    summary: Json
-    analysis: RunAnalysis | None
+    data: ReportData
     report: Path
-    verdict: tuple[str, ...]
-    """The report's opening sentences."""
+    summary: dict[str, object]
+    """What the pipeline summary holds."""
+    moved: Path | None = None
+    """Where an earlier, finished run is kept now."""
 
     @property
-    def failed(self) -> tuple[Json, ...]:
+    def run(self) -> Run:
+        return self.data.run
+
+    @property
+    def run_dir(self) -> Path:
+        return self.data.run.path
+
+    @property
+    def analysis(self) -> RunAnalysis | None:
+        return self.data.analysis
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """The report's opening sentences."""
+        return verdict(self.data)
+
+    @property
+    def warnings(self) -> list[str]:
+        return warnings(self.data)
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
         """The experiments that did not work, with `problem` and `fix`."""
-        return tuple(result for result in self.measured.results if result["state"] == "failed")
+        return tuple(result for result in self.run.results if result.state == "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +115,28 @@ def run_config(
                 command_line=options.command_line,
                 progress=progress,
             )
-        return _analysed(measured, progress)
+        return _publish(measured, progress)
 
 
-def _analysed(measured: Measured, progress: Progress) -> RunOutcome:
+def _publish(measured: Measured, progress: Progress) -> RunOutcome:
+    """Analyse what was measured and write everything that is read of it; then it counts as ended."""
     progress.stage("analysing")
-    answers = write_kernel_evidence(measured)
-    analysis = None
-    if any(result["etdump"] for result in measured.results):
-        analysis = analyse(measured.directory.path, progress=progress)
-        write_analysis(analysis)
-    return told(conclude(measured), answers, analysis)
+    write_kernel_lists(measured)
+    measured = refresh(measured)
+    keep_evidence(measured.place.path, measured.manifest)
+    run = Run.open(measured.place.path)
+    if run.dumps:
+        write_analysis(analyse(run, progress=progress))
+    conclude(measured)
+    return publish_run(measured.place.path, measured.moved)
 
 
-def told(measured: Measured, answers: tuple[KernelAnswer, ...], analysis: RunAnalysis | None) -> RunOutcome:
-    """Write the summary and the report of a run that is measured and analysed."""
-    run_dir = measured.directory.path
-    summary = write_summary(measured, answers)
-    data = gather_report(run_dir, analysis=analysis)
-    files.write_text(run_dir / REPORT_FILE, render_markdown(data))
-    return RunOutcome(run_dir, measured, answers, summary, analysis, run_dir / REPORT_FILE, verdict(data))
+def publish_run(run_dir: Path, moved: Path | None = None) -> RunOutcome:
+    """Write summary, kernel view and report of a run that is measured and analysed."""
+    report, data = write_report(run_dir)
+    summary = summary_facts(data)
+    place = data.run.files
+    files.write_json(place.summary("json"), summary)
+    files.write_text(place.summary("md"), render_markdown(summary_document(data)))
+    write_kernel_view(data.run)
+    return RunOutcome(data, report, summary, moved)

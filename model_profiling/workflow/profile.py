@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from model_profiling import files
-from model_profiling.errors import InputError, SetupError
+from model_profiling.config.new_config import NewConfig, new_config, new_experiments
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.locking import locked
-from model_profiling.config.new_config import NewConfig, default_output_root, new_config
-from model_profiling.pipeline.run_directory import check_folder, check_startable, read_manifest
-from model_profiling.pipeline.session import refresh
+from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
+from model_profiling.run import names
+from model_profiling.run.manifest import read_manifest
+from model_profiling.run.names import default_run_dir
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetPlan, open_target, plan_targets
-from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config, told
+from model_profiling.wording import plural
+from model_profiling.workflow.kernel_evidence import keep_evidence
+from model_profiling.workflow.measure import RunOptions, RunOutcome, publish_run, run_config
 from model_profiling.workflow.programs import find_or_export
 
-CONFIG_FILE = "config.json"
 _EMULATED_TIMEOUT_S = 3600.0
 
 
@@ -89,7 +91,7 @@ def profile(
         # Latencies stand without it; that the proof is missing is said, not hidden.
         missing = f"no kernel evidence from emulation: {problem}"
         return ProfileOutcome(program, plan, timing, None, (*unused, missing))
-    return ProfileOutcome(program, plan, _pointing_to(timing, evidence), evidence, unused)
+    return ProfileOutcome(program, plan, _with_evidence(timing), evidence, unused)
 
 
 def make_config(target: Target, program: Path, options: ProfileOptions) -> ProfileConfig:
@@ -114,7 +116,7 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S}
     if options.ladder:
         target.prepare()
-        raw |= _ladder_parts(raw, wanted, ladder(target.facts().features))
+        raw |= _ladder_parts(new_experiments(wanted, root)[0], wanted, ladder(target.facts().features))
     config, problems = parse_config(raw, folder=root)
     if config is None or problems:
         raise InputError(problems[0].text, problems[0].fix)
@@ -135,9 +137,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
 
 
 def _root(target: Target, program: Path, options: ProfileOptions) -> Path:
-    if options.outdir is not None:
-        return options.outdir / "runs" / target.platform
-    return default_output_root(program, target.platform)
+    return default_run_dir(program, target.platform, options.outdir)
 
 
 def rung_name(platform: str, rung: Rung) -> str:
@@ -145,11 +145,10 @@ def rung_name(platform: str, rung: Rung) -> str:
     return f"{platform}_upto_{rung.left[0] if rung.left else 'neon'}"
 
 
-def _ladder_parts(raw: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
+def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
     if len(rungs) < 2:
         raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
-    pattern = cast("list[dict[str, object]]", raw["experiments"])[0]
-    names = [rung_name(wanted.kind, rung) for rung in rungs]
+    rung_names = [rung_name(wanted.kind, rung) for rung in rungs]
     experiments = [
         {
             **pattern,
@@ -157,13 +156,13 @@ def _ladder_parts(raw: dict[str, object], wanted: NewConfig, rungs: Sequence[Run
             "sme2": "off" if {"sme2", "sme"} & set(rung.disable) else "on",
             "disable": list(rung.disable),
         }
-        for name, rung in zip(names, rungs, strict=True)
+        for name, rung in zip(rung_names, rungs, strict=True)
     ]
     pairs = [
         {
-            "baseline": {"experiment": names[place + 1], "threads": threads},
-            "candidate": {"experiment": names[place], "threads": threads},
-            "label": f"what {rungs[place].left[0]} buys, {threads} thread{'s' if threads > 1 else ''}",
+            "baseline": {"experiment": rung_names[place + 1], "threads": threads},
+            "candidate": {"experiment": rung_names[place], "threads": threads},
+            "label": f"what {rungs[place].left[0]} buys, {plural(threads, 'thread')}",
         }
         for place in range(len(rungs) - 1)
         for threads in wanted.threads
@@ -178,14 +177,13 @@ def _run_on(
     # Of two targets one may have been finished or not even begun when the job was cut short.
     run = replace(run, resume=run.resume and read_manifest(config.output_root) is not None)
     outcome = run_config(config, run, target=target, progress=progress)
-    files.write_json(
-        outcome.run_dir / CONFIG_FILE, cast("dict[str, object]", outcome.measured.manifest["config"])
-    )
+    files.write_json(outcome.run_dir / names.CONFIG, config.model_dump(mode="json"))
     return outcome
 
 
-def _pointing_to(timing: RunOutcome, evidence: RunOutcome) -> RunOutcome:
-    """The timing run with its manifest, summary and report naming where the kernel evidence is."""
-    place = {"run_dir": f"../{evidence.run_dir.name}", "target": evidence.measured.manifest["target"]}
+def _with_evidence(timing: RunOutcome) -> RunOutcome:
+    """The timing run with what emulation proved about its program kept in it, and reported."""
+    assert timing.run.manifest is not None
     with locked(timing.run_dir):
-        return told(refresh(timing.measured, evidence=place), timing.kernels, timing.analysis)
+        keep_evidence(timing.run_dir, timing.run.manifest)
+        return publish_run(timing.run_dir, timing.moved)

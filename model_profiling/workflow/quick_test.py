@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.progress import Progress
+from model_profiling.validation.records import Validation
+from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
-from model_profiling.validation.validate import validate
-from model_profiling.validation.records import Validation
 
 _MODEL = "toy_cnn"
 
@@ -31,10 +31,10 @@ class QuickTest:
 def quick_test(
     outdir: Path, *, target: str = "host", dtype: str = "fp16", progress: Progress | None = None
 ) -> QuickTest:
-    """Run the smoke test into `outdir`; what an earlier one finished there is moved aside."""
+    """Run the smoke test into `outdir`; what an earlier one finished there is kept under its date."""
     options = ProfileOptions(target=target, dtype=dtype, runs=5, warmup=1, rounds=6, outdir=outdir)
     done = profile(_MODEL, options, RunOptions(force=True), progress=progress)
     failed = tuple(
-        f"{result['experiment']}: {result['problem']}" for one in done.outcomes for result in one.failed
+        f"{result.series}: {result.problem}" for outcome in done.outcomes for result in outcome.failed
     )
-    return QuickTest(done.program, tuple(validate(one.run_dir) for one in done.outcomes), failed)
+    return QuickTest(done.program, tuple(validate(outcome.run_dir) for outcome in done.outcomes), failed)

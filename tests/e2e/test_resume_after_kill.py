@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-
 from model_profiling.pipeline.journal import Journal
+
 from model_profiling.validation.validate import validate
 
 KILLS = 20

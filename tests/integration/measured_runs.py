@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from conftest import missing
 
-from model_profiling.errors import SetupError
 from model_profiling.config.reading import parse_config
+from model_profiling.errors import SetupError
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import run_config
 

@@ -9,13 +9,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from model_profiling.workflow.timeline import analyse_timeline
 from recorded_dumps import record
 
 from model_profiling.analysis.categories import Category
 from model_profiling.etdump import read_etdump
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.timeline import analyse_timeline
 
 CONTRACT_TIMELINE = [
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 from measured_runs import ROUNDS, RUNS, copied, edit, load, pristine
+from model_profiling.report.comparison_text import comparison_facts, comparison_markdown
 from recorded_dumps import record
 
-from model_profiling.statistics.speedup import Verdict
 from model_profiling.errors import FormatError, InputError
-from model_profiling.report.comparison_text import comparison_facts, comparison_markdown
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.compare import compare
 
 

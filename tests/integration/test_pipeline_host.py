@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, missing
+from model_profiling.pipeline.journal import Journal
 
+from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import InputError
 from model_profiling.etdump import read_etdump
-from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.pipeline.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.targets import MachineFacts, open_target
 from model_profiling.targets.host import HostTarget

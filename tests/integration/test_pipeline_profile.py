@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from conftest import missing
 
-from model_profiling.errors import InputError, SetupError
 from model_profiling.config.reading import load_config
+from model_profiling.errors import InputError, SetupError
 from model_profiling.runner.features import host_features
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import RunOptions

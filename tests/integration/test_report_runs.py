@@ -12,8 +12,8 @@ from measured_runs import ROUNDS, RUNS, copied, edit, load, pristine, run_progra
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.markdown import render_markdown
-from model_profiling.workflow.report import gather_report, write_report
 from model_profiling.validation.validate import validate
+from model_profiling.workflow.report import gather_report, write_report
 
 HEADINGS = [
     "Latency",

@@ -11,8 +11,8 @@ import pytest
 from conftest import missing
 
 from model_profiling import process
-from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.runner.build import find_compiler
 from model_profiling.targets import Job
 from model_profiling.targets.execution import Launch, execute

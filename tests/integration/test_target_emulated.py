@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling.statistics.parity import compare_outputs, saved_outputs
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
+from model_profiling.statistics.parity import compare_outputs, saved_outputs
 from model_profiling.targets import Job, cross, debian, qemu
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import Launch, execute

@@ -13,8 +13,8 @@ import pytest
 from measured_runs import copied, edit, load, pristine
 from recorded_dumps import record
 
-from model_profiling.statistics.latency import summarize
 from model_profiling.etdump import read_etdump
+from model_profiling.statistics.latency import summarize
 from model_profiling.validation.validate import validate
 
 CHECKS = [

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from model_profiling.cli.config import command
-from model_profiling.errors import InputError
+from model_profiling.config.new_config import NewConfig, write_new_config
 from model_profiling.config.reading import (
     ProfileConfig,
     check_config,
@@ -25,8 +25,8 @@ from model_profiling.config.reading import (
     parse_config,
 )
 from model_profiling.config.schema import SHIPPED_SCHEMA, config_schema
-from model_profiling.config.new_config import NewConfig, write_new_config
 from model_profiling.config.settings import Feature
+from model_profiling.errors import InputError
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 
 ROOT = Path(__file__).resolve().parents[2]

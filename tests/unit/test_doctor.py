@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from model_profiling import process
-from model_profiling.doctor import checks
 from model_profiling.check import Check
+from model_profiling.doctor import checks
 from model_profiling.doctor.records import Diagnosis
 
 ROOT = Path(__file__).resolve().parents[2]

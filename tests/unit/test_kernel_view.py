@@ -16,7 +16,6 @@ from model_profiling.analysis.kernels import (
     executed_kernels,
     operator_kernels,
 )
-from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.kernel_view import (
     KernelSection,
@@ -26,6 +25,7 @@ from model_profiling.report.kernel_view import (
     read_kernels_csv,
     write_kernels_csv,
 )
+from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.workflow.kernel_evidence import kernel_sections
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_profiling.errors import InputError
 from model_profiling.statistics.latency import Floats, find_bimodality, find_drift, find_outliers, summarize
 from model_profiling.statistics.stability import Conditions, latency_warnings, machine_warnings
-from model_profiling.errors import InputError
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from model_profiling.workflow.manifest_file import read_manifest_file
 
 from model_profiling import process
 from model_profiling.errors import FormatError
-from model_profiling.workflow.manifest_file import read_manifest_file
 
 ROOT = Path(__file__).resolve().parents[2]
 

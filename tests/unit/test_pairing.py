@@ -12,9 +12,9 @@ from strategies import Block, Dump, ProfileEvent
 from model_profiling.analysis.pairing import match_operators, pair_dumps, pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.statistics.speedup import Verdict
 from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
 from model_profiling.etdump import read_etdump
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.analyse import analyse
 
 

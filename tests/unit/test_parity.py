@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from model_profiling.statistics.parity import OutputFile, compare_arrays, compare_outputs, read_output
 from model_profiling.errors import FormatError, InputError
+from model_profiling.statistics.parity import OutputFile, compare_arrays, compare_outputs, read_output
 
 
 def test_identical() -> None:

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from model_profiling.report.comparison_text import comparison_junit, comparison_markdown
+from model_profiling.report.markdown_text import change, code, ms, percent, size, table
 
 from model_profiling.analysis.kernels import sme_verdict
-from model_profiling.statistics.latency import summarize
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.statistics.parity import Parity, compare_arrays
-from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
-from model_profiling.report.comparison_text import comparison_junit, comparison_markdown
 from model_profiling.report.data import (
     EvidenceReport,
     ExperimentReport,
@@ -27,8 +25,10 @@ from model_profiling.report.data import (
     Series,
 )
 from model_profiling.report.markdown import render_markdown
-from model_profiling.report.markdown_text import change, code, ms, percent, size, table
 from model_profiling.report.verdict import shift_text, verdict
+from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.parity import Parity, compare_arrays
+from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 
 BASE, OTHER = Series("off", 1), Series("on", 1)
 EMPTY = ReportData(

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from model_profiling.pipeline.journal import JOURNAL_FILE, Entry, Journal, Output
+from model_profiling.pipeline.run_directory import RunDirectory, check_startable, clear_work, settle_earlier
 
 from model_profiling import files
 from model_profiling.errors import FormatError, InputError
-from model_profiling.pipeline.journal import JOURNAL_FILE, Entry, Journal, Output
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
-from model_profiling.pipeline.run_directory import RunDirectory, check_startable, clear_work, settle_earlier
 from model_profiling.pipeline.schedule import Series, Step
 
 ENTRY = Entry(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.errors import InputError
 from model_profiling.config.reading import ProfileConfig
-from model_profiling.pipeline.schedule import TRACED_ROUNDS, compared, make_schedule
 from model_profiling.config.settings import Experiment, Schedule
+from model_profiling.errors import InputError
+from model_profiling.pipeline.schedule import TRACED_ROUNDS, compared, make_schedule
 
 
 def config(rounds: int = 8, threads: tuple[int, ...] = (1,), *extra: Experiment) -> ProfileConfig:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from model_profiling.errors import InputError
 from model_profiling.statistics.intervals import (
     Floats,
     benjamini_hochberg,
@@ -25,7 +26,6 @@ from model_profiling.statistics.speedup import (
     compare_separate,
     precise_enough,
 )
-from model_profiling.errors import InputError
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)
 Noise = Callable[[np.random.Generator, int], Floats]

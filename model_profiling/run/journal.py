@@ -11,15 +11,34 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from model_profiling.errors import FormatError, InputError
-from model_profiling.pipeline.schedule import Kind, Series, Step
+from model_profiling.json_record import parse_record, record_json
+from model_profiling.run import names
+from model_profiling.run.series import Series
 
-JOURNAL_FILE = "journal.jsonl"
-SCHEMA_VERSION = 1
+Kind = Literal["evidence", "traced", "untraced"]
+"""`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
+gives kernels and outputs and is never timed."""
+
+_FIX = "measure again with --force, or another output_root"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One process to start."""
+
+    kind: Kind
+    series: Series
+    round: int = 0
+
+    @property
+    def key(self) -> str:
+        """Names the step in the journal, the same in every session of a run."""
+        return f"{self.kind}/{self.round}/{self.series.experiment}/t{self.series.threads}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +46,11 @@ class Output:
     """One output tensor of an evidence process; `file` is relative to the run directory."""
 
     file: str
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...]
-    nan: int
-    inf: int
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    dim_order: tuple[int, ...] = ()
+    nan: int = 0
+    inf: int = 0
     checksum: str = ""
 
 
@@ -70,6 +89,7 @@ class Entry:
     """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
     temperature_c: float | None = None
+    schema_version: Literal[1] = 1
 
     @property
     def step(self) -> Step:
@@ -84,7 +104,7 @@ class Journal:
     """The journal of one run directory, read once and appended to."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / JOURNAL_FILE
+        self._path = run_dir / names.JOURNAL
         whole = _whole_lines(self._path)
         self._size = len(whole)
         entries = (
@@ -96,8 +116,30 @@ class Journal:
         """The entry that counts for every step, in the order they were first begun."""
         return tuple(self._entries.values())
 
-    def of(self, step: Step) -> Entry | None:
-        return self._entries.get(step.key)
+    def ended_well(self, kind: Kind, series: Series) -> list[Entry]:
+        """The processes of one kind of a series that did, by round."""
+        found = [
+            entry
+            for entry in self._entries.values()
+            if (entry.kind, entry.series, entry.state) == (kind, series, "done")
+        ]
+        return sorted(found, key=lambda entry: entry.round)
+
+    def evidence(self, series: Series) -> Entry | None:
+        """The evidence process of a series, if it ended well."""
+        return next(iter(self.ended_well("evidence", series)), None)
+
+    def rounds_of(self, series: Series) -> int:
+        """How many rounds have a latency of `series`, holes before the last counted."""
+        return max((entry.round + 1 for entry in self.ended_well("untraced", series)), default=0)
+
+    def latencies_ms(self, series: Series, rounds: int, kind: Kind = "untraced") -> list[list[float]]:
+        """Latencies of one series, one list per round; a round without a result is empty."""
+        found: list[list[float]] = [[] for _ in range(rounds)]
+        for entry in self.ended_well(kind, series):
+            if entry.round < rounds:
+                found[entry.round] = [ns / 1e6 for ns in entry.iterations_ns]
+        return found
 
     def done(self, step: Step) -> bool:
         entry = self._entries.get(step.key)
@@ -106,15 +148,14 @@ class Journal:
     def all_done(self, steps: Iterable[Step]) -> bool:
         return all(self.done(step) for step in steps)
 
-    @property
-    def rounds_begun(self) -> int:
-        """How many rounds have left anything here."""
-        rounds = (entry.round + 1 for entry in self._entries.values() if entry.kind != "evidence")
-        return max(rounds, default=0)
+    def rounds_begun(self, experiments: Iterable[str]) -> int:
+        """How many rounds of these experiments have left anything here."""
+        wanted = set(experiments)
+        timed = [entry for entry in self._entries.values() if entry.kind != "evidence"]
+        return max((entry.round + 1 for entry in timed if entry.experiment in wanted), default=0)
 
     def append(self, entry: Entry) -> None:
-        line = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(entry)}, allow_nan=False) + "\n"
-        content = line.encode("utf-8")
+        content = (json.dumps(record_json(entry), allow_nan=False) + "\n").encode("utf-8")
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
@@ -134,6 +175,14 @@ class Journal:
         self._entries[entry.step.key] = entry
 
 
+def has_journal(run_dir: Path) -> bool:
+    """Whether any process of the run in there ended; if none did, there is nothing to lose."""
+    try:
+        return (run_dir / names.JOURNAL).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def _whole_lines(path: Path) -> bytes:
     try:
         content = path.read_bytes()
@@ -145,16 +194,6 @@ def _whole_lines(path: Path) -> bytes:
 def _parse(path: Path, number: int, line: bytes) -> Entry:
     try:
         content = json.loads(line)
-        if content.pop("schema_version") != SCHEMA_VERSION:
-            raise ValueError("another schema version")
-        outputs = tuple(
-            Output(**{**one, "shape": tuple(one["shape"]), "dim_order": tuple(one["dim_order"])})
-            for one in content.pop("outputs")
-        )
-        lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
-        return Entry(**cast("dict[str, object]", {**content, **lists}), outputs=outputs)  # type: ignore[arg-type]
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        raise FormatError(
-            f"{path}, line {number} is damaged: {problem}",
-            "measure again with --force, or another output_root",
-        ) from problem
+    except (ValueError, RecursionError) as problem:
+        raise FormatError(f"{path}, line {number} is damaged: {problem}", _FIX) from problem
+    return parse_record(Entry, content, f"{path}, line {number} is damaged", _FIX)

@@ -15,10 +15,11 @@ import numpy as np
 from model_profiling.analysis.attribution import EXECUTE, RunGroup
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.sources import OperatorSource, ProgramView
-from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable
-from model_profiling.workflow.times import times_of
+from model_profiling.run.opened import Dump, times_of_file
+from model_profiling.run.series import Series
 
 _NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
 _ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
@@ -34,16 +35,12 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
     stem = path.stem
     for ending in _ENDINGS:
         stem = stem.removesuffix(ending)
-    context = DumpContext(
-        etdump=path.with_name(f"{stem}.etdump"),
-        experiment=name or stem,
-        timings_are_latency=not times_of(path).no_latency,
-    )
+    dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
     try:
         view = _StatedView(rows)
     except (KeyError, ValueError) as problem:
         raise _unreadable(path, problem) from problem
-    return analyse_dump(table, context, view)
+    return analyse_dump(table, dump, view=view)
 
 
 class _StatedView(ProgramView):

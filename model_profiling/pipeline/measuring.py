@@ -12,24 +12,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.statistics.speedup import precise_enough
+from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.errors import RunError
-from model_profiling.config.reading import ProfileConfig
-from model_profiling.pipeline.journal import Entry, Journal, Output
-from model_profiling.pipeline.run_directory import RunDirectory
-from model_profiling.pipeline.schedule import Schedule, Series, Step, compared, experiment_of
+from model_profiling.pipeline.schedule import Schedule, experiment_of
+from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
+from model_profiling.run.journal import Entry, Journal, Output, Step
+from model_profiling.run.names import XNNTRACE_LOG, RunFiles
+from model_profiling.run.series import Series
+from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets import Job, Outcome, Target
 
 _TEMPERATURE_POLL_S = 2.0
 
 
 @dataclass(slots=True)
-class Measurement:
+class Measuring:
     """One session of measuring: where, what, and what has happened so far."""
 
     config: ProfileConfig
-    directory: RunDirectory
+    place: RunFiles
     target: Target
     journal: Journal
     session: int
@@ -72,18 +74,18 @@ class Measurement:
 
     def _precise(self, rounds: int) -> bool:
         target = self.config.schedule.precision
-        pairs = [pair for pair in compared(self.config) if not self._failed & {pair.baseline, pair.candidate}]
-        if target is None or not pairs:
+        left = [pair for pair in pairs(self.config) if not self._failed & {pair.baseline, pair.candidate}]
+        if target is None or not left:
             return False
         return all(
             precise_enough(
-                latencies_ms(self.journal, pair.baseline, rounds),
-                latencies_ms(self.journal, pair.candidate, rounds),
+                self.journal.latencies_ms(pair.baseline, rounds),
+                self.journal.latencies_ms(pair.candidate, rounds),
                 target,
                 self.config.schedule.min_rounds,
                 confidence=self.config.analysis.confidence,
             )
-            for pair in pairs
+            for pair in left
         )
 
     def _do(self, step: Step) -> None:
@@ -92,7 +94,7 @@ class Measurement:
         blank = Entry(
             kind=step.kind,
             experiment=step.series.experiment,
-            threads=step.series.threads,
+            threads=step.series.threads or 1,
             round=step.round,
             session=self.session,
             state="done",
@@ -100,7 +102,7 @@ class Measurement:
             seconds=0.0,
             temperature_c=temperature,
         )
-        scratch = self.directory.scratch()
+        scratch = make_scratch(self.place)
         try:
             outcome = self.target.execute(self._job(step), scratch, "process")
             entry = _measured(blank, outcome)
@@ -127,7 +129,7 @@ class Measurement:
         return Job(
             model=self.config.model,
             method=self.config.method,
-            threads=step.series.threads,
+            threads=step.series.threads or 1,
             warmup=0 if once else experiment.warmup,
             runs=1 if once else experiment.runs,
             disable=experiment.switched_off,
@@ -145,23 +147,23 @@ class Measurement:
 
     def _keep(self, entry: Entry, outcome: Outcome) -> Entry:
         """Move what the process left to its final names; latencies live in the journal alone."""
-        step, place = entry.step, self.directory
+        step, place = entry.step, self.place
         if outcome.etdump is not None:
-            entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step)))
+            entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step.series, step.round)))
         if log := self._log_name(step):
-            entry = replace(entry, log=self._move(outcome.log, place.file(step.series, log)))
+            entry = replace(entry, log=self._move(outcome.log, place.of_series(step.series, log)))
         outputs = tuple(
             Output(
-                file=self._move(one.file, place.file(step.series, f"_output{one.index}.bin")),
-                dtype=one.dtype,
-                shape=one.shape,
-                dim_order=one.dim_order,
-                nan=one.nan,
-                inf=one.inf,
-                checksum=one.checksum,
+                file=self._move(made.file, place.of_series(step.series, f"_output{made.index}.bin")),
+                dtype=made.dtype,
+                shape=made.shape,
+                dim_order=made.dim_order,
+                nan=made.nan,
+                inf=made.inf,
+                checksum=made.checksum,
             )
-            for one in outcome.result.outputs
-            if one.file is not None
+            for made in outcome.result.outputs
+            if made.file is not None
         )
         return replace(entry, outputs=outputs)
 
@@ -169,13 +171,13 @@ class Measurement:
         """One log beside each dump and one for the evidence; those of further rounds say nothing new."""
         if step.kind == "evidence":
             if experiment_of(self.config, step.series).mode == "xnntrace":
-                return "_xnntrace.log"
+                return XNNTRACE_LOG
             return "_evidence.log" if self.target.timings_are_latency else ".log"
         return ".log" if step.kind == "traced" and step.round == 0 else None
 
     def _failure(self, blank: Entry, problem: RunError, scratch: Path) -> Entry:
         log = scratch / "process.log"
-        kept = self.directory.file(blank.series, "_failed.log")
+        kept = self.place.of_series(blank.series, "_failed.log")
         return replace(
             blank,
             state="failed",
@@ -187,7 +189,7 @@ class Measurement:
     def _move(self, source: Path, name: Path) -> str:
         files.make_folder(name.parent)
         source.replace(name)
-        return self.directory.relative(name)
+        return self.place.relative(name)
 
     def _rest(self) -> float | None:
         """Cool down as asked; the temperature the process starts at, where it matters and can be told."""
@@ -218,15 +220,6 @@ class Measurement:
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
-
-
-def latencies_ms(journal: Journal, series: Series, rounds: int, kind: str = "untraced") -> list[list[float]]:
-    """Latencies of one series, one list per round; a round without a result is empty."""
-    found: list[list[float]] = [[] for _ in range(rounds)]
-    for entry in journal.entries():
-        if entry.kind == kind and entry.series == series and entry.state == "done" and entry.round < rounds:
-            found[entry.round] = [ns / 1e6 for ns in entry.iterations_ns]
-    return found
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

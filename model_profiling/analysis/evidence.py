@@ -1,0 +1,166 @@
+"""What kernels and outputs prove about a run: its own, and those of another run of the same program kept in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.kernel_files import kernel_named, read_kernels_csv
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    SmeVerdict,
+    configured_kernels,
+    executed_kernels,
+    operator_kernels,
+    sme_verdict,
+)
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.xnntrace import parse_xnntrace
+from model_profiling.etdump import read_etdump
+from model_profiling.run import Evidence, Result, Run, Series, Times, names
+from model_profiling.run.evidence import KernelCall, KernelList
+from model_profiling.run.journal import Entry
+from model_profiling.run.metrics import PairParity
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesEvidence:
+    """The kernels of one series, and what they prove about SME2."""
+
+    series: Series
+    sme2: bool | None
+    uses: tuple[KernelUse, ...]
+    sme: SmeVerdict
+    counted: bool
+    """Every KleidiAI call was listed; only then is absence a proof."""
+    note: str = ""
+    """Why kernels could not be counted; empty where they were."""
+
+    @property
+    def instruction_sets(self) -> Mapping[str, int]:
+        """How many different kernels of each were called, packing left out."""
+        return Counter(
+            use.kernel.isa
+            for use in self.uses
+            if use.evidence == "executed"
+            and use.kernel.library != "operator"
+            and use.kernel.role != "packing"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEvidence:
+    """Kernels and numerics from one place."""
+
+    source: str
+    """Where it was gathered, in words."""
+    emulated: bool
+    kernels: tuple[SeriesEvidence, ...]
+    parity: tuple[PairParity, ...]
+
+
+def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
+    """Everything that proves anything about `run`, its own first."""
+    parity = run.metrics.parity if run.metrics else ()
+    own = PlaceEvidence("this run", run.times is Times.EMULATED, own_kernels(run, analysis), parity)
+    if run.evidence is None:
+        return (own,)
+    kept = run.evidence
+    kernels = tuple(
+        _proving(
+            found.series,
+            found.sme2,
+            tuple(kernel_named(call.name, call.evidence, call.calls) for call in found.kernels),
+            found.counted,
+            note=found.note,
+        )
+        for found in kept.kernels
+    )
+    source = f"an emulated run of the same program, {kept.made[:10]}" if kept.made else "an emulated run"
+    return own, PlaceEvidence(source, True, kernels, kept.parity)
+
+
+def own_kernels(run: Run, analysis: RunAnalysis | None) -> tuple[SeriesEvidence, ...]:
+    """By series, from `_kernels.csv` and the operators of the dumps."""
+    has_sme2 = run.manifest.has_sme2 if run.manifest else None
+    found = []
+    for series in run.series:
+        result = run.result(series)
+        uses = _listed(run, result)
+        dumps = analysis.of(series) if analysis else None
+        if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
+            uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
+        counted = bool(result and result.counted_kernels)
+        note = (result.kernels_note or "") if result else ""
+        found.append(_proving(series, run.sme2_of(series), uses, counted, has_sme2=has_sme2, note=note))
+    return tuple(found)
+
+
+def _listed(run: Run, result: Result | None) -> tuple[KernelUse, ...]:
+    path = run.path / result.kernels if result and result.kernels else None
+    return read_kernels_csv(path) if path and path.is_file() else ()
+
+
+def _proving(
+    series: Series,
+    sme2: bool | None,
+    uses: tuple[KernelUse, ...],
+    counted: bool,
+    *,
+    has_sme2: bool | None = True,
+    note: str = "",
+) -> SeriesEvidence:
+    verdict = sme_verdict(uses, traced=counted)
+    if has_sme2 is False and verdict.answer in ("none", "unknown"):
+        verdict = SmeVerdict("untested", "not tested: this CPU has no SME2")
+    return SeriesEvidence(series, sme2, uses, verdict, counted, note)
+
+
+def evidence_record(run: Run) -> Evidence:
+    """What `run` proved, to be kept in another run of its program."""
+    assert run.manifest is not None
+    return Evidence(
+        model_sha256=run.manifest.model_sha256,
+        place=run.path.name,
+        cpu=run.manifest.cpu,
+        times=run.times,
+        made=run.manifest.started,
+        executorch=run.manifest.executorch.version or "",
+        kernels=tuple(
+            KernelList(
+                found.series,
+                found.sme2,
+                tuple(KernelCall(use.kernel.name, use.evidence, use.calls) for use in found.uses),
+                found.counted,
+                found.note,
+            )
+            for found in own_kernels(run, None)
+        ),
+        parity=run.metrics.parity if run.metrics else (),
+    )
+
+
+def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) -> tuple[KernelUse, ...]:
+    """Executed kernels first, then the operators of the dump, then what a log only configured."""
+    called = executed_kernels(entry.kernels) if entry else ()
+    # Operators are counted over the executions the kernels were counted in: all of the evidence process's
+    # own dump, one of a dump made for timing.
+    runs = None if entry is not None and entry.etdump else 1
+    operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
+    configured: Iterable[KernelUse] = ()
+    if entry is not None and entry.log and entry.log.endswith(names.XNNTRACE_LOG):
+        log = (run_dir / entry.log).read_text(encoding="utf-8", errors="replace")
+        configured = configured_kernels(kernel.name for kernel in parse_xnntrace(log).configured)
+    return (*called, *operators, *configured)
+
+
+def _delegated_names(dump: Path, runs: int | None) -> list[str]:
+    """Names of the delegates' operators, in the last `runs` runs of the dump or in all."""
+    table = read_etdump(dump)
+    chosen = table.is_delegated
+    if runs is not None and chosen.any():
+        last = int(table.run_index[chosen].max())
+        chosen &= table.run_index > last - runs
+    return [str(name) for name in table.text(table.name[chosen])]

@@ -1,0 +1,75 @@
+"""`kernels.csv`: one row per kernel, written and read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.analysis.kernels import KernelUse, classify, classify_operator
+from model_profiling.errors import FormatError, InputError
+
+COLUMNS = (
+    "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape", "arch_chain",
+    "has_sme", "has_sme2", "evidence",
+)  # fmt: skip
+_NAME = "kernel_name"
+
+
+def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
+    """Write one row per use. An empty `count` means not counted: configured kernels never have one."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows(_row(model_id, use) for use in uses)
+    files.write_text(path, text.getvalue())
+
+
+def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
+    """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"cannot read {path}: {reason}", "give a kernels.csv") from problem
+    rows = csv.DictReader(io.StringIO(text))
+    if _NAME not in (rows.fieldnames or ()):
+        raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
+    return tuple(_use(path, rows.line_num, row) for row in rows)
+
+
+def kernel_named(name: str, evidence: str, calls: int | None) -> KernelUse:
+    """The use of a kernel or an operator family, by its name."""
+    kernel = classify_operator(name) or classify(name)
+    if evidence == "configured":
+        return KernelUse(kernel, "configured", None)
+    return KernelUse(kernel, "executed", calls)
+
+
+def _row(model_id: str, use: KernelUse) -> tuple[str, ...]:
+    kernel = use.kernel
+    return (
+        model_id, kernel.name, kernel.role, "" if use.calls is None else str(use.calls), kernel.dtype,
+        kernel.operation, kernel.variant, kernel.shape, kernel.arch_chain, _flag(kernel.has_sme),
+        _flag(kernel.has_sme2), use.evidence,
+    )  # fmt: skip
+
+
+def _flag(value: bool | None) -> str:
+    return "" if value is None else str(int(value))
+
+
+def _use(path: Path, line: int, row: dict[str, str | None]) -> KernelUse:
+    evidence = (row.get("evidence") or "configured").strip()
+    count = (row.get("count") or "").strip()
+    if evidence not in ("executed", "configured") or (
+        evidence == "executed" and not (count == "" or count.isdecimal())
+    ):
+        raise FormatError(
+            f"{path}, line {line}: evidence {evidence!r} with count {count!r}",
+            "evidence is executed or configured, count a whole number",
+        )
+    counted = int(count) if count and evidence == "executed" else None
+    return kernel_named((row[_NAME] or "").strip(), evidence, counted)

@@ -1,0 +1,86 @@
+"""What explains a program's operators, in one file: its graph, where each was written, and those lines' text.
+
+A run directory holds a copy, so that it can be moved or mailed without its program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from model_profiling import files
+from model_profiling.json_record import read_record, write_record
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import EtRecord, Program, SourceRef
+
+_LINES_AROUND = 2
+_LONGEST_LINE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramGraph:
+    """A program and, where there is one, its record."""
+
+    program: Program
+    record: EtRecord | None = None
+    sha256: str = ""
+    """Of the .pte; empty where it was not taken."""
+    excerpts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """`file:line` to that line with its neighbours, as they were when the graph was made."""
+    schema_version: Literal[1] = 1
+
+
+def record_beside(pte: Path) -> Path | None:
+    """The record that was exported with a program."""
+    for candidate in (pte.with_name(f"{pte.name}.etrecord"), pte.with_suffix(".etrecord")):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
+    """Read a program and its record, keep what its operators refer to, and the source text around it."""
+    program = read_program(pte)
+    record = _referred(program, read_etrecord(etrecord)) if etrecord else None
+    return ProgramGraph(program, record, files.sha256(pte), _excerpts(record) if record else {})
+
+
+def read_graph_file(path: Path) -> ProgramGraph:
+    return read_record(ProgramGraph, path, "analyse with --model FILE.pte, or measure again")
+
+
+def write_graph_file(path: Path, graph: ProgramGraph) -> None:
+    write_record(path, graph)
+
+
+def _referred(program: Program, record: EtRecord) -> EtRecord:
+    """The record without the nodes that no operator of the program comes from."""
+    sources: dict[str, dict[int, SourceRef]] = {}
+    for method in program.methods:
+        known = record.sources.get(method.name, {})
+        handles = {node.debug_handle for delegate in method.delegates for node in delegate.nodes}
+        for step in method.operators:
+            handles.update(record.handles.get(method.name, {}).get(step.instruction_id, ()))
+        sources[method.name] = {handle: ref for handle, ref in known.items() if handle in handles}
+    return replace(record, sources=sources)
+
+
+def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
+    wanted: dict[str, set[int]] = {}
+    for refs in record.sources.values():
+        for ref in refs.values():
+            if ref.file and ref.line:
+                wanted.setdefault(ref.file, set()).add(ref.line)
+    found = {}
+    for file, numbers in sorted(wanted.items()):
+        try:
+            lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue  # the source is not on this machine; the record's own line remains
+        for number in sorted(numbers):
+            around = lines[max(0, number - 1 - _LINES_AROUND) : number + _LINES_AROUND]
+            found[f"{file}:{number}"] = tuple(line[:_LONGEST_LINE] for line in around)
+    return found

@@ -1,0 +1,129 @@
+"""Times and shares as they are shown: rounded so that operators add up to their category, categories and overheads to
+end-to-end, to the last digit on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.document import Table, Text, make_table
+from model_profiling.statistics.speedup import Speedup
+from model_profiling.wording import MISSING, change, decimals_for, rounded_parts, speedup
+
+_SHARE_DECIMALS = 1
+_END_TO_END = "End to end, traced"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A time and its share of the whole, already rounded."""
+
+    ms: float
+    percent: float
+    decimals: int
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        return f"{self.ms:.{self.decimals}f}", f"{self.percent:.{_SHARE_DECIMALS}f}%"
+
+    def __add__(self, other: Shown) -> Shown:
+        return Shown(self.ms + other.ms, self.percent + other.percent, self.decimals)
+
+    def __sub__(self, other: Shown) -> Shown:
+        return Shown(self.ms - other.ms, self.percent - other.percent, self.decimals)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """One series' time on the page."""
+
+    end_to_end: Shown
+    parts: dict[str, Shown]
+    """Categories, then overheads."""
+    operators: dict[int, Shown]
+    """By the operator's place in the series."""
+    series: SeriesAnalysis
+
+    def of(self, operators: Iterable[Operator]) -> Shown:
+        """Several operators together."""
+        wanted = {operator.identity for operator in operators}
+        total = Shown(0.0, 0.0, self.end_to_end.decimals)
+        for place, operator in enumerate(self.series.operators):
+            if operator.identity in wanted:
+                total += self.operators[place]
+        return total
+
+
+def break_down(series: SeriesAnalysis) -> Breakdown:
+    whole = series.e2e_ms
+    decimals = decimals_for(whole)
+    spent = {name: series.spent(part) for name, part in series.parts.items()}
+    parts = _rounded([(found.ms, found.share) for found in spent.values()], Shown(whole, 100.0, decimals))
+    shown = dict(zip(spent, parts, strict=True))
+    operators: dict[int, Shown] = {}
+    for category in series.breakdown.categories:
+        members = [
+            (place, operator)
+            for place, operator in enumerate(series.operators)
+            if operator.category is category
+        ]
+        times = [(operator.typical_ms, series.spent_by([operator]).share) for _, operator in members]
+        within = _rounded(times, shown[category.value])
+        operators |= {place: found for (place, _), found in zip(members, within, strict=True)}
+    return Breakdown(Shown(round(whole, decimals), 100.0, decimals), shown, operators, series)
+
+
+def _rounded(times: Sequence[tuple[float, float]], whole: Shown) -> list[Shown]:
+    ms = rounded_parts([found for found, _ in times], whole.ms, whole.decimals)
+    shares = rounded_parts([100 * share for _, share in times], whole.percent, _SHARE_DECIMALS)
+    return [Shown(*found, whole.decimals) for found in zip(ms, shares, strict=True)]
+
+
+def series_table(series: SeriesAnalysis) -> Table:
+    """Where one series' time goes."""
+    shown = break_down(series)
+    counts = {
+        category.value: sum(operator.category is category for operator in series.operators)
+        for category in series.breakdown.categories
+    }
+    rows = [(name, *found.cells, str(counts.get(name, MISSING))) for name, found in shown.parts.items()]
+    rows.append((_END_TO_END, *shown.end_to_end.cells, str(len(series.operators))))
+    return make_table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))
+
+
+def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
+    """Where the time goes on both sides, and what changed."""
+    before, after = break_down(pairing.baseline), break_down(pairing.candidate)
+    rows: list[tuple[Text, ...]] = [
+        (
+            part.name,
+            *before.parts[part.name].cells,
+            *after.parts[part.name].cells,
+            change(part.ratio),
+            speedup(part.ratio),
+            verdict_of(part.speedup),
+        )
+        for part in pairing.categories
+    ]
+    ratio = pairing.traced_ratio
+    ends = (*before.end_to_end.cells, *after.end_to_end.cells)
+    rows.append((_END_TO_END, *ends, change(ratio), speedup(ratio), MISSING))
+    headers = (
+        "category",
+        f"{sides[0]} ms",
+        "share",
+        f"{sides[1]} ms",
+        "share",
+        "change",
+        "speedup",
+        "verdict",
+    )
+    return make_table(headers, rows, numbers=(1, 2, 3, 4, 5, 6))
+
+
+def verdict_of(found: Speedup | None) -> str:
+    return MISSING if found is None else found.verdict.value

@@ -1,0 +1,98 @@
+"""What a page is made of, whatever it is shown as: sections return these blocks, renderers turn them into text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A name to be shown letter by letter."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strong:
+    text: str
+
+
+Inline = str | Code | Strong
+Text = Inline | tuple[Inline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns named in `numbers` stand to the right."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[Text, ...], ...]
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An entry of a list; `inside` are lines below it."""
+
+    text: Text
+    inside: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    entries: tuple[Item, ...]
+    numbered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines to be copied."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture beside the page."""
+
+    file: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Details that a reader opens."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+
+
+Block = Heading | Paragraph | Table | Items | Commands | Figure | Folded
+
+
+def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:
+    return Table(tuple(headers), tuple(tuple(row) for row in rows), tuple(numbers))
+
+
+def make_list(lines: Iterable[Text]) -> list[Block]:
+    """A list, or nothing where there is nothing to list."""
+    entries = tuple(Item(line) for line in lines)
+    return [Items(entries)] if entries else []
+
+
+def plain(text: Text) -> str:
+    """The words alone."""
+    parts = text if isinstance(text, tuple) else (text,)
+    return "".join(part if isinstance(part, str) else part.text for part in parts)

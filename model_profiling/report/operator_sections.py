@@ -1,0 +1,295 @@
+"""The report's tables of categories, operators and backends.
+
+Times here come from dumps, with the event tracer on. Where times mean nothing the same tables show work
+instead: how many operators, how many operations, how many bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.breakdown import Breakdown, break_down, pair_table, series_table, verdict_of
+from model_profiling.report.data import PairReport, ReportData
+from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, Table, Text, make_table
+from model_profiling.report.verdict import largest_parts, shift_text
+from model_profiling.wording import MISSING, plural, size, speedup
+
+SHOWN = 15
+_PORTABLE_SHOWN = 10
+_BOTH_SIDES = ("before", "after")
+
+
+def categories(data: ReportData) -> list[Block]:
+    """Before and after for every comparable pair; otherwise one experiment's share of each category."""
+    if compared := _compared(data):
+        return [
+            block
+            for pair, pairing in compared
+            for block in _category_change(pair, pairing, len(compared) > 1)
+        ]
+    series = headline_series(data)
+    if series is None:
+        return []
+    if not series.times.are_shown:
+        return _work_by_category(series)
+    return [Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."), series_table(series)]
+
+
+def _compared(data: ReportData) -> list[tuple[PairReport, Pairing]]:
+    return [
+        (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
+    ]
+
+
+def _category_change(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+    if named:
+        yield Heading(pair.label, 3)
+    sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
+    yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
+    yield pair_table(pairing, _BOTH_SIDES)
+    yield Paragraph(Strong(shift_text(*largest_parts(pairing))))
+
+
+def _work_by_category(series: SeriesAnalysis) -> list[Block]:
+    rows = []
+    for category in Category:
+        members = [operator for operator in series.operators if operator.category is category]
+        rows.append((category.value, str(len(members)), *_work(members)))
+    return [
+        Paragraph(
+            f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
+            "time: arithmetic operations, and bytes of all tensors counted once."
+        ),
+        make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
+    ]
+
+
+def _work(operators: Sequence[Operator]) -> tuple[str, str]:
+    known = [operator.source for operator in operators if operator.source.flops is not None]
+    if operators and not known:
+        return MISSING, MISSING
+    flops = sum(source.flops or 0 for source in known)
+    return f"{flops / 1e6:.1f}", size(float(sum(source.bytes_moved or 0 for source in known)))
+
+
+def operators(data: ReportData) -> list[Block]:
+    """The operators that take longest, with their place in the model; in pairs, what became of each."""
+    if compared := _compared(data):
+        return [
+            block
+            for pair, pairing in compared
+            for block in _operator_changes(pair, pairing, len(compared) > 1)
+        ]
+    structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
+    if not data.times.are_shown and structural is not None:
+        return _kernel_changes(structural)
+    series = headline_series(data)
+    if series is None:
+        return []
+    if not series.times.are_shown:
+        return [_operators_without_time(series)]
+    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+    shown = break_down(series)
+    rows: list[tuple[Text, ...]] = [
+        (
+            Code(operator.name),
+            operator.category.value,
+            *shown.of([operator]).cells,
+            _place(operator),
+            _line(operator),
+        )
+        for operator in longest
+    ]
+    rows += [(name, category, *cells, MISSING, MISSING) for name, category, cells in _rest(shown, longest)]
+    headers = ("operator", "category", "ms", "share", "module", "source")
+    return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
+
+
+def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """For each category what the operators not listed take, so that the table adds up: name, category, cells."""
+    identities = {operator.identity for operator in listed}
+    for category in Category:
+        members = [operator for operator in shown.series.operators if operator.category is category]
+        named = [operator for operator in members if operator.identity in identities]
+        if len(named) < len(members):
+            rest = shown.parts[category.value] - shown.of(named)
+            yield f"{len(members) - len(named)} more", category.value, rest.cells
+
+
+def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+    longest = sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+    before, after = break_down(pairing.baseline), break_down(pairing.candidate)
+    rows: list[tuple[Text, ...]] = [
+        (
+            Code(found.main.name),
+            found.category.value,
+            before.of(found.baseline).cells[0] if found.baseline else MISSING,
+            *(after.of(found.candidate).cells if found.candidate else (MISSING, MISSING)),
+            speedup(found.ratio),
+            verdict_of(found.speedup),
+            _became(found),
+            _place(found.main),
+            _line(found.main),
+        )
+        for found in longest
+    ]
+    if named:
+        yield Heading(pair.label, 3)
+    yield from _how_many(len(longest), len(pairing.operators))
+    headers = (
+        "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel", "module",
+        "source",
+    )  # fmt: skip
+    yield make_table(headers, (*rows, *_pair_rest(before, after, longest)), numbers=(2, 3, 4, 5))
+    yield from _tally(pairing)
+
+
+def _pair_rest(
+    before: Breakdown, after: Breakdown, longest: Sequence[OperatorPair]
+) -> Iterator[tuple[Text, ...]]:
+    ours = [operator for found in longest for operator in found.baseline]
+    theirs = [operator for found in longest for operator in found.candidate]
+    left = {category: cells for _, category, cells in _rest(before, ours)}
+    for name, category, cells in _rest(after, theirs):
+        yield name, category, left.get(category, (MISSING,))[0], *cells, *(MISSING,) * 5
+
+
+def _tally(pairing: Pairing) -> Iterator[Block]:
+    counts = [
+        (len(pairing.changed("kernel changed")), "changed their kernel"),
+        (len(pairing.changed("appeared")), "appeared"),
+        (len(pairing.changed("vanished")), "vanished"),
+        (len(pairing.changed("split", "merged")), "were split or merged"),
+    ]
+    said = [f"{count} {what}" for count, what in counts if count]
+    if said:
+        yield Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(said)}.")
+
+
+def _kernel_changes(pairing: Pairing) -> list[Block]:
+    """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
+    ordered = sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
+    rows = [
+        (
+            Code(found.main.name),
+            found.category.value,
+            _work((found.main,))[0],
+            _became(found),
+            _place(found.main),
+            _line(found.main),
+        )
+        for found in ordered
+    ]
+    headers = ("operator", "category", "million operations", "kernel", "module", "source")
+    title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
+    return [title, make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
+
+
+def _operators_without_time(series: SeriesAnalysis) -> Table:
+    ordered = sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
+    rows = [
+        (
+            Code(operator.name),
+            operator.category.value,
+            _work((operator,))[0],
+            _place(operator),
+            _line(operator),
+        )
+        for operator in ordered
+    ]
+    return make_table(("operator", "category", "million operations", "module", "source"), rows, numbers=(2,))
+
+
+def backends(data: ReportData) -> list[Block]:
+    """How much of the work the delegates took, and which operators they left to portable kernels."""
+    series = headline_series(data)
+    if series is None:
+        return []
+    shown = break_down(series)
+    rows: list[tuple[Text, ...]] = []
+    for name in dict.fromkeys(operator.backend for operator in series.operators):
+        members = [operator for operator in series.operators if operator.backend == name]
+        kind = "delegate" if members[0].delegated else "portable kernels"
+        rows.append((name, kind, str(len(members)), *shown.of(members).cells))
+    blocks: list[Block] = [
+        Paragraph(
+            f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
+            f"{plural(series.first.operator_calls, 'operator call')} outside them in each run."
+        ),
+        _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
+    ]
+    portable = [operator for operator in series.operators if not operator.delegated]
+    if portable:
+        headers = ("outside delegates", "how many", "modules", "ms", "share")
+        return [*blocks, _timed_table(series, headers, _by_type(shown, portable))]
+    return [*blocks, Paragraph("Every operator was delegated.")]
+
+
+def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
+    """Operators of one name together, the longest first, with the modules that most of their time is in."""
+    groups: dict[str, list[Operator]] = {}
+    for operator in sorted(portable, key=lambda operator: -operator.typical_ms):
+        groups.setdefault(operator.type, []).append(operator)
+    rows: list[tuple[Text, ...]] = []
+    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
+        places = list(dict.fromkeys(_place(operator) for operator in members))
+        where: list[str | Code | Strong] = []
+        for place in places[:3]:
+            where += [", ", place] if where else [place]
+        if len(places) > 3:
+            where.append(f" and {len(places) - 3} more")
+        rows.append((Code(name), str(len(members)), tuple(where), *shown.of(members).cells))
+    return rows
+
+
+def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
+    """A table whose last two columns are times; they are left out where times mean nothing."""
+    if series.times.are_shown:
+        return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
+    return make_table(headers[:-2], [row[:-2] for row in rows])
+
+
+def headline_series(data: ReportData) -> SeriesAnalysis | None:
+    """The series to show where only one is: of the headline experiment, or the first with SME2 on."""
+    if data.headline is not None and data.headline.dumps is not None:
+        return data.headline.dumps
+    known = [found for found in data.experiments if found.dumps is not None]
+    first = min(known, key=lambda found: found.sme2 is False, default=None)
+    return first.dumps if first else None
+
+
+def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
+    """Whether SME2 was left on; a CPU without it has nothing to switch."""
+    if sme2 is None:
+        return MISSING
+    return "absent" if absent else "on" if sme2 else "off"
+
+
+def _became(pair: OperatorPair) -> str:
+    before, after = pair.families
+    if pair.change == "same":
+        return after or MISSING
+    if pair.change in ("appeared", "vanished"):
+        return f"{pair.change} ({after or before})"
+    return f"{before} → {after}"
+
+
+def _place(operator: Operator) -> str | Code:
+    if operator.origin == "lowering":
+        return operator.place
+    return Code(operator.source.module_path) if operator.source.module_path else MISSING
+
+
+def _line(operator: Operator) -> str:
+    place = operator.source.place
+    if not place.file:
+        return MISSING
+    return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
+
+
+def _how_many(shown: int, total: int) -> list[Block]:
+    return [Paragraph(f"The {shown} longest of {total}; the rest by category.")] if shown < total else []

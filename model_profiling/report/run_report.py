@@ -1,0 +1,221 @@
+"""A run as a page, the answer first: what the report's sections are and in which order.
+
+Sections that have nothing to show are left out, except where their absence is itself the news: no kernel
+evidence, no latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.report.document import (
+    Block,
+    Commands,
+    Heading,
+    Paragraph,
+    Table,
+    make_list,
+    make_table,
+)
+from model_profiling.report.evidence_sections import advice, kernels, parity
+from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
+from model_profiling.report.verdict import verdict
+from model_profiling.run import Latency, Times
+from model_profiling.wording import MISSING, change, milliseconds, percent, size
+
+Section = Callable[[ReportData], Sequence[Block]]
+
+RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran side by side, which other work on the machine disturbs least."
+)
+SEPARATE_RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran at different times, so 3% is added to each side of an interval for what the machine "
+    "did then."
+)
+
+
+def run_document(data: ReportData) -> list[Block]:
+    """The whole report."""
+    blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
+    for heading, section in _SECTIONS:
+        if body := section(data):
+            shown = data.times.are_shown or section is not categories
+            blocks += [Heading(heading if shown else "Where the work is"), *body]
+    return blocks
+
+
+def latency(data: ReportData) -> list[Block]:
+    if data.times in (Times.EMULATED, Times.TRACED):
+        return [
+            Paragraph(
+                f"None was measured: times of {data.times.origin} are not latencies, so none are shown."
+            )
+        ]
+    if data.times is Times.UNKNOWN:
+        words = (
+            "None is known: nothing says on what machine these times were recorded, with the event tracer on."
+        )
+        return [Paragraph(words), *_from_dumps(data)]
+    blocks: list[Block] = speedups(data)
+    measured = [found for found in data.experiments if found.latency and found.latency.end_to_end_ms]
+    if measured:
+        blocks += [
+            Paragraph("End to end, without the tracer:"),
+            make_table(
+                ("experiment", "threads", "SME2", "rounds", "median ms", "5% to 95%", "mean ms", "spread"),
+                [_latency_row(found, data) for found in measured],
+                numbers=(1, 3, 4, 6, 7),
+            ),
+            Paragraph(
+                "The same runs with the event tracer on, which the operator times below need, and other costs:"
+            ),
+            make_table(
+                (
+                    "experiment",
+                    "threads",
+                    "traced median ms",
+                    "tracer's cost",
+                    "load ms",
+                    "first ms",
+                    "memory",
+                ),
+                [_cost_row(found) for found in measured],
+                numbers=(1, 2, 3, 4, 5, 6),
+            ),
+        ]
+    elif rows := _from_dumps(data):
+        words = "Only times with the event tracer on are known; the latency without it was not measured."
+        blocks += [Paragraph(words), *rows]
+    return blocks
+
+
+def speedups(data: ReportData) -> list[Block]:
+    """Every pair with its answer; empty where nothing is compared."""
+    if not data.pairs:
+        return []
+    headers = ("comparison", "before ms", "after ms", "change", "speedup", "interval", "verdict")
+    reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
+    table = make_table(headers, [_speedup_row(pair) for pair in data.pairs], numbers=(1, 2, 3, 4, 5))
+    with_ratio = any(pair.speedup.ratio is not None for pair in data.pairs)
+    return [table, *make_list(reasons), *([Paragraph(RATIO_NOTE)] if with_ratio else [])]
+
+
+def _speedup_row(pair: PairReport) -> tuple[str, ...]:
+    found = pair.speedup
+    interval = MISSING
+    if found.low is not None and found.high is not None:
+        interval = f"{found.low:.3f} to {found.high:.3f}"
+    return (
+        f"{pair.label} (with the tracer)" if pair.with_tracer else pair.label,
+        milliseconds(found.baseline_median),
+        milliseconds(found.candidate_median),
+        change(found.ratio),
+        MISSING if found.ratio is None else f"{found.ratio:.3f}x",
+        interval,
+        found.verdict.value,
+    )
+
+
+def _latency_row(found: ExperimentReport, data: ReportData) -> tuple[str, ...]:
+    latency = found.latency
+    assert latency is not None and latency.end_to_end_ms is not None
+    summary = latency.end_to_end_ms
+    return (
+        found.series.experiment,
+        _threads(found),
+        _switch(found, data),
+        str(latency.rounds),
+        milliseconds(summary.median),
+        f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}",
+        milliseconds(summary.mean),
+        percent(summary.robust_cv),
+    )
+
+
+def _cost_row(found: ExperimentReport) -> tuple[str, ...]:
+    latency = found.latency
+    assert latency is not None
+    return (
+        found.series.experiment,
+        _threads(found),
+        milliseconds(latency.traced_ms.median if latency.traced_ms else None),
+        tracer_cost(latency),
+        milliseconds(latency.load_ms),
+        milliseconds(latency.first_inference_ms),
+        size(latency.peak_memory_bytes),
+    )
+
+
+def tracer_cost(latency: Latency) -> str:
+    cost = latency.tracer_cost
+    if cost is None:
+        return MISSING
+    if cost.low is None or cost.high is None:
+        return f"{100 * cost.share:+.1f}%"
+    return f"{100 * cost.share:+.1f}% ({100 * cost.low:+.1f}% to {100 * cost.high:+.1f}%)"
+
+
+def _from_dumps(data: ReportData) -> list[Table]:
+    rows = [
+        (
+            found.series.experiment,
+            _threads(found),
+            _switch(found, data),
+            str(found.dumps.runs),
+            milliseconds(found.dumps.latency.median),
+            f"{milliseconds(found.dumps.latency.p5)} to {milliseconds(found.dumps.latency.p95)}",
+        )
+        for found in data.experiments
+        if found.dumps is not None and found.times.are_shown
+    ]
+    headers = ("experiment", "threads", "SME2", "runs", "traced median ms", "5% to 95%")
+    return [make_table(headers, rows, numbers=(1, 3, 4))] if rows else []
+
+
+def _threads(found: ExperimentReport) -> str:
+    return MISSING if found.series.threads is None else str(found.series.threads)
+
+
+def _switch(found: ExperimentReport, data: ReportData) -> str:
+    disabled = found.result.disable if found.result else ()
+    rest = [name for name in disabled if name not in ("sme2", "sme")]
+    text = sme2_switch(found.sme2, absent=data.has_sme2 is False)
+    return f"{text} (without {', '.join(rest)})" if rest and found.sme2 is not None else text
+
+
+def quality(data: ReportData) -> list[Block]:
+    if not data.quality:
+        words = "Nothing seen that would make the measurement doubtful."
+        return [Paragraph(words)] if data.timed else []
+    return make_list(data.quality)
+
+
+def machine(data: ReportData) -> list[Block]:
+    rows = [(fact.label, fact.value) for fact in data.facts]
+    return [make_table(("what", "value"), rows)] if rows else []
+
+
+def reproduce(data: ReportData) -> list[Block]:
+    return [Commands(data.reproduce)]
+
+
+def remarks(data: ReportData) -> list[Block]:
+    return make_list(data.remarks)
+
+
+_SECTIONS: tuple[tuple[str, Section], ...] = (
+    ("Latency", latency),
+    ("Where the time goes", categories),
+    ("Operators", operators),
+    ("Portable and delegated", backends),
+    ("Kernels", kernels),
+    ("Numerical parity", parity),
+    ("What to do next", advice),
+    ("Measurement quality", quality),
+    ("What this report cannot show", remarks),
+    ("Machine and versions", machine),
+    ("How to reproduce", reproduce),
+)

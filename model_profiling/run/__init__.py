@@ -1,0 +1,27 @@
+"""The run directory: its records and their JSON, its file names, and what is decided about it once for all.
+
+Which series there are, which are compared, whether they may be, and what their times mean is said here and
+stored; everyone else opens the run and asks.
+"""
+
+from model_profiling.run.comparability import why_not_comparable
+from model_profiling.run.evidence import Evidence
+from model_profiling.run.manifest import Manifest, Result
+from model_profiling.run.metrics import Latency, Metrics, PairSpeedup
+from model_profiling.run.opened import Run
+from model_profiling.run.series import Pair, Series
+from model_profiling.run.times import Times
+
+__all__ = [
+    "Evidence",
+    "Latency",
+    "Manifest",
+    "Metrics",
+    "Pair",
+    "PairSpeedup",
+    "Result",
+    "Run",
+    "Series",
+    "Times",
+    "why_not_comparable",
+]

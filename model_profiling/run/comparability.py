@@ -1,0 +1,58 @@
+"""Whether the times of two series say anything about each other: the one place that decides, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from model_profiling.run.times import Times
+from model_profiling.runner.features import SME2_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What one side's times come from; empty and None where nothing says."""
+
+    name: str
+    times: Times
+    threads: int | None = None
+    cpu: str = ""
+    program: str = ""
+    """SHA-256 of what was run."""
+    features: frozenset[str] | None = None
+    """Of the CPU."""
+    disabled: tuple[str, ...] = ()
+    sme2: bool | None = None
+    own_runner: bool = False
+
+    @property
+    def switched_off(self) -> set[str]:
+        return {"sme2" if name == SME2_ONLY else name for name in self.disabled}
+
+
+def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: bool = False) -> str | None:
+    """The reason, or None where the two may be compared. Different CPUs may be, if they are the question."""
+    for side in (baseline, candidate):
+        if side.times is Times.UNKNOWN:
+            return f"nothing says on what machine the times of {side.name} were measured"
+        if not side.times.are_latencies:
+            return f"the times of {side.name} come from {side.times.origin}: they are no latencies"
+    cpus = baseline.cpu, candidate.cpu
+    if all(cpus) and cpus[0] != cpus[1] and not across_machines:
+        names = " and ".join(cpus)
+        return f"they were measured on different CPUs ({names}); --across-machines compares the machines"
+    return _same_code(baseline, candidate)
+
+
+def _same_code(baseline: Origin, candidate: Origin) -> str | None:
+    """Why the two sides differ in nothing that their CPU could show."""
+    if baseline.program != candidate.program or baseline.threads != candidate.threads:
+        return None
+    if baseline.own_runner or candidate.own_runner:
+        differing = {"sme2"} if baseline.sme2 != candidate.sme2 else set()
+    else:
+        differing = baseline.switched_off ^ candidate.switched_off
+    features = baseline.features
+    if not differing or features is None or differing & features:
+        return None
+    what = "SME2" if baseline.sme2 != candidate.sme2 else " or ".join(sorted(differing))
+    return f"this CPU ({baseline.cpu or 'not named'}) has no {what}, so both sides run the same code"

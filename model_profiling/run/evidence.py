@@ -1,0 +1,78 @@
+"""evidence.json: kernels and outputs that another run of the same program proved, copied into a run.
+
+A CPU without SME2 gives latencies; emulation of the same program (told by its SHA-256) shows what SME2 runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling.errors import FormatError
+from model_profiling.json_record import read_record
+from model_profiling.run import names
+from model_profiling.run.manifest import Manifest, read_manifest
+from model_profiling.run.metrics import PairParity
+from model_profiling.run.series import Series
+from model_profiling.run.times import Times
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel of a process: that it was called, and how often where that was counted, or only configured."""
+
+    name: str
+    evidence: Literal["executed", "configured"]
+    calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelList:
+    """The kernels of one series."""
+
+    series: Series
+    sme2: bool | None
+    kernels: tuple[KernelCall, ...]
+    counted: bool
+    """Every KleidiAI call was listed; only then is absence a proof."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What one run proved; `place` is where, `made` when."""
+
+    schema_version: Literal[1] = 1
+    model_sha256: str
+    place: str
+    cpu: str
+    times: Times
+    made: str = ""
+    executorch: str = ""
+    kernels: tuple[KernelList, ...] = ()
+    parity: tuple[PairParity, ...] = ()
+
+
+def read_evidence(run_dir: Path) -> Evidence | None:
+    path = run_dir / names.EVIDENCE
+    return read_record(Evidence, path, "profile again, or remove the file") if path.is_file() else None
+
+
+def proving_run(run_dir: Path, model_sha256: str) -> Path | None:
+    """The newest finished emulated run of the same program beside `run_dir`; itself it is not."""
+    here = run_dir.resolve()
+    found: list[tuple[str, Path]] = []
+    for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if model_sha256 else ():
+        if path.parent != here and (manifest := _readable(path.parent)) is not None:
+            same = manifest.model_sha256 == model_sha256
+            if same and manifest.target.times is Times.EMULATED and manifest.has_ended:
+                found.append((manifest.started, path.parent))
+    return max(found)[1] if found else None
+
+
+def _readable(run_dir: Path) -> Manifest | None:
+    try:
+        return read_manifest(run_dir)
+    except FormatError:
+        return None  # a damaged neighbour proves nothing, and is not this run's trouble

@@ -1,0 +1,265 @@
+"""manifest.json: what a run was, on what, and everything needed to know it again or do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from model_profiling.json_record import JsonObject, read_record
+from model_profiling.run import names
+from model_profiling.run.journal import Output
+from model_profiling.run.series import Pair, Series, Switch
+from model_profiling.run.times import Times, times_of_bool, times_of_mode
+from model_profiling.targets.protocol import MachineFacts
+
+State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
+"""`partial` is all that --only asked for; `failed` is everything but an experiment that does not work."""
+
+MEASURE_AGAIN = "measure again with --force, or another output_root"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    name: str = ""
+    platform: str = ""
+    times: Times = Times.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a part was measured, before and after."""
+
+    before: MachineFacts | None = None
+    after: MachineFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One start of the pipeline on a run directory."""
+
+    number: int = 1
+    command_line: tuple[str, ...] = ()
+    started: str = ""
+    ended: str | None = None
+    end: str = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuTorch:
+    version: str | None = None
+    sha: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    build_id: str | None = None
+    compiler: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """How a part was laid out, and how far it went."""
+
+    seed: int = 0
+    rounds: int = 0
+    rounds_done: int = 0
+    traced_rounds: int = 0
+    min_rounds: int = 0
+    precision: float | None = None
+    stopped_early: bool = False
+    order: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One experiment at one number of threads; paths are relative to the run directory."""
+
+    experiment: str
+    threads: int | None = None
+    mode: str = "timing"
+    sme2: Switch | None = None
+    disable: tuple[str, ...] = ()
+    runner_path: str = ""
+    runs: int | None = None
+    warmup: int | None = None
+    state: Literal["done", "failed"] = "done"
+    problem: str | None = None
+    fix: str | None = None
+    processes: int = 0
+    rounds: int = 0
+    times: Times | None = None
+    etdump: str | None = None
+    etdump_warmup_runs: int = 0
+    etdump_rounds: tuple[str, ...] = ()
+    log: str | None = None
+    latency: str | None = None
+    kernels: str | None = None
+    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
+    kernels_note: str | None = None
+    xnntrace_log: str | None = None
+    outputs: tuple[Output, ...] = ()
+    features_present: tuple[str, ...] = ()
+    features_masked: tuple[str, ...] = ()
+    features_verified: bool | None = None
+    features_note: str | None = None
+
+    @property
+    def series(self) -> Series:
+        return Series(self.experiment, self.threads)
+
+    @property
+    def dumps(self) -> tuple[str, ...]:
+        """Every dump of the series, the first round's first."""
+        return tuple(dict.fromkeys(name for name in (self.etdump, *self.etdump_rounds) if name))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file the result promises."""
+        single = (self.log, self.latency, self.kernels, self.xnntrace_log)
+        return (*self.dumps, *(name for name in single if name), *(output.file for output in self.outputs))
+
+    @property
+    def sme2_left_on(self) -> bool | None:
+        """Whether the runner could use SME2, by its switch or what was disabled; None where nothing says."""
+        if self.sme2 is not None:
+            return self.sme2 == "on"
+        return "sme2" not in self.disable if self.disable else None
+
+    @property
+    def own_runner(self) -> bool:
+        """It ran on a runner of the user's own, which has no switch."""
+        return self.runner_path not in ("", "builtin")
+
+    @property
+    def counted_kernels(self) -> bool:
+        """Whether an evidence process listed every KleidiAI call; only the kit's own runner can."""
+        return self.runner_path == "builtin" and self.kernels_note is None and bool(self.outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one config put into a run: timing and trace configs with one output_root are two parts of it."""
+
+    config: JsonObject = field(default_factory=dict)
+    config_file: str | None = None
+    experiments: tuple[str, ...] = ()
+    machine: Machine = Machine()
+    state: State = "finished"
+    sessions: tuple[Session, ...] = ()
+    schedule: ScheduleFacts = ScheduleFacts()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        return self.sessions[-1].command_line if self.sessions else ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it did all it could; if not, it can be continued."""
+        return self.state in ("finished", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Part):
+    """The whole run; what a part says stands for the newest, the others are in `earlier_parts`."""
+
+    schema_version: Literal[2] = 2
+    kit_version: str = ""
+    model: str = ""
+    model_sha256: str = ""
+    model_bytes: int = 0
+    etrecord: str | None = None
+    quantized: bool | None = None
+    """Whether it computes on 8-bit integers, whose outputs may differ by steps of a grid."""
+    target: TargetFacts = TargetFacts()
+    executorch: ExecuTorch = ExecuTorch()
+    runner: Runner = Runner()
+    results: tuple[Result, ...]
+    pairs: tuple[Pair, ...] | None = None
+    """What is compared, and what may not be; None in run directories of 0.1.0, which did not say."""
+    earlier_parts: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the order they were begun."""
+        return (*self.earlier_parts, self)
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for part in self.parts for text in part.warnings))
+
+    @property
+    def unfinished(self) -> State | None:
+        """The state of the first part that is not finished; None when all are."""
+        return next((part.state for part in self.parts if part.state != "finished"), None)
+
+    @property
+    def cpu(self) -> str:
+        return self.machine.before.cpu if self.machine.before else ""
+
+    @property
+    def model_stem(self) -> str:
+        return Path(self.model).stem
+
+    @property
+    def started(self) -> str:
+        return self.parts[0].sessions[0].started if self.parts[0].sessions else ""
+
+    def part_of(self, experiment: str) -> Part:
+        return next((part for part in self.parts if experiment in part.experiments), self)
+
+    def features(self, result: Result) -> frozenset[str] | None:
+        """What the CPU has, as the runner saw it or else as the machine was read; None where nothing says."""
+        before = self.part_of(result.experiment).machine.before
+        seen = result.features_present or next(
+            (other.features_present for other in self.results if other.features_present), ()
+        )
+        if not seen and before is None:
+            return None
+        return frozenset(seen or (before.features if before else ()))
+
+    def times(self, result: Result) -> Times:
+        return result.times or times_of_mode(result.mode, self.target.times)
+
+    @property
+    def has_sme2(self) -> bool | None:
+        """Whether the CPU that ran it has SME2; None where nothing says."""
+        known = [have for result in self.results if (have := self.features(result)) is not None]
+        return any("sme2" in have for have in known) if known else None
+
+    def result_of(self, path: Path, run_dir: Path) -> Result | None:
+        """The result that a dump, or a file made of one, belongs to."""
+        stem = names.dump_stem(path.name)
+        for result in self.results:
+            own = {names.dump_stem(Path(name).name) for name in (*result.dumps, result.latency) if name}
+            if stem in own and (run_dir / result.experiment).resolve() in path.resolve().parents:
+                return result
+        return None
+
+
+def read_manifest(run_dir: Path) -> Manifest | None:
+    """The manifest of a run directory, or None where there is none."""
+    path = run_dir / names.MANIFEST
+    if not path.is_file():
+        return None
+    return read_record(
+        Manifest, path, f"without it nothing says what the times are worth; {MEASURE_AGAIN}", _upgrade
+    )
+
+
+def _upgrade(content: JsonObject) -> JsonObject:
+    """Today's form of a manifest; 0.1.0's held one part and called the meaning of times a bool."""
+    target, config = content.get("target"), content.get("config")
+    upgraded = dict(content)
+    if isinstance(target, dict):
+        said = target.get("times", times_of_bool(target.get("timings_are_latency", "unknown")))
+        emulated = target.get("platform") == "emulated"
+        upgraded["target"] = {**target, "times": Times.EMULATED.value if emulated else said}
+    if content.get("schema_version") == 1:
+        upgraded["schema_version"] = 2
+        experiments = config.get("experiments") if isinstance(config, dict) else None
+        if isinstance(experiments, list):
+            upgraded["experiments"] = [entry.get("name") for entry in experiments if isinstance(entry, dict)]
+    return upgraded

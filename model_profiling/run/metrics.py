@@ -1,0 +1,153 @@
+"""metrics.json and _robust_stats.json: what a run measured, as figures. Where times are no latencies, none exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling.json_record import JsonObject, read_record
+from model_profiling.run.series import Pair, Series
+from model_profiling.run.times import Times, times_of_bool
+from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.parity import Parity
+from model_profiling.statistics.speedup import Speedup
+
+COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
+
+
+@dataclass(frozen=True, slots=True)
+class TracerCost:
+    """How much longer an inference takes with the tracer on, as a share: 0.02 is 2% longer."""
+
+    share: float
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """What one series took, in milliseconds."""
+
+    experiment: str
+    threads: int | None = None
+    rounds: int = 0
+    end_to_end_ms: LatencySummary | None = None
+    """Without the tracer: what a user of the model would wait."""
+    traced_ms: LatencySummary | None = None
+    tracer_cost: TracerCost | None = None
+    load_ms: float | None = None
+    first_inference_ms: float | None = None
+    peak_memory_bytes: int | None = None
+
+    @property
+    def series(self) -> Series:
+        return Series(self.experiment, self.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RobustStats(Latency):
+    """A series' statistics and every latency by round; an empty round failed."""
+
+    schema_version: Literal[1] = 1
+    model: str = ""
+    runs: int | None = None
+    warmup: int | None = None
+    unit: str = "ms"
+    times: Times = Times.HARDWARE
+    """The kit writes this file only where times are latencies."""
+    end_to_end_rounds_ms: tuple[tuple[float, ...], ...]
+    traced_rounds_ms: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeedup:
+    """A pair and its answer: the one every file and command repeats."""
+
+    label: str
+    baseline: Series
+    candidate: Series
+    speedup: Speedup
+    with_tracer: bool = False
+    """Latencies without the tracer were not known on both sides."""
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.label, self.baseline, self.candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class PairParity:
+    """Whether two series computed the same; `parity` is None where that could not be told (`reason`)."""
+
+    label: str
+    baseline: Series
+    candidate: Series
+    parity: Parity | None = None
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return self.parity.verdict if self.parity else "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A reason to trust a measurement less: of one series, or of the machine as a whole."""
+
+    series: Series | None
+    code: str
+    seen: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        said = f"{self.seen}; {self.advice}" if self.advice else self.seen
+        return f"{self.series}: {said}" if self.series else said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    schema_version: Literal[2] = 2
+    model: str = ""
+    times: Times = Times.UNKNOWN
+    latencies: tuple[Latency, ...] = ()
+    stability: tuple[Remark, ...] = ()
+    comparisons: tuple[PairSpeedup, ...] = ()
+    parity: tuple[PairParity, ...] = ()
+
+    def latency(self, series: Series) -> Latency | None:
+        return next((found for found in self.latencies if found.series == series), None)
+
+
+def read_metrics(path: Path) -> Metrics | None:
+    """metrics.json, or None where there is none."""
+    return read_record(Metrics, path, COMPUTE_AGAIN, _upgrade) if path.is_file() else None
+
+
+def read_robust_stats(path: Path) -> RobustStats:
+    return read_record(RobustStats, path, COMPUTE_AGAIN)
+
+
+def _upgrade(content: JsonObject) -> JsonObject:
+    """Today's form of 0.1.0's metrics, where a comparison's figures and a parity's stood beside their names."""
+    if content.get("schema_version") != 1:
+        return content
+    return {
+        **content,
+        "schema_version": 2,
+        "times": times_of_bool(content.get("timings_are_latency", True)),
+        "comparisons": _nested(content.get("comparisons"), "speedup", "verdict"),
+        "parity": _nested(content.get("parity"), "parity", "outputs"),
+        "stability": _nested(content.get("stability"), "series", "experiment"),
+    }
+
+
+def _nested(entries: object, key: str, mark: str) -> object:
+    """Each entry with itself under `key`, where `mark` says that it holds what belongs there."""
+    if not isinstance(entries, list):
+        return entries or ()
+    return [
+        {**entry, key: entry if entry.get(mark) else None} if isinstance(entry, dict) else entry
+        for entry in entries
+    ]

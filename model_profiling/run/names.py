@@ -1,0 +1,119 @@
+"""What the files of a run directory are called, and what a name says back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling.run.series import Series
+
+MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+JOURNAL = "journal.jsonl"
+ANALYSIS = "analysis_summary.json"
+CONFIG = "config.json"
+GRAPH = "program_graph.json"
+EVIDENCE = "evidence.json"
+REPORT = "report.md"
+KERNEL_VIEW = "kernel_view.md"
+WORK = ".work"
+ROUNDS = "rounds"
+
+DUMP = ".etdump"
+LOG = ".log"
+ROBUST_STATS = "_robust_stats.json"
+KERNELS_CSV = "_kernels.csv"
+XNNTRACE_LOG = "_xnntrace.log"
+E2E_CSV = "_exec_e2e.csv"
+TIMELINE_CSV = "_exec_all_runs_timeline.csv"
+RUN0_TIMELINE_CSV = "_exec_run0_timeline.csv"
+STATS_CSV = "_exec_ops_stats.csv"
+DETAILS_CSV = "_exec_operator_details.csv"
+CATEGORIES_CSV = "_exec_category_summary.csv"
+
+_THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
+_ROUND = re.compile(r"_r(\d+)$")
+_MADE_OF_DUMPS = (DUMP, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
+_VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The names of everything in one run directory."""
+
+    path: Path
+    model_stem: str
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST
+
+    @property
+    def work(self) -> Path:
+        """Where a process leaves its files until it has ended well."""
+        return self.path / WORK
+
+    def summary(self, ending: Literal["json", "md"]) -> Path:
+        return self.path / f"{self.model_stem}_pipeline_summary.{ending}"
+
+    def of_series(self, series: Series, ending: str) -> Path:
+        """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
+        stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
+        return self.path / series.experiment / f"{stem}{ending}"
+
+    def dump(self, series: Series, number: int) -> Path:
+        """The first dump of a series has the contract's name; those of later rounds lie in `rounds/`."""
+        if number == 0:
+            return self.of_series(series, DUMP)
+        named = self.of_series(series, f"_r{number}{DUMP}")
+        return named.parent / ROUNDS / named.name
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+
+def dump_stem(name: str) -> str:
+    """The name of the first round's dump that a file was made of, without its ending."""
+    before, made, _ = name.rpartition("_exec_")
+    stem = before if made else name
+    for ending in _MADE_OF_DUMPS:
+        stem = stem.removesuffix(ending)
+    return _ROUND.sub("", stem)
+
+
+def series_of_dump(path: Path, folder: Path) -> tuple[Series, int]:
+    """The series and the round that a dump's name and place under `folder` tell."""
+    stem = path.name.removesuffix(DUMP)
+    in_rounds = path.parent.name == ROUNDS
+    home = path.parent.parent if in_rounds else path.parent
+    threads, number = _THREADS.search(stem), _ROUND.search(stem)
+    experiment = home.name if home.resolve() != folder.resolve() else stem
+    series = Series(experiment, int(threads[1]) if threads else None)
+    return series, int(number[1]) if number and in_rounds else 0
+
+
+def variant_of(program: Path) -> tuple[str, str]:
+    """The model's name and the variant of an exported program; one from elsewhere is all variant."""
+    found = _VARIANT.search(program.stem)
+    return (program.stem[: found.start()], found[1]) if found else (program.stem, program.stem)
+
+
+def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
+    """`<out>/runs/<variant>/<place>`: beside the folder `artifacts` a model was exported to, or in `out_<model>`."""
+    model, variant = variant_of(program)
+    if outdir is None:
+        exported = program.parent.name == "artifacts"
+        outdir = program.parent.parent if exported else Path(f"out_{model}")
+    return outdir / "runs" / variant / place
+
+
+def earlier_name(run_dir: Path, moment: str) -> Path:
+    """Where an earlier run is kept: the folder's name with the date and time it was begun."""
+    digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
+    name = f"{run_dir.name}-{digits[:8]}-{digits[8:]}"
+    kept, number = run_dir.with_name(name), 2
+    while kept.exists():
+        kept, number = run_dir.with_name(f"{name}-{number}"), number + 1
+    return kept

@@ -1,0 +1,98 @@
+"""The program that explains a dump: the graph kept in the run, else the .pte it was made with, else one near."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import FormatError
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.graph_file import ProgramGraph, read_graph_file, record_beside
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import EtRecord
+from model_profiling.run import names
+from model_profiling.run.manifest import Manifest
+
+
+class Programs:
+    """Programs and records, each read once; a damaged one that was not asked for is only a warning."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        manifest: Manifest | None,
+        model: Path | None = None,
+        etrecord: Path | None = None,
+    ) -> None:
+        self._run_dir, self._manifest = run_dir, manifest
+        self._model, self._etrecord = model, etrecord
+        self._read: dict[Path, ProgramGraph | None] = {}
+        self.warnings: list[str] = []
+
+    def explaining(self, dump: Path) -> ProgramGraph | None:
+        """What explains the operators of `dump`; None where nothing does."""
+        place = self._model or self._kept() or self._named() or _program_near(dump)
+        if place is not None and place not in self._read:
+            self._read[place] = self._graph(place)
+        return self._read[place] if place else None
+
+    def _kept(self) -> Path | None:
+        kept = self._run_dir / names.GRAPH
+        return kept if self._manifest and kept.is_file() and self._etrecord is None else None
+
+    def _named(self) -> Path | None:
+        """The manifest's program: relative to the run directory, to here, or moved along with the run."""
+        if self._manifest is None or not self._manifest.model:
+            return None
+        named = Path(self._manifest.model)
+        parents = list(self._run_dir.resolve().parents)[:4]
+        places = (self._run_dir / named, named, *(parent / "artifacts" / named.name for parent in parents))
+        return next((place for place in places if place.is_file()), None)
+
+    def _graph(self, place: Path) -> ProgramGraph | None:
+        try:
+            if place.name == names.GRAPH:
+                return read_graph_file(place)
+            if problem := self._another(place):
+                self.warnings.append(problem)
+                return None
+            record = self._etrecord or record_beside(place)
+            return ProgramGraph(read_program(place), self._record(record) if record else None)
+        except FormatError as problem:
+            if self._model is not None:
+                raise
+            self.warnings.append(f"{problem.problem}; the analysis goes on without it")
+            return None
+
+    def _another(self, place: Path) -> str | None:
+        """Whether the file is proven not to be what was run; a program the user names is taken as named."""
+        expected = self._manifest.model_sha256 if self._manifest else ""
+        if self._model is not None or not expected or files.sha256(place) == expected:
+            return None
+        return f"{place} is not the program that was run (its SHA-256 differs); it explains nothing here"
+
+    def _record(self, place: Path) -> EtRecord | None:
+        try:
+            return read_etrecord(place)
+        except FormatError as problem:
+            if self._etrecord is not None:
+                raise
+            self.warnings.append(f"{problem.problem}; the analysis goes on without it")
+            return None
+
+
+def _program_near(dump: Path) -> Path | None:
+    """The .pte beside the dump, above it or in the run's artifacts whose name begins the dump's name.
+
+    A folder with one single program may name it anyhow; with several only a name can tell.
+    """
+    parents = list(dump.resolve().parents)
+    folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
+    for folder in folders:
+        programs = sorted(folder.glob("*.pte"))
+        fitting = [program for program in programs if dump.name.startswith(program.stem)]
+        if fitting:
+            return max(fitting, key=lambda program: len(program.stem))
+        if len(programs) == 1 and folder == parents[0]:
+            return programs[0]
+    return None

@@ -1,0 +1,80 @@
+"""A series is one experiment at one number of threads; a pair is two series to compare.
+
+Pairs are made here only: those a config asks for, else each SME2-off series with the SME2-on one like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from model_profiling.wording import with_threads
+
+Switch = Literal["on", "off"]
+
+_OFF_MARKS = ("sme2-off", "sme2_off", "no-sme2", "no_sme2", "nosme2", "without_sme2", "without-sme2")
+_ON_MARKS = ("sme2-on", "sme2_on")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Series:
+    """What latencies belong to and files are named after; threads None where bare files do not tell."""
+
+    experiment: str
+    threads: int | None = None
+
+    def __str__(self) -> str:
+        return with_threads(self.experiment, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two series to compare; the speedup is baseline over candidate."""
+
+    label: str
+    baseline: Series
+    candidate: Series
+    not_comparable: str | None = None
+    """Why their times say nothing about each other; None where they do."""
+
+
+def switch_in_name(text: str) -> Switch | None:
+    """What a runner's path or an experiment's name says about SME2, if anything."""
+    lowered = text.lower()
+    if any(mark in lowered for mark in _OFF_MARKS):
+        return "off"
+    return "on" if any(mark in lowered for mark in _ON_MARKS) else None
+
+
+def make_pair(baseline: Series, candidate: Series, label: str | None = None) -> Pair:
+    return Pair(label or default_label(baseline, candidate), baseline, candidate)
+
+
+def default_label(baseline: Series, candidate: Series) -> str:
+    """`on vs off, 1 thread`: what is looked at stands first, what it is held against second."""
+    if baseline.threads == candidate.threads:
+        return with_threads(f"{candidate.experiment} vs {baseline.experiment}", candidate.threads)
+    return f"{candidate} vs {baseline}"
+
+
+def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pair, ...]:
+    """Each SME2-off series with the SME2-on one that differs from it in the switch alone."""
+    known = list(switches)
+    on = [series for series, switch in known if switch == "on"]
+    off = [series for series, switch in known if switch == "off"]
+    names = {series.experiment for series, _ in known}
+    return tuple(
+        make_pair(before, after)
+        for before in off
+        for after in on
+        if before.threads == after.threads
+        and (_without_switch(before.experiment) == _without_switch(after.experiment) or len(names) == 2)
+    )
+
+
+def _without_switch(name: str) -> str:
+    bare = name.lower()
+    for mark in (*_OFF_MARKS, *_ON_MARKS):
+        bare = bare.replace(mark, "")
+    return bare

@@ -1,0 +1,114 @@
+"""What a time means. Only times of hardware are latencies; what nothing vouches for is unknown, never hardware.
+
+A run's manifest says it. Where that is lost, what earlier analyses wrote and the names of emulated runs still
+tell: losing a file must not turn emulated times into latencies.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+from model_profiling.run import names
+
+
+class Times(str, Enum):
+    """Where the times of a run come from."""
+
+    HARDWARE = "hardware"
+    """Measured on the CPU that is named: latencies."""
+    TRACED = "traced"
+    """Of a run that logs or counts kernels, which slows it down."""
+    EMULATED = "emulated"
+    """An emulator's: they mean nothing."""
+    UNKNOWN = "unknown"
+    """Nothing says; they are shown as they are recorded, and nothing is claimed from them."""
+
+    @property
+    def are_latencies(self) -> bool:
+        return self is Times.HARDWARE
+
+    @property
+    def are_shown(self) -> bool:
+        """Whether milliseconds may be printed at all."""
+        return self in (Times.HARDWARE, Times.UNKNOWN)
+
+    @property
+    def origin(self) -> str:
+        return _ORIGINS[self]
+
+
+_ORIGINS = {
+    Times.HARDWARE: "hardware",
+    Times.TRACED: "a run that traces kernels",
+    Times.EMULATED: "an emulated run",
+    Times.UNKNOWN: "a machine that nothing here names",
+}
+
+TRACING_MODES = ("xnntrace", "trace")
+
+
+def times_of_mode(mode: str, target: Times) -> Times:
+    """What the times of an experiment are, on a target whose times are `target`."""
+    return Times.TRACED if target is Times.HARDWARE and mode in TRACING_MODES else target
+
+
+def times_of_bool(are_latencies: object) -> object:
+    """What 0.1.0 said with a bool, as today's word; anything else stays, to be found wrong."""
+    words = {True: Times.HARDWARE.value, False: Times.EMULATED.value}
+    return words[are_latencies] if isinstance(are_latencies, bool) else are_latencies
+
+
+def times_without_manifest(path: Path) -> tuple[Times, str]:
+    """What else tells about the times of a file (or folder) of a run, and what that is; surest first."""
+    return next(_marks(path), (Times.UNKNOWN, ""))
+
+
+def _marks(path: Path) -> Iterator[tuple[Times, str]]:
+    folders = [path, *path.resolve().parents][:4] if path.is_dir() else list(path.resolve().parents)[:3]
+    stem = names.dump_stem(path.name)
+    for folder in folders:
+        metrics = _object(folder / names.METRICS)
+        for said in (metrics.get("times"), metrics.get("timings_are_latency")):
+            if said in (Times.EMULATED.value, False):
+                yield Times.EMULATED, names.METRICS
+        entries = _object(folder / names.ANALYSIS).get("per_etdump")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and names.dump_stem(Path(str(entry.get("etdump"))).name) == stem:
+                yield from _stated(entry, names.ANALYSIS)
+    for folder in folders[:2]:
+        written = folder / f"{stem}{names.E2E_CSV}"
+        if written.is_file():
+            yield from _stated(_first_row(written), written.name)
+    for folder in folders:
+        if re.match(r"emulated($|[-_])", folder.name):
+            yield Times.EMULATED, f"the folder's name {folder.name}"
+    if re.search(r"(^|_)emulated_", stem):
+        yield Times.EMULATED, "its name"
+
+
+def _stated(entry: dict[str, object], place: str) -> Iterator[tuple[Times, str]]:
+    """What an earlier analysis wrote about a dump; 0.1.0 only said whether its times are latencies."""
+    said = entry.get("times")
+    if said in (Times.EMULATED.value, Times.TRACED.value):
+        yield Times(str(said)), place
+    elif entry.get("timings_are_latency") in (False, "False"):
+        yield Times.TRACED, place
+
+
+def _object(path: Path) -> dict[str, object]:
+    """A record of an earlier analysis; one that cannot be read says nothing."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _first_row(path: Path) -> dict[str, object]:
+    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
+        return dict(next(csv.DictReader(stream), {}))
