@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.kernel_names import UNKNOWN
+from model_profiling.analysis.kernel_names import UNKNOWN, Kernel, classify, classify_operator
 from model_profiling.analysis.kernels import (
-    Kernel,
     KernelPair,
     KernelUse,
-    classify,
-    classify_operator,
     compare_kernels,
     matrix_share,
     sme_verdict,
