@@ -60,7 +60,8 @@ class ProgramView:
     def __init__(self, program: Program | None = None, etrecord: EtRecord | None = None) -> None:
         self.program = program
         self.etrecord = etrecord
-        self.warnings: list[str] = []
+        self.misfits: list[str] = []
+        """Why `program` cannot be what was run, so that it was not used."""
         self._methods: dict[int, Method | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
@@ -106,7 +107,7 @@ class ProgramView:
         }
         best = max(fitting.values())
         if best < len(calls):
-            self.warnings.append(
+            self.misfits.append(
                 f"{self.program.source} is not the program that was run: "
                 f"{len(calls) - best} of {len(calls)} calls do not fit; shapes and sources are left out"
             )
@@ -130,7 +131,7 @@ class ProgramView:
             return {node.column: only_backend for node in inside}
         events = _explain(delegate, names)
         if problem := _misfit(events):
-            self.warnings.append(
+            self.misfits.append(
                 f"{self.program.source if self.program else method.name} is not the program that was run: "
                 f"{problem}; shapes and sources of call {inside[0].call} are left out"
             )

@@ -10,10 +10,10 @@ import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
 from model_profiling.analysis.categories import Category
-from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.analysis.operators import Operator, OperatorList, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable
+from model_profiling.statistics.latency import LatencySummary, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class DumpAnalysis:
     delegate_calls: int
     """In one run (the most common structure)."""
     operator_calls: int
+    misfits: tuple[str, ...]
+    """Why the program at hand cannot be what was run; they are among the warnings too."""
     warnings: tuple[str, ...]
 
     @property
@@ -154,7 +156,8 @@ def analyse_dump(
         operator_of_event=listed.of_event,
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
         operator_calls=sum(node.call_kind == "operator" for node in calls),
-        warnings=(*attribution.warnings, *view.warnings),
+        misfits=tuple(view.misfits),
+        warnings=(*attribution.warnings, *view.misfits),
     )
 
 

@@ -126,7 +126,7 @@ def same_program(run: CheckedRun) -> Iterator[Check]:
         if calls != shapes[first]:
             wrong.append(f"{name} is of another program than {first}")
     for dump in run.whole_dumps.values():
-        wrong += [f"{dump.etdump.name}: {text}" for text in dump.warnings if "not the program" in text]
+        wrong += [f"{dump.etdump.name}: {text}" for text in dump.misfits]
     if not shapes:
         yield Check("same program", "skipped", "there is no dump to compare")
         return

@@ -72,7 +72,7 @@ def lit() -> Program:
 def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, Lantern()))
     dump = analysed(lit())
-    assert dump.warnings == ()
+    assert dump.misfits == dump.warnings == ()
     found = [(one.name, one.category, one.kind, one.source.node_index, one.origin) for one in dump.operators]
     assert found[:4] == [
         ("glow 2", Category.GEMM, "glow 0", 2, "model"),
@@ -89,9 +89,10 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, FadedLantern()))
     dump = analysed(lit())
-    assert [text.partition(": ")[2].partition(";")[0] for text in dump.warnings] == [
+    assert [text.partition(": ")[2].partition(";")[0] for text in dump.misfits] == [
         "glow 0 ran on wax4, its node is fp32"
     ]
+    assert dump.warnings == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
 
@@ -105,5 +106,5 @@ def test_a_delegate_without_a_folder_stays_closed() -> None:
         assert {op.category for op in dump.operators} == {Category.OTHER}
         assert {op.backend for op in dump.operators} == {NAME}
         assert dump.unknown_names == tuple(sorted(EVENTS))
-        assert dump.warnings == ()
+        assert dump.misfits == ()
     assert {one.backend for one in analysed(None).operators} == {"delegate"}
