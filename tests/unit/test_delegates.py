@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from strategies import Block, Dump, ProfileEvent, graph
@@ -16,6 +17,7 @@ from model_profiling.program import GraphNode, Program, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
+from model_profiling.validation.structure import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
 NAME = "LanternBackend"
@@ -94,6 +96,8 @@ def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.Monkey
     ]
     assert dump.warnings == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
+    (check,) = same_program(SimpleNamespace(whole_dumps={dump.etdump: dump}))
+    assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
 
 
