@@ -31,7 +31,8 @@ from strategies import AllocationEvent, Block, DebugEvent, Dump, ProfileEvent, d
 
 from model_profiling.errors import FormatError  # noqa: E402
 from model_profiling.etdump import read_etdump  # noqa: E402
-from model_profiling.program import align, read_etrecord, read_program  # noqa: E402
+from model_profiling.program import read_etrecord, read_program  # noqa: E402
+from model_profiling.program.delegates import delegate_named  # noqa: E402
 
 MEMORY_ALLOWED = 512 * 2**20
 SECONDS_ALLOWED = 10
@@ -93,7 +94,8 @@ def read(kind: str, data: bytes) -> None:
         program = read_program(data)
         for method in program.methods:
             for delegate in method.delegates:
-                align(delegate.nodes, ["Convolution (NHWC, F32) IGEMM #1", "Clamp (NC) #1"])
+                events = ["Convolution (NHWC, F32) IGEMM #1", "Clamp (NC) #1"]
+                delegate_named(delegate.backend).align(delegate.nodes, events)
     else:
         record = read_etrecord(data)
         for method in record.handles:

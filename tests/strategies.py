@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import flatbuffers
 from hypothesis import strategies as st
 
+from model_profiling.program import GraphNode, Tensor
+
 
 @dataclass(frozen=True)
 class ProfileEvent:
@@ -240,3 +242,30 @@ def damage(data: bytes, chance: random.Random) -> bytes:
             now = int.from_bytes(damaged[word : word + 4], "little")
             damaged[word : word + 4] = struct.pack("<I", (now + chance.choice((-4, -1, 1, 4, 8))) % 2**32)
     return bytes(damaged)
+
+
+def graph(*kinds: str) -> list[GraphNode]:
+    """A chain of nodes; `Convert>` goes from a quantized type to fp32, `>Convert` the other way."""
+    nodes = []
+    for index, kind in enumerate(kinds):
+        before, after = (
+            ("qint8" if kind.endswith(">") else "fp32"),
+            ("qint8" if kind.startswith(">") else "fp32"),
+        )
+        nodes.append(
+            GraphNode(
+                index=index,
+                kind=kind.strip(">"),
+                debug_handle=index,
+                inputs=(Tensor((1,), before),),
+                outputs=(Tensor((1,), after),),
+                input_ids=(index,),
+                output_ids=(index + 1,),
+                window=None,
+                clamp=None,
+                permutation=(),
+                flops=0,
+                bytes_moved=0,
+            )
+        )
+    return nodes

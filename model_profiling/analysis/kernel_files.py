@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.kernels import KernelUse, classify, classify_operator
+from model_profiling.analysis.kernel_names import classify, classify_operator
+from model_profiling.analysis.kernels import KernelUse
 from model_profiling.errors import FormatError, InputError
 
 COLUMNS = (

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from model_profiling.program.category import operator_type
+from model_profiling.program.delegates import describe
+
 UNKNOWN = "unknown"
 # Strongest first, in the order of the runner's ablation ladder. `portable` is a KleidiAI routine whose name
 # promises no instruction set; the last ones are other architectures' kernels, met in logs of other machines.
@@ -112,14 +115,6 @@ def classify(symbol: str) -> Kernel:
     return Kernel(name, UNKNOWN, UNKNOWN, UNKNOWN, "", "", "", "", "", None, None)
 
 
-def is_kernel(symbol: str) -> bool:
-    """Whether a symbol names a kernel, rather than one of the small functions that tell its tile sizes."""
-    name = symbol.removeprefix("_")
-    return name.startswith(("kai_run_", "kai_kernel_")) or (
-        name.startswith("xnn_") and "_ukernel" in name and not re.search(r"_get_[mnk]r$", name)
-    )
-
-
 def _classify_xnnpack(name: str, head: str, shape: str, arch: str) -> Kernel:
     words = head.split("_")
     count = next((i for i, word in enumerate(words) if not _XNN_DTYPE.fullmatch(word)), len(words))
@@ -192,46 +187,23 @@ def _first_isa(words: list[str]) -> int:
     return len(words)
 
 
-# Events of the XNNPACK delegate that multiply matrices: `Convolution (NHWC, PF16) IGEMM #1`.
-_MATRIX_OPERATOR = re.compile(
-    r"(?P<operator>(?:Dec|C)onvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply)"
-    r" \((?P<layout>\w+), (?P<types>[\w, ]+)\)(?: (?P<kind>.+))?"
-)
-_SME_TYPES = frozenset({"PF16", "PF32", "PQS8"})
-_MATMUL_KINDS = frozenset({"GEMM", "IGEMM"})
-
-
-def operator_family(event_name: str) -> str:
-    """An event's name without its number, which only tells repetitions in one delegate apart."""
-    return re.sub(r" #\d+$", "", event_name.strip())
-
-
 def classify_operator(event_name: str) -> Kernel | None:
-    """Describe a matrix operator of the XNNPACK delegate by its name; None for every other event.
-
-    Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
-    convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The
-    other labels of those paths are XNNPACK's own kernels, which use neither.
-    """
-    family = operator_family(event_name)
-    match = _MATRIX_OPERATOR.fullmatch(family)
-    if match is None:
+    """Describe a matrix operator of a delegate by its name; None for every other event."""
+    name = operator_type(event_name.strip())
+    what = describe(name)
+    if what.matrix is None:
         return None
-    types = match["types"].split(", ")
-    kind = match["kind"] or ""
-    multiplies = kind in _MATMUL_KINDS
-    proven = multiplies and not _SME_TYPES.isdisjoint(types)
-    ruled_out = multiplies and not proven and "QP8" not in types
+    sme = what.matrix.takes_sme
     return Kernel(
-        name=family,
+        name=name,
         library="operator",
-        isa=SME_OR_SME2 if proven else UNKNOWN,
-        role="depthwise" if kind == "DWConv" else "matmul" if kind in _MATMUL_KINDS else "convolution",
-        dtype="_".join(types),
-        operation=match["operator"],
-        variant=kind,
+        isa=SME_OR_SME2 if sme else UNKNOWN,
+        role=what.matrix.role,
+        dtype=what.family.replace(", ", "_"),
+        operation=what.matrix.operation,
+        variant=what.matrix.path,
         shape="",
         arch_chain="",
-        has_sme=True if proven else False if ruled_out else None,
-        has_sme2=False if ruled_out else None,
+        has_sme=sme,
+        has_sme2=False if sme is False else None,
     )

@@ -19,29 +19,8 @@ from model_profiling.analysis.kernel_names import (
     Kernel,
     classify,
     classify_operator,
-    is_kernel,
-    operator_family,
 )
-
-__all__ = [
-    "Evidence",
-    "Kernel",
-    "KernelPair",
-    "KernelUse",
-    "MatrixShare",
-    "SmeVerdict",
-    "classify",
-    "classify_operator",
-    "compare_kernels",
-    "configured_kernels",
-    "executed_kernels",
-    "is_kernel",
-    "matrix_share",
-    "operator_family",
-    "operator_kernels",
-    "sme_verdict",
-    "unknown_kernels",
-]
+from model_profiling.program.category import operator_type
 
 Evidence = Literal["executed", "configured"]
 
@@ -98,7 +77,7 @@ def executed_kernels(calls: Mapping[str, int | None]) -> tuple[KernelUse, ...]:
 
 def operator_kernels(event_names: Iterable[str]) -> tuple[KernelUse, ...]:
     """Uses from the names of a dump's events: its matrix operators by family, with how often each ran."""
-    families = Counter(operator_family(name) for name in event_names)
+    families = Counter(operator_type(name.strip()) for name in event_names)
     described = ((classify_operator(family), count) for family, count in families.items())
     return _ordered(KernelUse(kernel, "executed", count) for kernel, count in described if kernel is not None)
 

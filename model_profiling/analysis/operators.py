@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Int64, Node
-from model_profiling.analysis.categories import Category, classify, operator_type
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
+from model_profiling.program.category import Category, operator_type
+from model_profiling.program.delegates import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Operator:
     packed: bool
     delegated: bool
     backend: str
-    """`XnnpackBackend`, ..., `delegate` where nothing names it, or `portable`."""
+    """As the program names it, `delegate` where nothing does, or `portable`."""
     source: OperatorSource
     times: OperatorTimes
 
@@ -151,10 +152,8 @@ def _key(method: str, node: Node) -> _Key:
 def _operator(found: _Found, times: OperatorTimes) -> Operator:
     node, source = found.node, found.source
     name = source.operator or node.name if node.level == "call" else node.name
-    known = classify(name, source.node_kind)
+    known = source.described or describe(name, source.backend)
     category, kind = source.stated or (known.category, known.kind)
-    if kind == "convert" and source.converts:
-        kind = source.converts
     return Operator(
         method=found.method,
         call=node.call,

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from model_profiling.analysis.attribution import Node, RunGroup
-from model_profiling.analysis.categories import Category, classify
-from model_profiling.program import (
-    EtRecord,
-    Instruction,
-    Method,
-    Program,
-    SourceRef,
-    Tensor,
-    XnnNode,
-    align,
-    is_packing,
-)
+from model_profiling.program import Delegate, EtRecord, GraphNode, Instruction, Method, Program, SourceRef
+from model_profiling.program.category import Category, OperatorClass
+from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
 
 Origin = Literal["model", "lowering", "backend", "unknown"]
 """Written in the model, inserted by lowering, added by the backend at run time (packing), or not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPlace:
-    """Where in the model an operator was written; empty fields are unknown."""
-
-    node: str = ""
-    """Name of the node in the exported graph."""
-    module_path: str = ""
-    module_class: str = ""
-    file: str = ""
-    line: int = 0
-    code: str = ""
-
-
-NOWHERE = ModelPlace()
+NOWHERE = SourceRef()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +36,13 @@ class OperatorSource:
     input_shapes: tuple[tuple[int, ...], ...] = ()
     output_shape: tuple[int, ...] = ()
     dtype: str = ""
-    converts: str = ""
-    """quantize or dequantize, for a conversion whose two types are known."""
     kernel_size: tuple[int, int] | None = None
     groups: int = 0
     flops: int | None = None
     bytes_moved: int | None = None
-    place: ModelPlace = NOWHERE
+    place: SourceRef = NOWHERE
+    described: OperatorClass | None = None
+    """What its graph node says it is; None where only its name can tell."""
     stated: tuple[Category, str] | None = None
     """Category and kind from a file that was written with the program at hand."""
 
@@ -82,7 +60,8 @@ class ProgramView:
     def __init__(self, program: Program | None = None, etrecord: EtRecord | None = None) -> None:
         self.program = program
         self.etrecord = etrecord
-        self.warnings: list[str] = []
+        self.misfits: list[str] = []
+        """Why `program` cannot be what was run, so that it was not used."""
         self._methods: dict[int, Method | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
@@ -97,9 +76,7 @@ class ProgramView:
         calls: dict[int, list[Node]] = {}
         for node in group.operators:
             calls.setdefault(node.call, []).append(node)
-        steps = (
-            {(step.chain_index, step.instruction_id): step for step in method.instructions} if method else {}
-        )
+        steps = {(one.chain_index, one.instruction_id): one for one in method.instructions} if method else {}
         for inside in calls.values():
             step = steps.get((inside[0].chain_index, inside[0].instruction_id))
             if inside[0].call_kind == "delegate":
@@ -130,7 +107,7 @@ class ProgramView:
         }
         best = max(fitting.values())
         if best < len(calls):
-            self.warnings.append(
+            self.misfits.append(
                 f"{self.program.source} is not the program that was run: "
                 f"{len(calls) - best} of {len(calls)} calls do not fit; shapes and sources are left out"
             )
@@ -146,53 +123,48 @@ class ProgramView:
     ) -> dict[int, OperatorSource]:
         names = [node.name for node in inside]
         if method is None or step is None or not 0 <= step.delegate < len(method.delegates):
-            backend = _backend_by_names(names)
+            backend = delegate_of_events(names).name
             return {node.column: OperatorSource(backend=backend) for node in inside}
         delegate = method.delegates[step.delegate]
+        only_backend = OperatorSource(backend=delegate.backend)
         if not delegate.nodes:
-            return {node.column: OperatorSource(backend=delegate.backend) for node in inside}
-        matches = align(delegate.nodes, names)
-        if problem := _misfit(delegate.nodes, names, matches):
-            self.warnings.append(
+            return {node.column: only_backend for node in inside}
+        events = _explain(delegate, names)
+        if problem := _misfit(events):
+            self.misfits.append(
                 f"{self.program.source if self.program else method.name} is not the program that was run: "
                 f"{problem}; shapes and sources of call {inside[0].call} are left out"
             )
-            return {node.column: OperatorSource(backend=delegate.backend) for node in inside}
-        events_of = Counter(
-            found[0] for found, name in zip(matches, names, strict=True) if found and not is_packing(name)
-        )
-        sources = {}
-        for node, found in zip(inside, matches, strict=True):
-            alone = bool(found) and events_of[found[0]] == 1 and not is_packing(node.name)
-            nodes = [delegate.nodes[index] for index in found]
-            source = self._graph_node(method.name, delegate.backend, nodes, alone=alone)
-            sources[node.column] = replace(source, origin="backend") if is_packing(node.name) else source
-        return sources
+            return {node.column: only_backend for node in inside}
+        events_of = Counter(event.main.index for event in events if event.main and not event.what.preparation)
+        return {
+            node.column: self._graph_node(method.name, delegate.backend, event, events_of)
+            for node, event in zip(inside, events, strict=True)
+        }
 
-    def _graph_node(
-        self, method: str, backend: str, nodes: Sequence[XnnNode], *, alone: bool
-    ) -> OperatorSource:
-        """`alone` says that one event stands for all of the node's work, so that its cost is the event's."""
-        if not nodes:
-            return OperatorSource(backend=backend)
-        main = nodes[0]
+    def _graph_node(self, method: str, backend: str, event: _Event, events: Counter[int]) -> OperatorSource:
+        """`events` counts those of each node: what a node costs is the event's only where it is alone."""
+        main, preparation = event.main, event.what.preparation
+        if main is None:
+            return OperatorSource(origin="backend" if preparation else "unknown", backend=backend)
+        alone = events[main.index] == 1 and not preparation
         ref = self.etrecord.ref(method, main.debug_handle) if self.etrecord and not main.inserted else None
         return OperatorSource(
-            origin="lowering" if main.inserted else "model",
+            origin="backend" if preparation else "lowering" if main.inserted else "model",
             backend=backend,
             node_index=main.index,
             node_kind=main.kind,
-            fused=tuple(node.kind for node in nodes[1:]),
+            fused=tuple(node.kind for node in event.nodes[1:]),
             debug_handle=main.debug_handle,
             input_shapes=tuple(tensor.shape for tensor in main.inputs if not tensor.constant),
             output_shape=main.outputs[0].shape if main.outputs else (),
             dtype=main.dtype,
-            converts=_conversion(main.inputs, main.outputs) if main.kind == "Convert" else "",
             kernel_size=main.window.kernel if main.window else None,
             groups=main.window.groups if main.window else 0,
-            flops=sum(node.flops for node in nodes) if alone else None,
+            flops=sum(node.flops for node in event.nodes) if alone else None,
             bytes_moved=main.bytes_moved if alone else None,
-            place=_place(ref),
+            place=ref or NOWHERE,
+            described=event.what,
         )
 
     def _portable(self, method: Method, step: Instruction) -> OperatorSource:
@@ -207,35 +179,43 @@ class ProgramView:
             dtype=step.inputs[0].dtype if step.inputs else "",
             flops=step.flops,
             bytes_moved=step.bytes_moved,
-            place=_place(refs[0] if refs else None),
+            place=refs[0] if refs else NOWHERE,
         )
 
 
-# What a kernel family says about the data it works on, where that leaves no doubt.
-_FAMILY_DTYPES = {
-    "F16": "fp16",
-    "PF16": "fp16",
-    "F32": "fp32",
-    "PF32": "fp32",
-    "QS8": "qint8",
-    "QC8": "qint8",
-}
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An event of a delegate call and the nodes it stands for, the main one (if any) first."""
+
+    name: str
+    what: OperatorClass
+    main: GraphNode | None
+    nodes: tuple[GraphNode, ...]
 
 
-def _misfit(nodes: Sequence[XnnNode], names: Sequence[str], matches: Sequence[tuple[int, ...]]) -> str:
-    """Why this graph cannot be what these events ran; empty when it can."""
-    without = sum(not found for found in matches)
-    if without > 0.2 * len(names):
-        return f"{without} of {len(names)} operators fit no node"
-    for name, found in zip(names, matches, strict=True):
-        wanted = _FAMILY_DTYPES.get(classify(name).family.partition(", ")[0])
-        if found and wanted and _computes(nodes[found[0]]) and nodes[found[0]].dtype != wanted:
-            return f"{name} ran on {wanted}, its node is {nodes[found[0]].dtype}"
+def _explain(delegate: Delegate, names: Sequence[str]) -> list[_Event]:
+    """What the delegate says about the events of a call of it."""
+    events = []
+    for name, found in zip(names, delegate_named(delegate.backend).align(delegate.nodes, names), strict=True):
+        nodes = tuple(delegate.nodes[index] for index in found)
+        main = nodes[0] if nodes else None
+        events.append(_Event(name, describe(name, delegate.backend, main), main, nodes))
+    return events
+
+
+def _misfit(events: Sequence[_Event]) -> str:
+    """Why the graph cannot be what these events ran; empty when it can."""
+    without = sum(event.main is None for event in events)
+    if without > 0.2 * len(events):
+        return f"{without} of {len(events)} operators fit no node"
+    for event in events:
+        if event.main and event.what.dtype not in ("", event.main.dtype):
+            return f"{event.name} ran on {event.what.dtype}, its node is {event.main.dtype}"
     return ""
 
 
 def _left_over(method: Method, group: RunGroup) -> int:
-    """How many events fit no node and how many instructions were not called, were these runs of `method`."""
+    """How many events fit no node and how many nodes no event, were these runs of `method`."""
     steps = {(step.chain_index, step.instruction_id): step for step in method.instructions}
     called: dict[tuple[int, int], list[str]] = {}
     for node in group.operators:
@@ -244,34 +224,10 @@ def _left_over(method: Method, group: RunGroup) -> int:
     left = 0
     for place, names in called.items():
         step = steps.get(place)
-        nodes = method.delegates[step.delegate].nodes if step and step.delegate >= 0 else ()
-        matches = align(nodes, names) if nodes else ()
-        left += sum(not found for found in matches) + (
-            10 * len(names) if _misfit(nodes, names, matches) else 0
-        )
-        left += len(nodes) - len({index for found in matches for index in found})
+        delegate = method.delegates[step.delegate] if step and step.delegate >= 0 else None
+        if delegate is None or not delegate.nodes:
+            continue
+        events = _explain(delegate, names)
+        left += sum(event.main is None for event in events) + (10 * len(names) if _misfit(events) else 0)
+        left += len(delegate.nodes) - len({node.index for event in events for node in event.nodes})
     return left
-
-
-def _computes(node: XnnNode) -> bool:
-    return node.kind in ("Conv2d", "DepthwiseConv2d", "FullyConnected")
-
-
-def _place(ref: SourceRef | None) -> ModelPlace:
-    if ref is None:
-        return NOWHERE
-    return ModelPlace(ref.node, ref.module_path, ref.module_class, ref.file, ref.line, ref.code)
-
-
-def _conversion(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> str:
-    if not inputs or not outputs:
-        return ""
-    before, after = inputs[0].dtype.startswith("q"), outputs[0].dtype.startswith("q")
-    if before == after:
-        return ""
-    return "quantize" if after else "dequantize"
-
-
-def _backend_by_names(names: list[str]) -> str:
-    """XNNPACK names its operators in a way no other delegate does."""
-    return "XnnpackBackend" if any(classify(name).family for name in names) else ""

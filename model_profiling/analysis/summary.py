@@ -75,6 +75,8 @@ class DumpAnalysis:
     delegate_calls: int
     """In one run (the most common structure)."""
     operator_calls: int
+    misfits: tuple[str, ...]
+    """Why the program at hand cannot be what was run; they are among the warnings too."""
     warnings: tuple[str, ...]
 
     @property
@@ -135,7 +137,8 @@ def analyse_dump(
         operator_of_event=listed.of_event,
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
         operator_calls=sum(node.call_kind == "operator" for node in calls),
-        warnings=(*attribution.warnings, *view.warnings),
+        misfits=tuple(view.misfits),
+        warnings=(*attribution.warnings, *view.misfits),
     )
 
 

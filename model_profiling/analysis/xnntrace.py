@@ -11,13 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.kernels import (
-    KernelUse,
-    configured_kernels,
-    operator_family,
-    operator_kernels,
-)
+from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
 from model_profiling.errors import FormatError, InputError
+from model_profiling.program.category import operator_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +173,7 @@ def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> S
     ran = tuple(steps)
     pairs: list[tuple[OperatorStep, str]] = []
     for position, (step, event) in enumerate(zip(ran, event_names, strict=False)):
-        if not _same(step.name, operator_family(event)):
+        if not _same(step.name, operator_type(event.strip())):
             return SequenceMatch(tuple(pairs), Departure(position, step.name, event, step.line))
         pairs.append((step, event))
     end = len(pairs)

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from model_profiling.errors import FormatError
 from model_profiling.flatbuffer import FlatBuffer, Source, Table, load
-from model_profiling.program.cost import operator_cost, slides_window
+from model_profiling.program.cost import bytes_moved
+from model_profiling.program.delegates import delegate_named
+from model_profiling.program.delegates.portable.operator_cost import operator_flops, slides_window
+from model_profiling.program.delegates.protocol import Graph, Payload
 from model_profiling.program.records import Delegate, Instruction, InstructionKind, Method, Program, Tensor
 from model_profiling.program.tensors import tensor
-from model_profiling.program.xnnpack import XnnGraph, read_graph
 
 Item = TypeVar("Item")
 
@@ -73,13 +72,6 @@ class _Values:
         return arguments[:count], made
 
 
-@dataclass(frozen=True, slots=True)
-class _Payload:
-    nbytes: int
-    graph: XnnGraph | None
-    """For XNNPACK; other backends' payloads are theirs to understand."""
-
-
 def read_program(source: Source) -> Program:
     """Read a .pte file, from a path or its bytes."""
     name, data = load(source, "ExecuTorch program")
@@ -92,10 +84,10 @@ class _Reading:
     def __init__(self, buffer: FlatBuffer) -> None:
         self.buffer = buffer
         self.segment_base = 0
-        self.inline: list[tuple[int, NDArray[np.uint8]]] = []
+        self.inline: list[tuple[int, Payload]] = []
         self.segments: list[tuple[int, int]] = []
-        # Delegates may share a payload; it is read once.
-        self.payloads: dict[tuple[int, int], _Payload] = {}
+        # Of each payload its size and what it holds; delegates may share one, which is read once.
+        self.graphs: dict[tuple[int, int], tuple[int, Graph]] = {}
 
     def program(self) -> Program:
         if self.buffer.data[4:8].tobytes() != _IDENTIFIER:
@@ -168,29 +160,23 @@ class _Reading:
         if where is None:
             raise self.buffer.damaged("a delegate has no data", entry.at)
         key = (where.scalar(0, "i8"), where.scalar(1, "u32"))
-        if key not in self.payloads:
-            self.payloads[key] = self._payload(*key, backend, where.at)
-        payload = self.payloads[key]
-        return Delegate(
-            index=index,
-            backend=backend,
-            nbytes=payload.nbytes,
-            nodes=payload.graph.nodes if payload.graph else (),
-            output_count=payload.graph.output_count if payload.graph else 0,
-        )
+        if key not in self.graphs:
+            start, payload = self._payload(*key, where.at)
+            graph = delegate_named(backend).read_graph(payload, self.buffer.source, start)
+            self.graphs[key] = len(payload), graph
+        nbytes, graph = self.graphs[key]
+        return Delegate(index, backend, nbytes, graph.nodes, graph.output_count)
 
-    def _payload(self, location: int, number: int, backend: str, at: int) -> _Payload:
+    def _payload(self, location: int, number: int, at: int) -> tuple[int, Payload]:
+        """A delegate's data and where in the file it begins."""
         pool = len(self.segments) if location == _IN_SEGMENT else len(self.inline)
         if number >= pool:
             raise self.buffer.damaged(f"a delegate's data is entry {number} of {pool}", at)
         if location == _IN_SEGMENT:
             offset, size = self.segments[number]
             start = self.segment_base + offset
-            data = self.buffer.slice(start, size, "a delegate's data")
-        else:
-            start, data = self.inline[number]
-        is_xnnpack = backend == "XnnpackBackend"
-        return _Payload(len(data), read_graph(data, self.buffer.source, start) if is_xnnpack else None)
+            return start, self.buffer.slice(start, size, "a delegate's data")
+        return self.inline[number]
 
     def _instruction(
         self,
@@ -212,8 +198,9 @@ class _Reading:
             inputs, outputs = values.tensors_of(given), values.tensors_of(made)
             transposed = any(values.flags.get(index, False) for index in given)
             taps = self._taps(values, given, call.at) if slides_window(name) else 0
-            cost = operator_cost(name, inputs, outputs, transposed=transposed, taps=taps)
-            return Instruction(chain, number, "operator", name, -1, inputs, outputs, *cost)
+            flops = operator_flops(name, inputs, outputs, transposed=transposed, taps=taps)
+            moved = bytes_moved(inputs, outputs)
+            return Instruction(chain, number, "operator", name, -1, inputs, outputs, flops, moved)
         if kind == _DELEGATE:
             delegate = self._pick(delegates, call, "a delegate")
             arguments = call.ints(1, "i32", "a delegate's arguments")

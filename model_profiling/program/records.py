@@ -23,8 +23,8 @@ _BITS = {
 class Tensor:
     """Shape and type of a tensor; its shape is the upper bound where it is dynamic.
 
-    `dtype` is one of fp64 fp32 fp16 bf16 int64 int32 int16 int8 uint8 bool ..., or XNNPACK's quantized
-    types: qint8 quint8 qint32 (one scale), qcint8 qcint32 qcint4 (a scale per channel), qdint8 (scaled at
+    `dtype` is one of fp64 fp32 fp16 bf16 int64 int32 int16 int8 uint8 bool ..., or a quantized
+    type: qint8 quint8 qint32 (one scale), qcint8 qcint32 qcint4 (a scale per channel), qdint8 (scaled at
     run time), qbint4 (a scale per block).
     """
 
@@ -57,14 +57,13 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class XnnNode:
-    """One node of an XNNPACK graph, in the order XNNPACK gets them."""
+class GraphNode:
+    """One node of a delegate's graph, in the order the backend gets them."""
 
     index: int
     """Position in the delegate's graph."""
     kind: str
-    """The schema's name without its XNN prefix: Conv2d, DepthwiseConv2d, FullyConnected, StaticTranspose,
-    StaticReshape, Clamp, Add, Multiply, Convert, Hardswish, GlobalAvgPooling2d ..."""
+    """The backend's own name for what it does: Conv2d, FullyConnected, StaticTranspose ..."""
     debug_handle: int
     inputs: tuple[Tensor, ...]
     """Activations first, then filter and bias."""
@@ -96,15 +95,14 @@ class XnnNode:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of a method that a backend runs; `nodes` is empty for backends other than XNNPACK."""
+    """A part of a method that a backend runs; `nodes` is empty where the kit does not know the backend."""
 
     index: int
     """Position among the method's delegates."""
     backend: str
-    """`XnnpackBackend`, ..."""
     nbytes: int
     """Size of its payload in the program."""
-    nodes: tuple[XnnNode, ...]
+    nodes: tuple[GraphNode, ...]
     output_count: int
     """How many tensors it hands back; 0 where its payload is not understood."""
 
@@ -169,25 +167,25 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:
-    """Where in the model an operator comes from."""
+    """Where in the model an operator comes from; empty fields are unknown."""
 
-    debug_handle: int
-    node: str
+    debug_handle: int = -1
+    node: str = ""
     """Name of the node in the exported graph: `aten_convolution_default_3`."""
-    target: str
+    target: str = ""
     """`aten.convolution.default`."""
-    module_path: str
+    module_path: str = ""
     """`features.0.0`; empty for the model itself."""
-    module_class: str
+    module_class: str = ""
     """`torch.nn.modules.conv.Conv2d`."""
-    file: str
-    line: int
+    file: str = ""
+    line: int = 0
     """0 where the record names no line."""
-    code: str
+    code: str = ""
     """The source line itself."""
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = ()
     """Of the output."""
-    dtype: str
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)

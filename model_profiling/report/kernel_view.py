@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.kernel_names import UNKNOWN
+from model_profiling.analysis.kernel_names import UNKNOWN, Kernel
 from model_profiling.analysis.kernels import (
-    Kernel,
     KernelPair,
     KernelUse,
     SmeVerdict,

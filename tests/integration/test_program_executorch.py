@@ -16,7 +16,8 @@ from conftest import Artifact, missing
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
-from model_profiling.program import Method, XnnNode, align, read_etrecord, read_program
+from model_profiling.program import GraphNode, Method, read_etrecord, read_program
+from model_profiling.program.delegates import delegate_named
 from model_profiling.targets import Job, open_target
 
 VIEW = Path(__file__).with_name("executorch_view.py")
@@ -84,7 +85,7 @@ def _value(entry: dict) -> tuple[int, dict]:
     return content["id_out"], content
 
 
-def _compare(node: XnnNode, theirs: dict, values: dict[int, dict]) -> None:
+def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
     content = theirs["xnode_union"]
     assert f"XNN{node.kind}" == theirs["xnode_union_type"]
     assert node.debug_handle == theirs["debug_handle"]
@@ -113,7 +114,7 @@ def _compare(node: XnnNode, theirs: dict, values: dict[int, dict]) -> None:
 
 def delegate_time(
     artifact: Artifact, where: str, folder: Path, disable: tuple[str, ...] = ()
-) -> tuple[Method, list[tuple[str, int, tuple[XnnNode, ...]]]]:
+) -> tuple[Method, list[tuple[str, int, tuple[GraphNode, ...]]]]:
     """Run a program once; each delegate event's name, duration and the nodes it stands for."""
     target = open_target(where)
     try:
@@ -135,7 +136,8 @@ def delegate_time(
         ]
         names = [table.names[table.name[row]] for row in rows]
         nodes = method.delegates[call.delegate].nodes
-        for row, name, members in zip(rows, names, align(nodes, names), strict=True):
+        matches = delegate_named(call.name).align(nodes, names)
+        for row, name, members in zip(rows, names, matches, strict=True):
             found.append((name, int(table.duration_ns[row]), tuple(nodes[index] for index in members)))
         assert rows, "every delegate call logs its operators"
     return method, found

@@ -1,4 +1,4 @@
-"""The table of categories against the names that the installed ExecuTorch can really write into a dump."""
+"""The tables of categories against the names that the installed ExecuTorch can really write into a dump."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from strategies import graph
 
-from model_profiling.analysis.categories import Category, classify, operator_type
+from model_profiling.program.category import Category, operator_type
+from model_profiling.program.delegates import describe
 
 
 def _library(name: str) -> bytes:
@@ -22,14 +24,14 @@ def test_every_operator_type_in_the_xnnpack_library_is_known() -> None:
     strings = re.findall(rb"[A-Z][A-Za-z0-9 ]+ \([A-Z0-9, ]+\)(?=\0)", _library("executorch_backend_xnnpack"))
     names = {text.decode() for text in strings}
     assert len(names) > 150
-    assert sorted(name for name in names if not classify(name).known) == []
+    assert sorted(name for name in names if not describe(name).known) == []
 
 
 @pytest.mark.parametrize("library", ["executorch_kernels_optimized", "executorch_kernels_quantized"])
 def test_every_native_call_in_the_kernel_libraries_is_known(library: str) -> None:
     names = {text.decode() for text in re.findall(rb"native_call_[\w.]+(?=\0)", _library(library))}
     assert len(names) > 10
-    assert sorted(name for name in names if not classify(name).known) == []
+    assert sorted(name for name in names if not describe(name).known) == []
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,9 @@ def test_every_native_call_in_the_kernel_libraries_is_known(library: str) -> Non
         ("Copy (NC, X32) #1", "Concatenate2", Category.DATA_MOVEMENT, "copy", "X32"),
         ("Static Reshape (NC) #1", "", Category.DATA_MOVEMENT, "reshape", ""),
         ("Convert (NC, F32, QD8) #1", "", Category.DATA_MOVEMENT, "convert", "F32, QD8"),
+        ("Convert (NC, F32, QS8) #1", ">Convert", Category.DATA_MOVEMENT, "quantize", "F32, QS8"),
+        ("Convert (NC, QS8, F32) #1", "Convert>", Category.DATA_MOVEMENT, "dequantize", "QS8, F32"),
+        ("Convert (NC, F32, F16) #1", "Convert", Category.DATA_MOVEMENT, "convert", "F32, F16"),
         ("Pack LH (X16) #1", "Conv2d", Category.DATA_MOVEMENT, "pack", "X16"),
         ("Invalid Unary Op #3", "", Category.ELEMENTWISE, "unary", ""),
         ("Invalid Unary Op #3", "Hardswish", Category.ELEMENTWISE, "activation", ""),
@@ -60,22 +65,30 @@ def test_every_native_call_in_the_kernel_libraries_is_known(library: str) -> Non
     ],
 )
 def test_names_from_real_dumps(name: str, node: str, category: Category, kind: str, family: str) -> None:
-    found = classify(name, node)
+    found = describe(name, "XnnpackBackend", graph(node)[0] if node else None)
     assert (found.category, found.kind, found.family) == (category, kind, family)
     assert found.known
 
 
 def test_a_name_nobody_knows_is_other_and_says_so() -> None:
     for name in ("my_npu_fused_block_7", "Frobnicate (NC, F32) #1", "", "OPERATOR_CALL"):
-        found = classify(name)
+        found = describe(name)
         assert found.category is Category.OTHER and not found.known
 
 
 def test_packed_families_are_told_from_xnnpacks_own() -> None:
     packed = ("PF16", "PF32", "PQS8, QC8W", "QP8, F32, QC4W")
     own = ("F16", "F32", "QS8, QC8W", "QD8, F32, QC8W")
-    assert all(classify(f"Fully Connected (NC, {family})").packed for family in packed)
-    assert not any(classify(f"Fully Connected (NC, {family})").packed for family in own)
+    assert all(describe(f"Fully Connected (NC, {family})").packed for family in packed)
+    assert not any(describe(f"Fully Connected (NC, {family})").packed for family in own)
+
+
+def test_a_label_proves_what_a_computing_node_computes_in() -> None:
+    (convolution,), (addition,) = graph("Conv2d"), graph("Add")
+    label = "Convolution (NHWC, PF16) IGEMM #1"
+    assert describe(label, "XnnpackBackend", convolution).dtype == "fp16"
+    assert describe(label, "XnnpackBackend", addition).dtype == describe(label).dtype == ""
+    assert describe("Pack LH (X16) #1", "XnnpackBackend", convolution).dtype == ""
 
 
 def test_the_type_is_the_name_without_its_counter() -> None:

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernels import (
     KernelUse,
     MatrixShare,
-    classify,
-    classify_operator,
     compare_kernels,
     configured_kernels,
     executed_kernels,
-    is_kernel,
     matrix_share,
     operator_kernels,
     sme_verdict,
@@ -34,6 +32,14 @@ SME1_RUN = {
     "kai_run_matmul_clamp_f16_f16_f16p2vlx2b_1x8vl_sme_mla": None,
     "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme": None,
 }
+
+
+def is_kernel(symbol: str) -> bool:
+    """Whether a symbol names a kernel, rather than one of the small functions that tell its tile sizes."""
+    name = symbol.removeprefix("_")
+    return name.startswith(("kai_run_", "kai_kernel_")) or (
+        name.startswith("xnn_") and "_ukernel" in name and not re.search(r"_get_[mnk]r$", name)
+    )
 
 
 def wheel_names() -> list[str]:

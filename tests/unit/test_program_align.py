@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
+from strategies import graph
 
-from model_profiling.program import Tensor, XnnNode, align, is_packing
-
-
-def graph(*kinds: str) -> list[XnnNode]:
-    """A chain of nodes; `Convert>` goes from a quantized type to fp32, `>Convert` the other way."""
-    nodes = []
-    for index, kind in enumerate(kinds):
-        before, after = (
-            ("qint8" if kind.endswith(">") else "fp32"),
-            ("qint8" if kind.startswith(">") else "fp32"),
-        )
-        nodes.append(
-            XnnNode(
-                index=index,
-                kind=kind.strip(">"),
-                debug_handle=index,
-                inputs=(Tensor((1,), before),),
-                outputs=(Tensor((1,), after),),
-                input_ids=(index,),
-                output_ids=(index + 1,),
-                window=None,
-                clamp=None,
-                permutation=(),
-                flops=0,
-                bytes_moved=0,
-            )
-        )
-    return nodes
+from model_profiling.program.delegates.xnnpack import alignment
+from model_profiling.program.delegates.xnnpack.alignment import align
+from model_profiling.program.delegates.xnnpack.operators import describe
 
 
 def test_one_event_per_node() -> None:
@@ -84,7 +58,7 @@ def test_packing_belongs_to_the_operator_it_packs_for() -> None:
     nodes = graph("Clamp", "FullyConnected")
     events = ["Clamp (NC) #1", "Pack LH (X32) #1", "Fully Connected (NC, PF32) GEMM #1"]
     assert align(nodes, events) == ((0,), (1,), (1,))
-    assert [is_packing(event) for event in events] == [False, True, False]
+    assert [describe(event).preparation for event in events] == [False, True, False]
 
 
 def test_one_node_may_give_several_events() -> None:
@@ -112,8 +86,7 @@ def test_two_strangers_are_compared_along_a_narrow_band(monkeypatch: pytest.Monk
         visited += 1
         return steps(*state)
 
-    room = importlib.import_module("model_profiling.program.align")  # the package's `align` is the function
-    steps = room._steps
-    monkeypatch.setattr(room, "_steps", counted)
+    steps = alignment._steps
+    monkeypatch.setattr(alignment, "_steps", counted)
     assert align(graph(*["Conv2d"] * 2000), ["Add (ND)"] * 2000) == ((),) * 2000
-    assert 2000 <= visited <= 2000 * (2 * room._SLACK + 1) < 2000 * 2000 / 10
+    assert 2000 <= visited <= 2000 * (2 * alignment._SLACK + 1) < 2000 * 2000 / 10

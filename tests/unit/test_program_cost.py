@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from model_profiling.analysis import categories
-from model_profiling.program import Tensor, Window, cost, xnnpack
-from model_profiling.program.align import _KINDS_OF_EVENT, _VANISHING_COST
+from model_profiling.program import Tensor, Window
+from model_profiling.program.delegates.portable import operator_cost
+from model_profiling.program.delegates.xnnpack import alignment, graph, node_cost, operators
 
 IMAGE = Tensor((1, 8, 64, 64), "fp32")
 SMALLER = Tensor((1, 8, 32, 32), "fp32")
 
 
 def operator_flops(name: str, given: Tensor, made: Tensor, taps: int = 0) -> int:
-    return cost.operator_cost(name, (given,), (made,), transposed=False, taps=taps)[0]
+    return operator_cost.operator_flops(name, (given,), (made,), transposed=False, taps=taps)
 
 
 def test_a_pooling_costs_the_same_inside_and_outside_a_delegate() -> None:
@@ -22,10 +22,10 @@ def test_a_pooling_costs_the_same_inside_and_outside_a_delegate() -> None:
         ("AvgPooling2d", "aten::avg_pool2d.out"),
         ("MaxPooling2d", "aten::max_pool2d_with_indices.out"),
     ]:
-        delegated = cost.node_flops(kind, (IMAGE,), (SMALLER,), window)
+        delegated = node_cost.node_flops(kind, (IMAGE,), (SMALLER,), window)
         assert operator_flops(name, IMAGE, SMALLER, taps=6) == delegated == 8 * 32 * 32 * 6
     one = Tensor((1, 8, 1, 1), "fp32")
-    delegated = cost.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
+    delegated = node_cost.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
     assert operator_flops("aten::_adaptive_avg_pool2d.out", IMAGE, one) == delegated == 32_768
 
 
@@ -41,13 +41,14 @@ def test_work_that_follows_the_input_is_not_counted_by_the_output(name: str) -> 
 
 
 def test_another_library_s_pooling_may_take_its_arguments_in_another_order() -> None:
-    assert cost.slides_window("aten::avg_pool2d.out")
-    assert not cost.slides_window("theirs::avg_pool2d.out")
-    assert not cost.slides_window("aten::max_pool2d_with_indices_backward.grad_input")
+    assert operator_cost.slides_window("aten::avg_pool2d.out")
+    assert not operator_cost.slides_window("theirs::avg_pool2d.out")
+    assert not operator_cost.slides_window("aten::max_pool2d_with_indices_backward.grad_input")
 
 
 def test_no_table_names_a_kind_of_node_that_no_program_has() -> None:
-    kinds = {kind for kind, _ in xnnpack._KINDS}
-    of_events = frozenset[str]().union(*_KINDS_OF_EVENT.values())
-    for table in (categories._GRAPH, cost._MOVES, cost._NODE_RULES, of_events, _VANISHING_COST):
+    kinds = {kind for kind, _ in graph._KINDS}
+    of_events = frozenset[str]().union(*alignment._KINDS_OF_EVENT.values())
+    tables = (operators._NODE_KINDS, operators._COMPUTING, node_cost._MOVES, node_cost._RULES, of_events)
+    for table in (*tables, alignment._VANISHING_COST):
         assert sorted(set(table) - kinds) == []

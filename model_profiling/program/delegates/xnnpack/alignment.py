@@ -11,7 +11,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from model_profiling.program.records import XnnNode
+from model_profiling.program.delegates.xnnpack.operators import describe
+from model_profiling.program.records import GraphNode
 
 _UNARY = frozenset(
     {
@@ -21,59 +22,38 @@ _UNARY = frozenset(
 )  # fmt: skip
 _CONCATENATIONS = frozenset({"Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"})
 
-# Event names up to their bracket, and the kinds of node they can come from.
+# Event names up to their bracket and the kinds of node they can come from, where that is not just the kind of
+# the same name.
 _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
-    "Abs": frozenset({"Abs"}),
-    "Add": frozenset({"Add"}),
     "ApproxGELU": frozenset({"Gelu"}),
     "ArgMax Pooling": frozenset({"ArgMaxPooling2d"}),
     "Average Pooling": frozenset({"AvgPooling2d", "GlobalAvgPooling2d"}),
     "Batch Matrix Multiply": frozenset({"BatchMatrixMultiply", "ScaledDotProductAttention"}),
-    "Ceiling": frozenset({"Ceiling"}),
-    "Clamp": frozenset({"Clamp"}),
     "Constant Pad": frozenset({"StaticConstantPad"}),
-    "Convert": frozenset({"Convert"}),
     "Convolution": frozenset({"Conv2d", "DepthwiseConv2d"}),
     "Copy": frozenset({"Copy", "StaticReshape", *_CONCATENATIONS}),
     "Cosine": frozenset({"Cos"}),
     "Deconvolution": frozenset({"ConvTranspose2d"}),
     "Divide": frozenset({"Div"}),
     "Dynamic Fully Connected": frozenset({"FullyConnected"}),
-    "ELU": frozenset({"ELU"}),
-    "Exp": frozenset({"Exp"}),
-    "Floor": frozenset({"Floor"}),
     "Fully Connected": frozenset({"FullyConnected", "Conv2d"}),
     "GELU": frozenset({"Gelu"}),
     "Global Average Pooling": frozenset({"GlobalAvgPooling2d"}),
     "HardSwish": frozenset({"Hardswish"}),
     "Invalid Unary Op": _UNARY,
-    "LeakyReLU": frozenset({"LeakyReLU"}),
-    "Log": frozenset({"Log"}),
     "Max Pooling": frozenset({"MaxPooling2d"}),
-    "Maximum": frozenset({"Maximum"}),
     "Mean": frozenset({"GlobalAvgPooling2d"}),
-    "Minimum": frozenset({"Minimum"}),
-    "Multiply": frozenset({"Multiply"}),
-    "Negate": frozenset({"Negate"}),
-    "PReLU": frozenset({"PReLU"}),
-    "Reciprocal Square Root": frozenset({"ReciprocalSquareRoot"}),
     "Resize Bilinear": frozenset({"StaticResizeBilinear2D"}),
-    "Sigmoid": frozenset({"Sigmoid"}),
     "Sine": frozenset({"Sin"}),
     "Slice": frozenset({"StaticSlice"}),
     "Softmax": frozenset({"Softmax", "ScaledDotProductAttention"}),
     # XNNPACK sees when something is multiplied by itself.
     "Square": frozenset({"Square", "Multiply"}),
-    "Square Root": frozenset({"SquareRoot"}),
-    "Static Reshape": frozenset({"StaticReshape"}),
-    "Subtract": frozenset({"Subtract"}),
     "Sum": frozenset({"GlobalAvgPooling2d"}),
     "TanH": frozenset({"Tanh"}),
     "Transpose": frozenset({"StaticTranspose"}),
     "Unary Elementwise": _UNARY,
 }
-_PACKING = "Pack LH"
-_NOTHING: frozenset[str] = frozenset()
 
 _VANISHING_COST = {"Clamp": 1, "Convert": 1, "Copy": 1, "StaticReshape": 1, "StaticTranspose": 2}
 _UNARY_VANISHING_COST = 3
@@ -85,37 +65,30 @@ _STRANGE_EVENT_COST = 20
 _SLACK = 64
 
 
-def is_packing(event: str) -> bool:
-    """The event rearranges an operator's input for it; XNNPACK adds it where packed kernels are used."""
-    return event.startswith(_PACKING)
-
-
-def align(nodes: Sequence[XnnNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """For each event the indexes (into `nodes`) of the nodes it stands for, the main one first.
 
     Nodes that were fused into another share its event. A packing event gets the nodes of the operator it
     packs for. An event that fits no node gets none.
     """
-    kinds = [_kinds(event) for event in events]
-    main = _cheapest(nodes, kinds, [is_packing(event) for event in events])
+    types = [event.partition(" (")[0].partition(" #")[0] for event in events]
+    kinds = [_KINDS_OF_EVENT.get(one, frozenset({one.replace(" ", "")})) for one in types]
+    packing = [describe(event).preparation for event in events]
+    main = _cheapest(nodes, kinds, packing)
     members: list[list[int]] = [[] if index is None else [index] for index in main]
     for node, event in _fused(nodes, main).items():
         members[event].append(node)
     following: list[int] = []
     for position in range(len(events) - 1, -1, -1):
-        if is_packing(events[position]):
+        if packing[position]:
             members[position] = following
         else:
             following = members[position]
     return tuple(tuple(found) for found in members)
 
 
-def _kinds(event: str) -> frozenset[str]:
-    return _KINDS_OF_EVENT.get(event.partition(" (")[0].partition(" #")[0], _NOTHING)
-
-
 def _cheapest(
-    nodes: Sequence[XnnNode], kinds: Sequence[frozenset[str]], packing: Sequence[bool]
+    nodes: Sequence[GraphNode], kinds: Sequence[frozenset[str]], packing: Sequence[bool]
 ) -> list[int | None]:
     """The main node of each event on the cheapest path through (events done, nodes done)."""
     last_event, last_node = len(kinds), len(nodes)
@@ -151,7 +124,7 @@ def _cheapest(
 
 
 def _steps(
-    nodes: Sequence[XnnNode],
+    nodes: Sequence[GraphNode],
     kinds: Sequence[frozenset[str]],
     packing: Sequence[bool],
     event: int,
@@ -175,7 +148,7 @@ def _vanishing_cost(kind: str) -> int:
     return _VANISHING_COST.get(kind, _UNARY_VANISHING_COST if kind in _UNARY else _OTHER_VANISHING_COST)
 
 
-def _fused(nodes: Sequence[XnnNode], main: Sequence[int | None]) -> dict[int, int]:
+def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, int]:
     """For each node without an event of its own, the event of the node it was fused into, if any.
 
     Clamps and conversions to a quantized type end the operator before them; conversions from a quantized

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from model_profiling.errors import FormatError
 from model_profiling.flatbuffer import FlatBuffer, Table
-from model_profiling.program.cost import bytes_moved, node_flops
-from model_profiling.program.records import Tensor, Window, XnnNode
+from model_profiling.program.delegates.protocol import Graph, Payload
+from model_profiling.program.delegates.xnnpack.node_cost import bytes_moved, node_flops
+from model_profiling.program.records import GraphNode, Tensor, Window
 from model_profiling.program.tensors import tensor
 
 _HEADER_MAGIC = b"XH00"
@@ -100,15 +98,7 @@ _KINDS: tuple[tuple[str, _Layout], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class XnnGraph:
-    """One delegate's graph."""
-
-    nodes: tuple[XnnNode, ...]
-    output_count: int
-
-
-def read_graph(payload: NDArray[np.uint8], source: str, origin: int) -> XnnGraph:
+def read_graph(payload: Payload, source: str, origin: int) -> Graph:
     """Read a delegate's payload, which begins at byte `origin` of the file `source`."""
     buffer = FlatBuffer(payload, source, origin)
     if payload[4:8].tobytes() == _HEADER_MAGIC:
@@ -125,7 +115,7 @@ def read_graph(payload: NDArray[np.uint8], source: str, origin: int) -> XnnGraph
     nodes = tuple(
         _node(buffer, index, entry, values) for index, entry in enumerate(root.tables(1, "an XNNPACK node"))
     )
-    return XnnGraph(nodes=nodes, output_count=len(root.array(5, "u32", "an XNNPACK graph's outputs")))
+    return Graph(nodes=nodes, output_count=len(root.array(5, "u32", "an XNNPACK graph's outputs")))
 
 
 def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, Tensor]:
@@ -142,7 +132,7 @@ def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, Tensor]:
     return content.scalar(6, "u32"), tensor(buffer, content, 2, "u32", _DTYPES[number], constant=constant)
 
 
-def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor]) -> XnnNode:
+def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor]) -> GraphNode:
     number = entry.scalar(0, "u8")
     content = entry.table(1, "an XNNPACK node")
     if content is None or not 1 <= number <= len(_KINDS):
@@ -154,7 +144,7 @@ def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor
     outputs = tuple(values[number] for number in output_ids)
     window = _window(content, layout.window)
     permuted = layout.permutation >= 0
-    return XnnNode(
+    return GraphNode(
         index=index,
         kind=kind,
         debug_handle=entry.scalar(2, "u32"),

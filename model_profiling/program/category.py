@@ -1,0 +1,71 @@
+"""What an operator is, in words that hold for every backend: category, kind, and what its name proves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Category(str, Enum):
+    """The five categories; the value is the name used in files."""
+
+    CONV = "Convolution"
+    GEMM = "GEMM"
+    DATA_MOVEMENT = "Data Movement"
+    ELEMENTWISE = "Elementwise"
+    OTHER = "Other"
+
+    @property
+    def label(self) -> str:
+        """The short name used in tables for people."""
+        return "CONV" if self is Category.CONV else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPath:
+    """Which way an operator that multiplies matrices takes through its backend's kernels."""
+
+    operation: str
+    """`Convolution`, `Fully Connected` ..."""
+    path: str
+    """`GEMM`, `IGEMM`, `DWConv` ...; empty where the name does not say."""
+    role: str
+    """matmul, depthwise or convolution."""
+    takes_sme: bool | None
+    """It is taken on SME or SME2 only, never there, or (None) the name proves neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorClass:
+    """What is known about an operator from its name (and, where there is one, its graph node)."""
+
+    category: Category
+    kind: str
+    """Finer than the category: `depthwise convolution`, `transpose`, `quantize` ..."""
+    family: str = ""
+    """The kernel's data types in the backend's own words: `F16`, `PF16`, `QS8, QC8W`. No other backend writes
+    such a name; empty where the name has none."""
+    known: bool = True
+    """A table has a row for it."""
+    packed: bool = False
+    """It runs on kernels that want their inputs packed."""
+    preparation: bool = False
+    """The backend added it at run time, to rearrange the input of another operator."""
+    dtype: str = ""
+    """The type its graph node computes in if this is the node that ran; empty where nothing proves one."""
+    matrix: MatrixPath | None = None
+    """For an operator that multiplies matrices."""
+
+
+UNKNOWN = OperatorClass(Category.OTHER, "unknown", known=False)
+
+
+def rows(category: Category, kind: str, names: str) -> dict[str, tuple[Category, str]]:
+    """Rows of a table by which a backend knows its operators: category and kind of each name."""
+    return {name.strip(): (category, kind) for name in names.split(",")}
+
+
+def operator_type(name: str) -> str:
+    """The name without the counter that tells equal operators apart: `Transpose (ND, X32)`."""
+    head, mark, counter = name.rpartition(" #")
+    return head if mark and counter.isdigit() else name

@@ -1,0 +1,29 @@
+"""The backends the kit knows; another one is a folder beside these and a row in the table."""
+
+from collections.abc import Sequence
+
+from model_profiling.program.category import OperatorClass
+from model_profiling.program.delegates.portable import Portable
+from model_profiling.program.delegates.protocol import Backend, UnknownBackend
+from model_profiling.program.delegates.xnnpack import Xnnpack
+from model_profiling.program.records import GraphNode
+
+BACKENDS: tuple[Backend, ...] = (Xnnpack(), Portable())
+
+
+def delegate_named(backend: str) -> Backend:
+    """The delegate that a program names so."""
+    return next((one for one in BACKENDS if one.name == backend), UnknownBackend())
+
+
+def delegate_of_events(events: Sequence[str]) -> Backend:
+    """The delegate that alone gives its events such names, for where no program names it."""
+    whose = (one for one in BACKENDS if any(one.describe(event).family for event in events))
+    return next(whose, UnknownBackend())
+
+
+def describe(event: str, backend: str = "", node: GraphNode | None = None) -> OperatorClass:
+    """What an operator is: what its own backend says or, where that does not know the name, any other."""
+    own = delegate_named(backend).describe(event, node)
+    others = (one.describe(event) for one in BACKENDS)
+    return own if own.known else next((what for what in others if what.known), own)

@@ -1,0 +1,72 @@
+"""What ExecuTorch's kernels are, by the names the runtime and the program give them."""
+
+from __future__ import annotations
+
+import re
+
+from model_profiling.program.category import UNKNOWN, Category, OperatorClass, operator_type, rows
+from model_profiling.program.records import GraphNode
+
+_CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
+
+# ExecuTorch's kernels, without namespace, overload and the suffix _copy.
+_KERNELS = {
+    **rows(_CONV, "convolution", "convolution, convolution_backward, conv1d, conv2d, conv3d"),
+    **rows(_GEMM, "linear", "linear, addmm, mixed_linear, linear_8da4w"),
+    **rows(_GEMM, "matmul", "mm, bmm, matmul, mixed_mm, baddbmm"),
+    **rows(_GEMM, "attention", "sdpa_with_kv_cache, custom_sdpa, scaled_dot_product_attention"),
+    **rows(_MOVE, "transpose", "permute, transpose, t"),
+    **rows(_MOVE, "reshape", "view, et_view, reshape, squeeze, unsqueeze, flatten, alias, detach"),
+    **rows(_MOVE, "reshape", "lift_fresh, as_strided, expand, view_as_real, diagonal"),
+    **rows(_MOVE, "copy", "copy, copy_, clone, _clone_dim_order, _to_dim_order"),
+    **rows(_MOVE, "copy", "_to, update_cache, _d2h, _h2d"),
+    **rows(_MOVE, "concatenate", "cat, stack"),
+    **rows(_MOVE, "slice", "slice, select, split, split_with_sizes, unbind, narrow, unfold"),
+    **rows(_MOVE, "pad", "constant_pad_nd, reflection_pad1d, reflection_pad2d, reflection_pad3d"),
+    **rows(_MOVE, "pad", "replication_pad1d, replication_pad2d, replication_pad3d"),
+    **rows(_MOVE, "gather", "gather, index, index_select, embedding, masked_select, nonzero"),
+    **rows(_MOVE, "gather", "embedding_byte, embedding_2bit, embedding_4bit, embedding_xbit"),
+    **rows(_MOVE, "scatter", "scatter, scatter_add, index_put, index_put_, masked_scatter, select_scatter"),
+    **rows(_MOVE, "scatter", "slice_scatter"),
+    **rows(_MOVE, "rearrange", "pixel_shuffle, pixel_unshuffle, flip, roll, repeat, repeat_interleave"),
+    **rows(_MOVE, "quantize", "quantize_per_tensor, quantize_per_channel, quantize_per_token"),
+    **rows(_MOVE, "dequantize", "dequantize_per_tensor, dequantize_per_channel, dequantize_per_token"),
+    **rows(_MOVE, "fill", "fill, full, full_like, zeros, ones"),
+    **rows(_MOVE, "fill", "empty, _empty_dim_order, arange, scalar_tensor"),
+    **rows(_ELEM, "binary", "add, sub, rsub, mul, div, floor_divide, fmod, remainder, pow, atan2, maximum"),
+    **rows(_ELEM, "binary", "minimum, bitwise_and, bitwise_or, bitwise_xor, bitwise_left_shift"),
+    **rows(_ELEM, "binary", "bitwise_right_shift, logical_and, logical_or, logical_xor"),
+    **rows(_ELEM, "comparison", "eq, ne, lt, le, gt, ge, isinf, isnan, where, masked_fill"),
+    **rows(_ELEM, "activation", "relu, hardtanh, clamp, elu, gelu, glu, leaky_relu, sigmoid, tanh, logit"),
+    **rows(_ELEM, "activation", "hardswish, hardsigmoid, silu, native_dropout"),
+    **rows(_ELEM, "unary", "abs, acos, acosh, asin, asinh, atan, atanh, bitwise_not, ceil, cos, cosh, erf"),
+    **rows(_ELEM, "unary", "exp, expm1, floor, log, log10, log1p, log2, logical_not, neg, reciprocal, round"),
+    **rows(_ELEM, "unary", "rsqrt, sign, sin, sinh, sqrt, tan, trunc, tril, triu, _conj_physical, square"),
+    **rows(_OTHER, "pooling", "avg_pool2d, max_pool2d_with_indices, max_pool2d_with_indices_backward"),
+    **rows(_OTHER, "pooling", "_adaptive_avg_pool2d, adaptive_avg_pool2d"),
+    **rows(_OTHER, "reduction", "mean, sum, amax, amin, any, argmax, argmin, max, min, prod, var, var_mean"),
+    **rows(_OTHER, "reduction", "cumsum, topk, sort"),
+    **rows(_OTHER, "normalization", "native_layer_norm, native_group_norm, _native_batch_norm_legit"),
+    **rows(_OTHER, "normalization", "_native_batch_norm_legit_no_training, rms_norm"),
+    **rows(_OTHER, "softmax", "_softmax, _log_softmax, softmax"),
+    **rows(_OTHER, "resize", "upsample_bilinear2d, upsample_nearest2d"),
+    **rows(_OTHER, "resize", "_upsample_bilinear2d_aa, grid_sampler_2d"),
+    **rows(_OTHER, "distance", "_cdist_forward, _pdist_forward"),
+    **rows(_OTHER, "fourier transform", "_fft_c2r, _fft_r2c"),
+    **rows(_OTHER, "random", "rand, randn"),
+    **rows(_OTHER, "quantization parameters", "choose_qparams, choose_qparams_per_token_asymmetric"),
+}  # fmt: skip
+
+_NAME = re.compile(
+    r"(?:native_call_|(?:\w+::)|(?:aten|quantized_decomposed|dim_order_ops)[._])?"
+    r"(?P<op>\w+?)(?:_copy)?(?:\.\w+|_default|_tensor)?"
+)  # fmt: skip
+
+
+def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
+    """The class of a kernel: `native_call_add.out`, `aten::add.out`, `aten_add_tensor`."""
+    del node
+    plain = operator_type(event)
+    parts = _NAME.fullmatch(plain)
+    found = parts and (_KERNELS.get(parts["op"]) or _KERNELS.get(plain.removeprefix("native_call_")))
+    return OperatorClass(*found) if found else UNKNOWN

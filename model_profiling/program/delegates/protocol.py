@@ -1,0 +1,49 @@
+"""What the kit asks of a backend: a delegate, or the runtime's own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.program.category import UNKNOWN, OperatorClass
+from model_profiling.program.records import GraphNode
+
+Payload = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What a delegate's payload holds, as far as it is understood."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    output_count: int = 0
+
+
+class Backend(Protocol):
+    """A backend explains itself. What it does not answer is answered here, as for one nobody knows."""
+
+    name: str = ""
+    """As programs name it."""
+
+    def read_graph(self, payload: Payload, source: str, origin: int) -> Graph:
+        """Read a payload, which begins at byte `origin` of `source`; one that is damaged is a FormatError."""
+        del payload, source, origin
+        return Graph()
+
+    def align(self, nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """For each event of a call the indexes of the nodes it stands for, the main one first."""
+        del nodes
+        return ((),) * len(events)
+
+    def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
+        """What an operator is, by the name of its event and the main node the event stands for."""
+        del event, node
+        return UNKNOWN
+
+
+class UnknownBackend(Backend):
+    """One the kit has no folder for."""

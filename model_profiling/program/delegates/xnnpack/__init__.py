@@ -1,0 +1,11 @@
+"""XNNPACK: the graph in its payloads, the nodes behind its events, what its operators' names say."""
+
+from model_profiling.program.delegates.protocol import Backend
+from model_profiling.program.delegates.xnnpack import alignment, graph, operators
+
+
+class Xnnpack(Backend):
+    name = "XnnpackBackend"
+    read_graph = staticmethod(graph.read_graph)
+    align = staticmethod(alignment.align)
+    describe = staticmethod(operators.describe)

@@ -1,0 +1,136 @@
+"""What XNNPACK's operators are, by the names of their events and the nodes these come from."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from model_profiling.program.category import UNKNOWN, Category, MatrixPath, OperatorClass, operator_type, rows
+from model_profiling.program.records import GraphNode
+
+_CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
+
+# XNNPACK's operator types, without the layout and data types in parentheses.
+_TYPES = {
+    **rows(_CONV, "convolution", "Convolution"),
+    **rows(_CONV, "transposed convolution", "Deconvolution"),
+    **rows(_GEMM, "linear", "Fully Connected"),
+    **rows(_GEMM, "matmul", "Dynamic Fully Connected, Batch Matrix Multiply"),
+    **rows(_MOVE, "transpose", "Transpose"),
+    **rows(_MOVE, "copy", "Copy"),
+    **rows(_MOVE, "reshape", "Static Reshape, Static Expand Dims, Fuse Dims, Split Dims"),
+    **rows(_MOVE, "slice", "Slice"),
+    **rows(_MOVE, "pad", "Constant Pad"),
+    **rows(_MOVE, "rearrange", "Depth To Space, Space To Depth"),
+    **rows(_MOVE, "pack", "Pack LH"),
+    **rows(_MOVE, "convert", "Convert"),
+    **rows(_ELEM, "binary", "Add, Subtract, Multiply, Divide, Maximum, Minimum, Squared Difference, Power"),
+    **rows(_ELEM, "binary", "Modulus, ATan2, Copy Sign, Bitwise And, Bitwise Or, Bitwise Xor"),
+    **rows(_ELEM, "binary", "Shift Left, Shift Right Arithmetic, Shift Right Logical"),
+    **rows(_ELEM, "binary", "Binary Elementwise, Invalid Binary Op"),
+    **rows(_ELEM, "activation", "Clamp, HardSwish, LeakyReLU, PReLU, ELU, GELU, ApproxGELU, Sigmoid, TanH"),
+    **rows(_ELEM, "unary", "Abs, Bankders Rounding, Bankers Rounding, Bitwise Not, Ceiling, Cosine, Exp"),
+    **rows(_ELEM, "unary", "Floor, Count Leading Zeros, Cube Root, Log, Negate, Population Count, Sign"),
+    **rows(_ELEM, "unary", "Sine, Square, Square Root, Reciprocal Square Root"),
+    **rows(_ELEM, "unary", "Unary Elementwise, Invalid Unary Op"),
+    **rows(_OTHER, "pooling", "Average Pooling, Max Pooling, ArgMax Pooling"),
+    **rows(_OTHER, "pooling", "Global Average Pooling, Unpooling"),
+    **rows(_OTHER, "reduction", "Mean, Mean Squared, Sum, Reduce Max, Reduce Min"),
+    **rows(_OTHER, "softmax", "Softmax"),
+    **rows(_OTHER, "normalization", "Normalize"),
+    **rows(_OTHER, "resize", "Resize Bilinear"),
+    **rows(_OTHER, "position encoding", "RoPE"),
+}  # fmt: skip
+
+# What a node of an XNNPACK graph says beyond the operator's name: a 1x1 convolution runs as Fully Connected,
+# and quantized activations lose their name. The graph knows what was meant, so it decides.
+_NODE_KINDS = {
+    "Conv2d": (_CONV, "convolution"),
+    "DepthwiseConv2d": (_CONV, "depthwise convolution"),
+    "ConvTranspose2d": (_CONV, "transposed convolution"),
+    "FullyConnected": (_GEMM, "linear"),
+    "BatchMatrixMultiply": (_GEMM, "matmul"),
+    **rows(_ELEM, "activation", "Hardswish, Clamp, Sigmoid, ELU, LeakyReLU, PReLU, Gelu, Tanh"),
+}
+
+# Which kernel an XNNPACK convolution runs on says more than its type.
+_CONVOLUTION_KERNELS = {
+    "DWConv": "depthwise convolution",
+    "GEMM": "pointwise convolution",
+    "VMulCAddC": "channel scale",
+}
+
+# Packing and layout steps made for a node are not the node's own arithmetic.
+_SIDE_STEPS = frozenset({"pack", "transpose", "copy", "convert"})
+
+_NAME = re.compile(
+    r"(?P<type>[A-Z][A-Za-z0-9 ]*?)(?: \((?P<detail>[A-Z0-9, ]+)\)(?: (?P<kernel>\w[\w ]*))?)?"
+)
+_LAYOUTS = frozenset({"NC", "ND", "NHWC", "NCHW", "NTHC", "NCHW2NHWC"})
+
+# What a label says about the data it works on, and on which nodes, where that leaves no doubt.
+_LABEL_DTYPES = {
+    "F16": "fp16", "PF16": "fp16", "F32": "fp32", "PF32": "fp32", "QS8": "qint8", "QC8": "qint8",
+}  # fmt: skip
+_COMPUTING = frozenset({"Conv2d", "DepthwiseConv2d", "FullyConnected"})
+
+_PACKED_LABELS = ("PF", "PQ", "QP")
+_SME_LABELS = frozenset({"PF16", "PF32", "PQS8"})
+_MATMUL_PATHS = frozenset({"GEMM", "IGEMM"})
+
+
+def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
+    """The class of an operator; the node it comes from knows what was meant, so it decides."""
+    what = _by_name(event)
+    if node is None or not what.known:
+        return what
+    if node.kind in _COMPUTING:
+        what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
+    if what.kind == "convert" and node.kind == "Convert":
+        return replace(what, kind=_conversion(node))
+    if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
+        return what
+    category, kind = _NODE_KINDS[node.kind]
+    if node.kind == "Conv2d":
+        kind = "pointwise convolution" if what.kind in ("linear", "pointwise convolution") else what.kind
+    return replace(what, category=category, kind=kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _by_name(event: str) -> OperatorClass:
+    parts = _NAME.fullmatch(operator_type(event))
+    if parts is None or parts["type"] not in _TYPES:
+        return UNKNOWN
+    (category, kind), path = _TYPES[parts["type"]], parts["kernel"] or ""
+    if kind == "convolution":
+        kind = _CONVOLUTION_KERNELS.get(path, kind)
+    labels = [part for part in (parts["detail"] or "").split(", ") if part not in _LAYOUTS]
+    multiplies = category in (_CONV, _GEMM) and any(labels)
+    return OperatorClass(
+        category,
+        kind,
+        family=", ".join(labels),
+        packed=any(label.startswith(_PACKED_LABELS) for label in labels),
+        preparation=kind == "pack",
+        matrix=_matrix_path(parts["type"], path, labels) if multiplies else None,
+    )
+
+
+def _matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
+    """Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
+    convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
+    labels of those paths are XNNPACK's own kernels, which use neither.
+    """
+    if path not in _MATMUL_PATHS:
+        return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None)
+    proven = not _SME_LABELS.isdisjoint(labels)
+    return MatrixPath(operation, path, "matmul", True if proven else None if "QP8" in labels else False)
+
+
+def _conversion(node: GraphNode) -> str:
+    quantized = [one.dtype.startswith("q") for one in (*node.inputs[:1], *node.outputs[:1])]
+    if quantized == [False, True]:
+        return "quantize"
+    return "dequantize" if quantized == [True, False] else "convert"
