@@ -1,4 +1,4 @@
-"""What kernels and outputs prove about a run: its own, and those of another run of the same program kept in it."""
+"""What kernels and outputs prove about a run: its own, and those of another run of its program kept in it."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from model_profiling.analysis.kernels import KernelUse
 from model_profiling.errors import FormatError, InputError
 
 COLUMNS = (
-    "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape", "arch_chain",
-    "has_sme", "has_sme2", "evidence",
+    "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
+    "arch_chain", "has_sme", "has_sme2", "evidence",
 )  # fmt: skip
 _NAME = "kernel_name"
 

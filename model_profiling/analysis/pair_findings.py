@@ -149,8 +149,8 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
                 "best_threads": enough.series.threads,
             },
             max_gain_pct=percent(lost),
-            action=f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to the "
-            "application",
+            action=f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to "
+            "the application",
         )
 
 

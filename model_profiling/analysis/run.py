@@ -123,8 +123,8 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
     text = (
-        f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: slow "
-        "runs weigh on its CSV files and on per_etdump; reports show the typical time"
+        f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: "
+        "slow runs weigh on its CSV files and on per_etdump; reports show the typical time"
     )
     first = replace(first, warnings=(*first.warnings, text))
     return replace(series, rounds=(first, *series.rounds[1:]))

@@ -83,10 +83,8 @@ def _print(comparison: Comparison) -> None:
         frame.say(f"{found.name}: {found.end_to_end.verdict.value} ({found.end_to_end.reason})")
         for part in found.parts:
             if part.speedup is not None and part.speedup.verdict.value in ("faster", "slower"):
-                frame.say(
-                    f"  {part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, "
-                    f"{part.speedup.verdict.value}"
-                )
+                before, after = milliseconds(part.baseline_ms), milliseconds(part.candidate_ms)
+                frame.say(f"  {part.name}: {before} ms to {after} ms, {part.speedup.verdict.value}")
         for pair in found.operators:
             if pair.change != "same":
                 frame.say(

@@ -42,7 +42,8 @@ def command(
     """Run the experiments of CONFIG and analyse them.
 
     Results go to the config's output_root. A finished run that is there already is kept under its
-    date and time, or joined where CONFIG only adds experiments to it; an unfinished one is continued with --resume or discarded with --force.
+    date and time, or joined where CONFIG only adds experiments to it; an unfinished one is
+    continued with --resume or discarded with --force.
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")

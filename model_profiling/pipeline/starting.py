@@ -27,7 +27,7 @@ from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier session left that stays in place: a manifest to join, and the part of it to continue."""
+    """What an earlier session left in place: a manifest to join, and the part of it to continue."""
 
     manifest: Manifest | None = None
     part: Part | None = None

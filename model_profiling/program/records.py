@@ -73,8 +73,8 @@ class GraphNode:
     output_ids: tuple[int, ...]
     window: Window | None
     """For convolutions and poolings."""
-    clamp: tuple[float, float] | None
-    """The (min, max) fused onto the output, where it limits anything."""
+    clamp: tuple[float | None, float | None] | None
+    """The (min, max) fused onto the output, where it limits anything; None is no limit on that side."""
     permutation: tuple[int, ...]
     """For transposes."""
     flops: int

@@ -1,5 +1,5 @@
-"""Times and shares as they are shown: rounded so that operators add up to their category, categories and overheads to
-end-to-end, to the last digit on the page.
+"""Times and shares as they are shown, rounded so that they add up to the last digit on the page: operators to
+their category, categories and overheads to end-to-end.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
     return [
         Heading(title, 1),
         Paragraph(
-            "Runs side by side. Differences between runs are not judged here: they were measured at different "
-            "times or places (`sme2prof compare` judges two of them)."
+            "Runs side by side. Differences between runs are not judged here: they were measured at "
+            "different times or places (`sme2prof compare` judges two of them)."
         ),
         Heading("Verdicts"),
         *(

@@ -1,4 +1,4 @@
-"""Everything a report shows about a run, asked from the run and its analysis once; every section takes this."""
+"""Everything a report shows about a run, asked from the run and its analysis; every section takes this."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ReportData:
 
     @property
     def headline(self) -> ExperimentReport | None:
-        """The experiment to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        """What to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,

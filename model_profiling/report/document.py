@@ -1,4 +1,4 @@
-"""What a page is made of, whatever it is shown as: sections return these blocks, renderers turn them into text."""
+"""What a page is made of: sections return these blocks, renderers turn them into text."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _answer(found: SeriesEvidence, *, absent: bool) -> tuple[str, ...]:
         MISSING if found.series.threads is None else str(found.series.threads),
         sme2_switch(found.sme2, absent=absent),
         found.sme.text if found.sme.answer != "unknown" else f"not proven: {found.sme.text}",
-        MISSING if share is None else f"{share.sme} of {share.total}",
+        MISSING if share is None or found.sme.answer == "untested" else f"{share.sme} of {share.total}",
     )
 
 
@@ -119,8 +119,8 @@ def parity(data: ReportData) -> list[Block]:
         "cosine", "same top-1",
     )  # fmt: skip
     note = (
-        "Relative differences are to the value, or to a hundredth of the output's largest value where that is "
-        "more."
+        "Relative differences are to the value, or to a hundredth of the output's largest value where that "
+        "is more."
     )
     return [make_table(headers, rows), Paragraph(note)]
 

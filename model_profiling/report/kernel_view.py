@@ -1,4 +1,4 @@
-"""`kernel_view.md`: which kernels ran in runs side by side, what was only configured, what nobody could read."""
+"""The kernel view: which kernels ran in runs side by side, and what was only configured."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def render_markdown(blocks: Iterable[Block]) -> str:
     return "\n\n".join(_block(block) for block in blocks) + "\n"
 
 
-def _block(block: Block) -> str:
+def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind
     match block:
         case Heading(text, level):
             return f"{'#' * level} {_one_line(text)}"

@@ -110,7 +110,7 @@ def operators(data: ReportData) -> list[Block]:
 
 
 def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """For each category what the operators not listed take, so that the table adds up: name, category, cells."""
+    """What the operators not listed take, so that the table adds up: name, category, cells."""
     identities = {operator.identity for operator in listed}
     for category in Category:
         members = [operator for operator in shown.series.operators if operator.category is category]
@@ -141,8 +141,8 @@ def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterat
         yield Heading(pair.label, 3)
     yield from _how_many(len(longest), len(pairing.operators))
     headers = (
-        "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel", "module",
-        "source",
+        "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel",
+        "module", "source",
     )  # fmt: skip
     yield make_table(headers, (*rows, *_pair_rest(before, after, longest)), numbers=(2, 3, 4, 5))
     yield from _tally(pairing)

@@ -39,7 +39,7 @@ def _sentences(data: ReportData) -> Iterator[str]:
             yield _largest_sentence(data.headline.dumps)
     else:
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
-        yield f"This run {was}: it proves which kernels run and what they compute, and says nothing about time."
+        yield f"This run {was}: it proves which kernels run and what they compute, not how fast that is."
     yield from _proof(data)
     yield from _mismatches(data)
     yield from _next_step(data)
@@ -157,8 +157,8 @@ def _proof(data: ReportData) -> Iterator[str]:
         yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
     elif data.has_sme2 is False:
         yield (
-            "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this program "
-            "is kept here."
+            "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this "
+            "program is kept here."
         )
     else:
         yield "There is no kernel evidence: nothing here shows whether SME2 ran."

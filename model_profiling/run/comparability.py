@@ -1,4 +1,4 @@
-"""Whether the times of two series say anything about each other: the one place that decides, with the reason."""
+"""Whether the times of two series say anything about each other: the one place that decides, and why."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from model_profiling.run.times import Times
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One kernel of a process: that it was called, and how often where that was counted, or only configured."""
+    """One kernel of a process: called, and how often where that was counted, or only configured."""
 
     name: str
     evidence: Literal["executed", "configured"]

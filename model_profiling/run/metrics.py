@@ -1,4 +1,4 @@
-"""metrics.json and _robust_stats.json: what a run measured, as figures. Where times are no latencies, none exist."""
+"""metrics.json and _robust_stats.json: what a run measured, as figures; none where times are no latencies."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def read_robust_stats(path: Path) -> RobustStats:
 
 
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of 0.1.0's metrics, where a comparison's figures and a parity's stood beside their names."""
+    """Today's form of 0.1.0's metrics, where the figures of an entry stood beside its names."""
     if content.get("schema_version") != 1:
         return content
     return {

@@ -101,7 +101,7 @@ def variant_of(program: Path) -> tuple[str, str]:
 
 
 def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
-    """`<out>/runs/<variant>/<place>`: beside the folder `artifacts` a model was exported to, or in `out_<model>`."""
+    """`runs/<variant>/<place>`: beside the folder `artifacts` of an export, or else in `out_<model>`."""
     model, variant = variant_of(program)
     if outdir is None:
         exported = program.parent.name == "artifacts"

@@ -44,7 +44,7 @@ class Dump:
 
 
 class Run:
-    """One run. Made by `open` (a directory), `around` (files of one) or `of_files` (dumps that were named)."""
+    """One run, made by `open` (a directory), `around` (a file of one) or `of_files` (dumps by name)."""
 
     def __init__(
         self,
@@ -314,8 +314,8 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
         dumps.append(Dump(path, series, times, number, 0, None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
         remarks[
-            "nothing says on what machine these dumps were made: their times are shown as recorded, no latency"
-            " or speedup is claimed; add --times hardware if they were measured on real hardware"
+            "nothing says on what machine these dumps were made: their times are shown as recorded, no "
+            "latency or speedup is claimed; add --times hardware if they were measured on real hardware"
         ] = None
     return dumps, list(remarks)
 

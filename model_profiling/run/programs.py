@@ -1,4 +1,4 @@
-"""The program that explains a dump: the graph kept in the run, else the .pte it was made with, else one near."""
+"""The program that explains a dump: the graph kept in the run, else the .pte that was run, else one near."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a time means. Only times of hardware are latencies; what nothing vouches for is unknown, never hardware.
+"""What a time means. Only times of hardware are latencies; what nothing vouches for is unknown, not hardware.
 
 A run's manifest says it. Where that is lost, what earlier analyses wrote and the names of emulated runs still
 tell: losing a file must not turn emulated times into latencies.

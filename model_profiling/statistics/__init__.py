@@ -1,1 +1,1 @@
-"""Numbers to facts: centre and spread of latencies, speedups with confidence, stability, equality of outputs."""
+"""Numbers to facts: spread of latencies, speedups with confidence, stability, equality of outputs."""

@@ -107,8 +107,9 @@ def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
             content[f"padding_{side}"] for side in ("top", "right", "bottom", "left")
         )
     limits = theirs.get("output_min_max")
-    limits = limits and (limits["output_min"], limits["output_max"])
-    assert node.clamp == (None if limits in (None, (-math.inf, math.inf)) else limits)
+    ends = [limits["output_min"], limits["output_max"]] if limits else []
+    limited = tuple(end if math.isfinite(end) else None for end in ends)
+    assert node.clamp == (limited if any(end is not None for end in limited) else None)
     assert list(node.permutation) == content.get("perm", [])
 
 

@@ -65,7 +65,7 @@ def test_a_convolution_tells_all_about_itself(program: Program) -> None:
     assert [tensor.shape for tensor in convolution.inputs] == [(1, 32, 32, 3), (16, 3, 3, 3), (16,)]
     assert [tensor.constant for tensor in convolution.inputs] == [False, True, True]
     assert convolution.outputs == (Tensor((1, 32, 32, 16), "fp32"),)
-    assert convolution.clamp == (0.0, float("inf"))
+    assert convolution.clamp == (0.0, None)
     assert convolution.window is not None
     assert convolution.window.kernel == (3, 3)
     assert convolution.window.padding == (1, 1, 1, 1)

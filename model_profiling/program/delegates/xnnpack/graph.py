@@ -186,11 +186,12 @@ def _window(content: Table, kind: str) -> Window | None:
     return Window(kernel, stride, dilation, padding, number[12], number[10], number[11])
 
 
-def _clamp(entry: Table) -> tuple[float, float] | None:
+def _clamp(entry: Table) -> tuple[float | None, float | None] | None:
     limits = entry.table(3, "an XNNPACK node's limits")
     if limits is None:
         return None
     low, high = limits.real(0, "f32"), limits.real(1, "f32")
     if math.isnan(low) or math.isnan(high):
         raise limits.buffer.damaged("an XNNPACK node's limits are not numbers", limits.at)
-    return None if (low, high) == (-math.inf, math.inf) else (low, high)
+    limited = tuple(limit if math.isfinite(limit) else None for limit in (low, high))
+    return None if limited == (None, None) else (limited[0], limited[1])
