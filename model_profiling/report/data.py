@@ -13,10 +13,9 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
-from model_profiling.run.manifest import Part
+from model_profiling.run.manifest import Machine, Part
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.targets.protocol import MachineFacts
 
 _UNLIKE = 0.1
 """How far the dumps' median may lie from that of the traced latencies before it is said."""
@@ -232,8 +231,7 @@ def _remarks(data: ReportData) -> Iterator[str]:
 def _facts(manifest: Manifest) -> Iterator[Fact]:
     yield Fact("Program", manifest.model)
     yield Fact("SHA-256", manifest.model_sha256)
-    if manifest.machine.before is not None:
-        yield from _machine(manifest.machine.before, manifest.machine.after)
+    yield from _machine(manifest.machine)
     yield Fact("ExecuTorch", manifest.executorch.version or "")
     yield Fact("ExecuTorch commit", manifest.executorch.sha or "")
     yield Fact("Runner build", manifest.runner.build_id or "")
@@ -251,7 +249,10 @@ def _command(part: Part) -> tuple[str, ...]:
     return ("sme2prof", "run", part.config_file) if part.config_file else ()
 
 
-def _machine(before: MachineFacts, after: MachineFacts | None) -> Iterator[Fact]:
+def _machine(machine: Machine) -> Iterator[Fact]:
+    before, after = machine.before, machine.after
+    if before is None:
+        return
     yield Fact("CPU", f"{before.cpu} ({before.cores} cores, {before.machine})")
     yield Fact("CPU features", " ".join(before.features) or "none that the kit switches")
     yield Fact("System", before.os)

@@ -70,7 +70,7 @@ def latency(data: ReportData) -> list[Block]:
                 numbers=(1, 3, 4, 6, 7),
             ),
             Paragraph(
-                "The same runs with the event tracer on, which the operator times below need, and other costs:"
+                "The same with the event tracer on, which the operator times below need, and other costs:"
             ),
             make_table(
                 (
