@@ -171,7 +171,9 @@ def compare_arrays(
     if quantized and finite.any():
         step = float(np.ptp(a[finite])) * _QUANTIZED_STEPS
         tolerance = Tolerance(max(tolerance.absolute, step), tolerance.relative)
-    gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    with np.errstate(over="ignore"):
+        gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    gap = np.minimum(gap, np.finfo(np.float64).max)  # a figure has to be one that JSON can hold
     far = gap > tolerance.absolute + tolerance.relative * np.abs(np.where(finite, a, 0))
     beyond = int(np.count_nonzero(~same & (~finite | far)))
     scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0)
@@ -200,8 +202,9 @@ def compare_arrays(
 def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     if np.array_equal(a, b):
         return 1.0
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return 0.0 if lengths == 0.0 else float(min(1.0, max(-1.0, np.dot(a, b) / lengths)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return 0.0 if lengths == 0.0 else float(min(1.0, max(-1.0, np.dot(a, b) / lengths)))
 
 
 def _top1(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool | None:

@@ -16,7 +16,6 @@ from model_profiling.errors import FormatError
 from model_profiling.etdump import EventTable, read_etdump
 from model_profiling.run import Series, opened
 
-
 MADE = opened.Dump(Path("made.etdump"), Series("made"))
 
 

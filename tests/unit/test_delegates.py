@@ -65,7 +65,9 @@ def analysed(program: Program | None) -> DumpAnalysis:
     execute = ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, 100)
     block = Block("Execute", -1, (), (*logged, call, execute))
     table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
-    return analyse_dump(table, opened.Dump(Path("lantern.etdump"), Series("lantern")), view=ProgramView(program))
+    return analyse_dump(
+        table, opened.Dump(Path("lantern.etdump"), Series("lantern")), view=ProgramView(program)
+    )
 
 
 def lit() -> Program:
