@@ -78,16 +78,18 @@ def measure(
         check_rounds(place.path, Journal(place.path).rounds_begun(head.experiments), config.schedule.rounds)
     clear_work(place)
     files.make_folder(place.path)
-    warnings = [*(part.warnings if part else ()), *_keep_graph(config.model, place.path)]
     seed = _seed(config, part)
     journal = Journal(place.path)
     number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
-    measuring = Measuring(config, place, target, journal, number, progress, warnings)
+    measuring = Measuring(
+        config, place, target, journal, number, progress, list(part.warnings if part else ())
+    )
     session = Session(number, tuple(command_line), _now())
     record = _Record(
         _begun(head, earlier, session), make_schedule(config, seed, latencies=latencies), measuring
     )
     record.write("running")
+    measuring.warnings += _keep_graph(config.model, place.path)
     try:
         measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
     except BaseException as problem:
