@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -27,6 +26,7 @@
 #include "json.h"
 #include "kernel_counts.h"
 #include "options.h"
+#include "output_file.h"
 #include "tensors.h"
 
 // The wheel exports these but ships no header for them.
@@ -186,20 +186,19 @@ int64_t execute_once(Method& method, std::vector<InputBuffer>& inputs) {
   return ended - began;
 }
 
+struct Free {
+  void operator()(void* memory) const {
+    std::free(memory);
+  }
+};
+
 void save_etdump(ETDumpGen& tracer, const std::string& path) {
   const executorch::etdump::ETDumpResult dump = tracer.get_etdump_data();
+  const std::unique_ptr<void, Free> owner(dump.buf);
   if (dump.buf == nullptr || dump.size == 0) {
     throw Stop(Failure::kOutput, "the trace is empty or too large for one ETDump; use fewer executions");
   }
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-  stream.write(static_cast<const char*>(dump.buf), static_cast<std::streamsize>(dump.size));
-  stream.close();
-  std::free(dump.buf);
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    throw Stop(Failure::kOutput, "cannot write " + path);
-  }
+  write_file(path, dump.buf, dump.size);
 }
 
 Measured measure(const Options& options) {
@@ -332,16 +331,11 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
 }
 
 void publish(const std::string& path, const std::string& document) {
-  if (path.empty()) {
-    std::printf("%s\n", document.c_str());
-    return;
-  }
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::trunc);
-  stream << document << "\n";
-  stream.close();
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    throw Stop(Failure::kOutput, "cannot write " + path);
+  const std::string line = document + "\n";
+  if (!path.empty()) {
+    write_file(path, line.data(), line.size());
+  } else if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
+    throw Stop(Failure::kOutput, "cannot write the result to standard output");
   }
 }
 

@@ -10,6 +10,7 @@
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
 #include "failure.h"
+#include "output_file.h"
 
 namespace sme2prof {
 
@@ -134,17 +135,6 @@ void count_odd(const void* data, size_t count, OutputFacts& facts) {
   }
 }
 
-void write_whole(const std::string& path, const void* data, size_t size) {
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-  stream.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
-  stream.close();
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    throw Stop(Failure::kOutput, "cannot write " + path);
-  }
-}
-
 } // namespace
 
 std::string type_name(ScalarType type) {
@@ -264,7 +254,7 @@ std::vector<OutputFacts> collect_outputs(Method& method, const std::string& pref
     }
     if (!prefix.empty()) {
       facts.file = prefix + std::to_string(i) + ".bin";
-      write_whole(facts.file, data, facts.bytes);
+      write_file(facts.file, data, facts.bytes);
     }
     outputs.push_back(std::move(facts));
   }
