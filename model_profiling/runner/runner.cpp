@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -81,8 +82,8 @@ int64_t now_ns() {
 
 void at_time_limit(int) {
   static const char message[] = "sme2prof-runner: time limit reached\n";
-  const ssize_t written = write(STDERR_FILENO, message, sizeof(message) - 1);
-  _exit(written < 0 ? 1 : static_cast<int>(Failure::kTimeLimit));
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, sizeof(message) - 1);
+  _exit(static_cast<int>(Failure::kTimeLimit));
 }
 
 void arm_time_limit(double seconds) {
@@ -93,7 +94,12 @@ void arm_time_limit(double seconds) {
   itimerval timer{};
   timer.it_value.tv_sec = static_cast<time_t>(seconds);
   timer.it_value.tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(timer.it_value.tv_sec)) * 1e6);
-  setitimer(ITIMER_REAL, &timer, nullptr);
+  if (timer.it_value.tv_sec == 0 && timer.it_value.tv_usec == 0) {
+    timer.it_value.tv_usec = 1; // zero would mean no limit
+  }
+  if (setitimer(ITIMER_REAL, &timer, nullptr) != 0) {
+    throw Stop(Failure::kUsage, "this system refuses the time limit");
+  }
 }
 
 size_t set_threads(uint32_t count) {
@@ -114,6 +120,10 @@ size_t set_threads(uint32_t count) {
 // Keeps alive everything a loaded method points into.
 class LoadedMethod {
  public:
+  // Its parts point at each other.
+  LoadedMethod(const LoadedMethod&) = delete;
+  LoadedMethod& operator=(const LoadedMethod&) = delete;
+
   LoadedMethod(const Options& options, ETDumpGen* tracer) {
     errno = 0;
     Result<MmapDataLoader> loader = MmapDataLoader::from(
@@ -155,7 +165,11 @@ class LoadedMethod {
 
   void plan_memory(const MethodMeta& meta) {
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
-      const auto size = static_cast<size_t>(meta.memory_planned_buffer_size(i).get());
+      const Result<int64_t> planned = meta.memory_planned_buffer_size(i);
+      if (!planned.ok() || *planned < 0) {
+        throw Stop(Failure::kProgram, "the size of memory buffer " + std::to_string(i) + " is damaged");
+      }
+      const auto size = static_cast<size_t>(*planned);
       buffers_.push_back(std::make_unique<uint8_t[]>(size));
       spans_.push_back({buffers_.back().get(), size});
     }
@@ -203,6 +217,7 @@ void save_etdump(ETDumpGen& tracer, const std::string& path) {
 
 Measured measure(const Options& options) {
   Measured measured;
+  // Never closed: the runtime keeps pointers to what it registers.
   void* backend = dlopen(kXnnpackLibrary, RTLD_LAZY | RTLD_GLOBAL);
   if (backend == nullptr) {
     throw Stop(Failure::kBackend, std::string("cannot open the XNNPACK backend: ") + dlerror());
@@ -363,5 +378,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "sme2prof-runner: out of memory\n");
     return static_cast<int>(sme2prof::Failure::kMemory);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "sme2prof-runner: unexpected error: %s\n", problem.what());
+    return static_cast<int>(sme2prof::Failure::kInternal);
   }
 }

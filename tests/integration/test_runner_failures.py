@@ -12,8 +12,8 @@ import pytest
 from conftest import missing
 
 from model_profiling import process
-from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.runner.build import find_compiler
 from model_profiling.targets import Job
 from model_profiling.targets.execution import Launch, execute
@@ -40,6 +40,14 @@ int cpuinfo_initialize(void) {
 }
 """
 
+# Stands in front of the runtime and throws what nobody foresaw.
+THROWING_SHIM = """
+#include <stdexcept>
+namespace executorch::runtime {
+void runtime_init() { throw std::runtime_error("thrown by the test"); }
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def host() -> HostTarget:
@@ -48,17 +56,22 @@ def host() -> HostTarget:
     return target
 
 
+def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile `text` into a library that stands in front of the others."""
+    source, library = folder / "shim", folder / "shim.so"
+    source.write_text(text)
+    compiler = find_compiler().command[0]
+    flags = ["-x", language, "-shared", "-fPIC", "-D_GNU_SOURCE"]
+    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
+    assert built.ok, built.tail()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
 @pytest.fixture
 def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not ON_LINUX_ARM:
         pytest.skip("the shim is for Linux on Arm")
-    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
-    source.write_text(CPUINFO_SHIM)
-    compiler = find_compiler().command[0]
-    flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
-    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
-    assert built.ok, built.tail()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+    preload(CPUINFO_SHIM, "c", tmp_path, monkeypatch)
 
 
 def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
@@ -282,6 +295,15 @@ def test_a_standard_output_that_is_full(host: HostTarget) -> None:
     assert host.build is not None
     done = process.run(["sh", "-c", '"$0" --features-only > /dev/full', host.build.path], timeout=60)
     assert done.returncode == 8 and "cannot write the result to standard output" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
+def test_an_error_nobody_foresaw_is_one_line(
+    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preload(THROWING_SHIM, "c++", tmp_path, monkeypatch)
+    with pytest.raises(RunError, match="unexpected error: thrown by the test; this is a fault of the runner"):
+        host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
 
 
 def test_a_failed_run_does_not_pass_off_an_earlier_result(host: HostTarget, exported, tmp_path: Path) -> None:
