@@ -79,6 +79,10 @@ def test_identity_changes_with_what_goes_in() -> None:
     assert len(changed) == 4 and same not in changed
 
 
+def test_the_sources_compile_without_a_warning() -> None:
+    assert build.build_runner(extra_flags=STRICT).path.is_file()
+
+
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "aarch64", reason="kernels are counted on Linux on Arm"
 )
