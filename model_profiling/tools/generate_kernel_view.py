@@ -20,9 +20,9 @@ from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
 from model_profiling.cli.script import run_tool, tool_parser
-from model_profiling.report.kernel_view import KernelSection, kernel_document, side_of_file
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
-from model_profiling.run import names
+from model_profiling.run import Series, names
 from model_profiling.workflow.kernel_evidence import kernel_sections
 
 
@@ -43,7 +43,11 @@ def _write(options: argparse.Namespace) -> int:
         out = out or options.run_dir / names.KERNEL_VIEW
     else:
         on, off = _evidence(options.sme2_on), _evidence(options.sme2_off)
-        sections = (KernelSection("", side_of_file("SME2 on", on), side_of_file("SME2 off", off)),)
+        sections = (
+            KernelSection(
+                "", evidence_of_file(Series("SME2 on"), on), evidence_of_file(Series("SME2 off"), off)
+            ),
+        )
     document = kernel_document(sections, title=options.title, filter_op=options.filter_op)
     text = render_markdown(document)
     if out is None:
