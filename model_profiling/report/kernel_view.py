@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.evidence import SeriesEvidence
-from model_profiling.analysis.kernel_names import UNKNOWN, Kernel
+from model_profiling.analysis.kernel_names import UNKNOWN
 from model_profiling.analysis.kernels import (
     KernelPair,
     KernelUse,
@@ -51,7 +51,11 @@ def kernel_document(
 def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
     on, off = section.on.uses, section.off.uses
     names = (str(section.on.series), str(section.off.series))
-    pairs = [pair for pair in compare_kernels(on, off) if filter_op.lower() in _searchable(pair.kernel)]
+    pairs = [
+        pair
+        for pair in compare_kernels(on, off)
+        if filter_op.lower() in f"{pair.kernel.name} {pair.kernel.role} {pair.kernel.operation}".lower()
+    ]
     ran = [pair for pair in pairs if _evidence(pair) == "executed"]
     blocks = make_list(_verdict(side) for side in (section.on, section.off))
     if ran:
@@ -97,7 +101,3 @@ def _cell(use: KernelUse | None) -> str:
 def _evidence(pair: KernelPair) -> str:
     found = {use.evidence for use in (pair.on, pair.off) if use is not None}
     return "executed" if "executed" in found else "configured"
-
-
-def _searchable(kernel: Kernel) -> str:
-    return f"{kernel.name} {kernel.role} {kernel.operation}".lower()

@@ -48,6 +48,10 @@ class Side:
     run_dir: Path | None
     series: tuple[SideSeries, ...]
 
+    @property
+    def experiments(self) -> str:
+        return "; ".join(str(found.series) for found in self.series) or "none"
+
 
 def compare(
     a: str | Path,
@@ -69,7 +73,7 @@ def compare(
     if not matched:
         raise InputError(
             f"{a} and {b} have no experiment in common",
-            f"A has {_listed(ours)}; B has {_listed(theirs)}: name files of one experiment each",
+            f"A has {ours.experiments}; B has {theirs.experiments}: name files of one experiment each",
         )
     interleaved = ours.run_dir is not None and ours.run_dir == theirs.run_dir
     return Comparison(
@@ -186,10 +190,6 @@ def _matched(
     )
 
 
-def _listed(side: Side) -> str:
-    return "; ".join(str(found.series) for found in side.series) or "none"
-
-
 def _compared(
     before: SideSeries, after: SideSeries, why_not: str | None, interleaved: bool
 ) -> SeriesComparison:
@@ -225,6 +225,5 @@ def _end_to_end(
 
 
 def _median(side: SideSeries) -> float | None:
-    if side.rounds:
-        return float(np.median(np.concatenate([np.asarray(latencies) for latencies in side.rounds])))
-    return side.median_only
+    values = [value for latencies in side.rounds for value in latencies]
+    return float(np.median(values)) if values else side.median_only
