@@ -70,7 +70,7 @@ runs = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(runs, min_size=1, max_size=3))
 def test_parts_and_operators_add_up_exactly(rounds: list[list[tuple[int, ...]]]) -> None:
     series = series_of([dump_of(part, round=number) for number, part in enumerate(rounds)])
@@ -82,7 +82,7 @@ def test_parts_and_operators_add_up_exactly(rounds: list[list[tuple[int, ...]]])
         assert series.spent_by(members).ms == pytest.approx(series.spent(part).ms, rel=1e-9)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(runs, min_size=1, max_size=2))
 def test_what_a_page_shows_adds_up_to_the_last_digit(rounds: list[list[tuple[int, ...]]]) -> None:
     series = series_of([dump_of(part, round=number) for number, part in enumerate(rounds)])

@@ -9,8 +9,9 @@ import pytest
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.run import Series
-from model_profiling.run.journal import Entry, Journal, Output, has_journal
+from model_profiling.run.journal import Entry, Journal, has_journal
 from model_profiling.run.names import JOURNAL
+from model_profiling.runner.result import OutputFacts
 
 ENTRY = Entry(
     kind="untraced",
@@ -23,7 +24,7 @@ ENTRY = Entry(
     seconds=0.5,
     iterations_ns=(1, 2, 3),
     features_present=("fp16",),
-    outputs=(Output("on/x.bin", "float32", (1, 10), (0, 1), 0, 0),),
+    outputs=(OutputFacts(Path("on/x.bin"), "float32", (1, 10), (0, 1)),),
     kernels={"kai_run_x": 3},
 )
 

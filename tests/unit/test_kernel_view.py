@@ -19,10 +19,10 @@ from model_profiling.analysis.kernels import (
 )
 from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import write_record
-from model_profiling.report.kernel_view import KernelSection, kernel_document, side_of_file
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
 from model_profiling.run import Manifest, Pair, Result, Series, names
-from model_profiling.run.journal import Output
+from model_profiling.runner.result import OutputFacts
 from model_profiling.workflow.kernel_evidence import kernel_sections
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def test_a_csv_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
         read_kernels_csv(path)
 
 
-FILES = KernelSection("", side_of_file("SME2 on", ON), side_of_file("SME2 off", OFF))
+FILES = KernelSection("", evidence_of_file(Series("SME2 on"), ON), evidence_of_file(Series("SME2 off"), OFF))
 
 
 def view(*sections: KernelSection, filter_op: str = "") -> str:
@@ -105,7 +105,7 @@ def run_directory(root: Path) -> Path:
 
 
 def named(run_dir: Path) -> list[tuple[str, str, str]]:
-    return [(one.label, one.on.name, one.off.name) for one in kernel_sections(run_dir)]
+    return [(one.label, str(one.on.series), str(one.off.series)) for one in kernel_sections(run_dir)]
 
 
 def test_every_thread_count_of_a_run_directory_is_a_section(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def ladder(run_dir: Path) -> Path:
                 sme2="on" if name == "upto_sme2" else "off",
                 kernels=listed,
                 runner_path="builtin",
-                outputs=(Output("out"),),
+                outputs=(OutputFacts(file=Path("out")),),
             )
         )
     manifest_of(

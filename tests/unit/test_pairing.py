@@ -228,3 +228,23 @@ def test_a_dump_whose_mean_is_not_typical_says_so(tmp_path: Path) -> None:
         assert analysis.series[0].first is analysis.dumps[0]
         said = [text for text in analysis.dumps[0].warnings if "far from what is typical" in text]
         assert bool(said) is warned
+
+
+def test_a_run_tells_each_kind_of_finding_once_and_not_of_what_is_solved(tmp_path: Path) -> None:
+    def measured(name: str, operators: Sequence[tuple[str, float]]) -> None:
+        for number in range(6):
+            place = "m_t1.etdump" if number == 0 else f"rounds/m_t1_r{number}.etdump"
+            (tmp_path / name / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / place).write_bytes(content_of(operators, QUIET))
+
+    measured("x_sme2_off", [*OFF, ("Copy (NC, X16) #1", 90)])
+    measured("x_sme2_on", [*ON, ("Copy (NC, X16) #1", 90)])
+    measured("other", [*OFF, ("Copy (NC, X16) #1", 50)])
+    unknown = analyse(tmp_path)
+    assert not unknown.findings and not unknown.pairings[0].comparable, "nothing says what machine it was"
+    analysis = analyse(tmp_path, times=Times.HARDWARE)
+    assert [pairing.label for pairing in analysis.pairings] == ["x_sme2_on vs x_sme2_off, 1 thread"]
+    assert analysis.pairings[0].e2e.verdict is Verdict.FASTER
+    moving = [found for found in analysis.findings if found.id == "data-movement"]
+    assert [found.subject for found in moving] == ["x_sme2_on, 1 thread"], "where it weighs most"
+    assert all("off" not in found.subject for found in analysis.findings if " vs " not in found.subject)

@@ -111,7 +111,7 @@ def test_a_folder_above_or_inside_a_run_is_refused(tmp_path: Path) -> None:
 def test_a_dump_that_is_named_is_still_what_its_run_says(tmp_path: Path) -> None:
     made(tmp_path, "on/a_t1.etdump", "off/a_t1.etdump", manifest=MANIFEST)
     run = Run.of_files([tmp_path / "on/a_t1.etdump"])
-    assert run.dumps[0].series == ON and run.dumps[0].warmup_runs == 3 and run.manifest == MANIFEST
+    assert run.dumps[0].series == ON and run.dumps[0].warmup_runs == 3 and run.whole.manifest == MANIFEST
     (tmp_path / "manifest.json").unlink()
     (dump,) = Run.of_files([tmp_path / "on/a_t1.etdump"]).dumps
     assert dump.series == Series("a_t1", 1) and dump.times is Times.UNKNOWN

@@ -14,7 +14,6 @@ from model_profiling.errors import FormatError
 from model_profiling.json_record import write_record
 from model_profiling.run import Evidence, Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series, Times
 from model_profiling.run.evidence import KernelCall, KernelList, proving_run, read_evidence
-from model_profiling.run.journal import Output
 from model_profiling.run.manifest import (
     Machine,
     Part,
@@ -23,6 +22,7 @@ from model_profiling.run.manifest import (
     read_manifest,
 )
 from model_profiling.run.metrics import PairParity, Remark, read_metrics
+from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Verdict, compare_rounds
@@ -58,7 +58,11 @@ WHOLE = Manifest(
     warnings=("hot",),
     results=(
         Result(
-            experiment="on", threads=1, sme2="on", etdump="on/a.etdump", outputs=(Output("o", "f", (1, 2)),)
+            experiment="on",
+            threads=1,
+            sme2="on",
+            etdump="on/a.etdump",
+            outputs=(OutputFacts(Path("o"), "f", (1, 2)),),
         ),
         Result(experiment="off", threads=1, sme2="off", disable=("sme2",)),
         Result(experiment="trace", threads=1, mode="xnntrace"),
@@ -159,7 +163,10 @@ def test_a_manifest_of_the_first_version_still_opens(
         ({"results": [{"experiment": "a", "threads": "1"}]}, "results.0.threads: should be a valid integer"),
         ({"results": [{"experiment": "a", "threads": True}]}, "results.0.threads"),
         ({"results": [{"experiment": "a", "sme2": "maybe"}]}, "results.0.sme2: should be 'on' or 'off'"),
-        ({"results": [{"experiment": "a", "outputs": [{}]}]}, "results.0.outputs.0.file: required"),
+        (
+            {"results": [{"experiment": "a", "outputs": [{}]}]},
+            "results.0.outputs.0.file: required",
+        ),
         ({"target": {"timings_are_latency": "no"}}, "target.times: should be 'hardware'"),
         ({"target": {"times": True}}, "target.times"),
         ({"machine": {"before": {"cpu": 1}}}, "machine.before.cpu: should be a valid string"),
