@@ -140,7 +140,9 @@ class Run:
             timed = [self.manifest.times(result) for result in self.results]
             return max(timed, key=lambda found: found.are_latencies, default=self.manifest.target.times)
         stated = self.metrics.times if self.metrics else times_without_manifest(self.path)[0]
-        found = {dump.times for dump in self.dumps} | {stated}
+        found = {dump.times for dump in self.dumps} or {stated}
+        if stated is not Times.UNKNOWN:
+            found.add(stated)
         return next(found_times for found_times in _SUREST if found_times in found)
 
     @cached_property
