@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling.run import Manifest, Result, Series, Times
@@ -29,7 +29,7 @@ def _nothing(_job: Job) -> None:
 
 @dataclass
 class ReplayTarget:
-    """`before` is called with each job and may raise what a process would; `unprepared` what `prepare` does."""
+    """`before` is called with each job and may raise what a process would; `prepare` raises `unprepared`."""
 
     recorded: Path
     machine: MachineFacts | None = None
@@ -91,16 +91,16 @@ class ReplayTarget:
         self.before(job)
         kind: Kind = "evidence" if job.kernels else "traced" if job.etdump else "untraced"
         entry = self._next(kind, job)
-        dumped = entry if entry.etdump or not job.etdump else self._next("traced", job)
+        timed = entry if entry.etdump or not job.etdump else self._next("traced", job)
         log = into / f"{stem}.log"
         log.write_text(f"replayed: {entry.step.key} of {self.recorded.name}\n")
         arm = self.facts().machine in ("aarch64", "arm64")
-        result = self._result(entry, job, into, stem)
-        assert len(result.iterations_ns) == job.runs, f"{entry.step.key} has no {job.runs} runs"
+        result = replace(self._result(entry, job, into, stem), iterations_ns=timed.iterations_ns[: job.runs])
+        assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
         return Outcome(
             result=result,
             log=log,
-            etdump=self._copied(dumped.etdump, into / f"{stem}.etdump") if job.etdump else None,
+            etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
             outputs=tuple(output.file for output in result.outputs if output.file),
             kernels=dict(entry.kernels) if job.kernels and arm else {},
             kernels_at_load=dict(entry.kernels_at_load) if job.kernels and arm else {},
@@ -121,7 +121,7 @@ class ReplayTarget:
         present = tuple(name for name in FEATURES if name in self.facts().features)
         own = job.runner_path is not None
         return RunnerResult(
-            iterations_ns=entry.iterations_ns[: job.runs],
+            iterations_ns=(),
             threads=job.threads,
             warmup=job.warmup,
             load_ns=entry.load_ns,

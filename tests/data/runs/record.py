@@ -58,13 +58,18 @@ def home() -> Iterator[Path]:
         if (HERE / "programs").is_dir():
             artifacts = place / f"out_{MODEL}" / "artifacts"
             shutil.copytree(HERE / "programs", artifacts)
-            for kept in HERE.glob("programs/*.etrecord"):  # its lines are found where the source lies now
-                _rewritten(kept, artifacts / kept.name, lambda text: text.replace(b"/home/user", bytes(place)))
+            for kept in HERE.glob("programs/*.etrecord"):
+                _rewritten(kept, artifacts / kept.name, lambda text: _at_home(text, place))
         os.chdir(place)
         try:
             yield place
         finally:
             os.chdir(before)
+
+
+def _at_home(text: bytes, place: Path) -> bytes:
+    """`text` with the source where it lies now, so that its lines are found."""
+    return text.replace(b"/home/user", bytes(place))
 
 
 def neutral(text: bytes, place: Path) -> bytes:
@@ -141,9 +146,8 @@ def export_programs() -> None:
     with home() as place:
         artifacts = place / "artifacts"
         for dtype in ("fp16", "int8"):
-            words = ("export", f"{MODEL}.py:{MODEL}", "--dtype", dtype, "--name", MODEL, "--outdir", artifacts)
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            subprocess.run([sys.executable, "-m", "model_profiling", *words], check=True, env=environment)
+            words = ("--dtype", dtype, "--name", MODEL, "--outdir", str(artifacts))
+            _call(ROOT, "export", f"{MODEL}.py:{MODEL}", *words)
         shutil.rmtree(HERE / "programs", ignore_errors=True)
         (HERE / "programs").mkdir()
         for path in sorted(artifacts.iterdir()):
@@ -167,10 +171,8 @@ def record_runs() -> None:
         host = open_target("host")
         emulated = measured(config_of(place, "emulated", [1]), open_target("emulated"))
         keep(emulated, EMULATED.name, place)
-        attempts = [
-            measured(config_of(place, "linux", [1, 2], output_root=str(emulated.parent / f"try{number}")), host)
-            for number in range(ATTEMPTS)
-        ]
+        places = [str(emulated.with_name(f"try{number}")) for number in range(ATTEMPTS)]
+        attempts = [measured(config_of(place, "linux", [1, 2], output_root=root), host) for root in places]
         quietest = min(attempts, key=_noise)
         keep(quietest.rename(quietest.with_name("linux")), ARM.name, place)
 
@@ -194,8 +196,8 @@ def make_runs() -> None:
     )
     _make("x86_64", [1], ReplayTarget(ARM, intel), note)
     note = (
-        "Made, not measured: arm_without_sme2, and with SME2 on the kernels and outputs of emulated_sme2, the "
-        "times of arm_without_sme2 with convolutions 2.8 and linear layers 1.6 times as fast."
+        "Made, not measured: arm_without_sme2, and with SME2 on the kernels and outputs of emulated_sme2, "
+        "the times of arm_without_sme2 with convolutions 2.8 and linear layers 1.6 times as fast."
     )
     arm = replace(recorded, cpu="made SME2 CPU", features=tuple(sorted(FEATURES)), features_source="made")
     with tempfile.TemporaryDirectory() as scratch:
@@ -238,9 +240,7 @@ def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry
     outputs = tuple(
         replace(theirs, file=ours.file) for ours, theirs in zip(entry.outputs, proof.outputs, strict=True)
     )
-    return replace(
-        entry, kernels=proof.kernels, kernels_at_load=proof.kernels_at_load, outputs=outputs
-    )
+    return replace(entry, kernels=proof.kernels, kernels_at_load=proof.kernels_at_load, outputs=outputs)
 
 
 def _operator_names(dump: Path) -> list[str]:
@@ -248,7 +248,7 @@ def _operator_names(dump: Path) -> list[str]:
 
 
 def _faster(dump: Path, renamed: list[str]) -> list[int]:
-    """Rewrite `dump` with the names of SME2's operators and their shorter times; what each run saves, in ns."""
+    """Rewrite `dump` with SME2's operators and their shorter times; returns what each run saves, in ns."""
     from executorch.devtools.etdump.serialize import serialize_to_etdump_flatcc
 
     content, runs = _profile_events(dump)
@@ -272,7 +272,7 @@ def _until(moment: int, less: dict[int, int]) -> int:
     return sum(ns for end, ns in less.items() if end <= moment)
 
 
-def _profile_events(dump: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _profile_events(dump: Path):  # type: ignore[no-untyped-def]
     """The dump as ExecuTorch's writer takes it, and the delegate's operators of every run."""
     from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 
@@ -287,10 +287,7 @@ def _profile_events(dump: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
 def record_old(checkout: Path) -> None:
     with home() as place:
         program = Path(f"out_{MODEL}") / "artifacts" / PROGRAM
-        words = ("profile", program, "--rounds", ROUNDS, "--runs", RUNS)
-        environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
-        command = [sys.executable, "-m", "model_profiling", *map(str, words)]
-        subprocess.run(command, check=True, env=environment)
+        _call(checkout.resolve(), "profile", str(program), "--rounds", str(ROUNDS), "--runs", str(RUNS))
         shutil.rmtree(HERE / "kit_0_1_0", ignore_errors=True)
         for kind in ("linux", "emulated"):
             shutil.copytree(place / f"out_{MODEL}" / "runs" / kind, HERE / "kit_0_1_0" / kind)
@@ -298,6 +295,11 @@ def record_old(checkout: Path) -> None:
             if path.is_file() and path.suffix not in (".etdump", ".bin"):
                 text = neutral(path.read_bytes(), place)
                 path.write_bytes(text.replace(str(checkout.resolve()).encode(), b"/home/user/kit"))
+
+
+def _call(kit: Path, *words: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(kit)}
+    subprocess.run([sys.executable, "-m", "model_profiling", *words], check=True, env=environment)
 
 
 def main() -> None:
