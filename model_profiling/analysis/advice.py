@@ -24,10 +24,10 @@ def advise(
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first."""
     found: list[Finding] = []
-    for one in series:
-        found.extend(about_structure(one))
-        if one.times.are_latencies:
-            found.extend(about_series(one, roof))
+    for rounds in series:
+        found.extend(about_structure(rounds))
+        if rounds.times.are_latencies:
+            found.extend(about_series(rounds, roof))
     for pairing in pairings:
         if pairing.comparable:
             found.extend(about_pairing(pairing))

@@ -1,4 +1,4 @@
-"""A finding, and what all findings are built from: counts, places and the operators shown as evidence."""
+"""A finding, and what all findings are built from: places and the operators shown as evidence."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class Finding:
     action: str
 
 
+def share_finding(  # noqa: PLR0917  in the order they are read
+    id_: str, title: str, subject: str, share: float, evidence: Mapping[str, object], action: str
+) -> Finding:
+    """A finding about a share of the time, all of which could be gained at the very most."""
+    return Finding(id_, title, severity(share), subject, evidence, percent(share), action)
+
+
 def largest(series: SeriesAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
     chosen = [operator for operator in series.operators if wanted(operator)]
     return sorted(chosen, key=lambda operator: -operator.typical_ms)
@@ -47,12 +54,9 @@ def shown(series: SeriesAnalysis, operators: Sequence[Operator]) -> list[dict[st
 
 
 def described(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
-    return {
-        "operator": operator.name,
-        "place": operator.place,
-        "ms": round(operator.typical_ms, 6),
-        "share_pct": percent(series.spent_by([operator]).share),
-    }
+    share = percent(series.spent_by([operator]).share)
+    ms = round(operator.typical_ms, 6)
+    return {"operator": operator.name, "place": operator.place, "ms": ms, "share_pct": share}
 
 
 def severity(share: float) -> Severity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.findings import SHOWN, Finding, percent, severity
+from model_profiling.analysis.findings import SHOWN, Finding, percent, share_finding
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.statistics.speedup import Verdict, compare_rounds
@@ -23,23 +23,22 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
 
 
 def _shift_to_data_movement(pairing: Pairing) -> Iterable[Finding]:
-    moving = next(one for one in pairing.categories if one.name == Category.DATA_MOVEMENT.value)
+    moving = next(part for part in pairing.categories if part.name == Category.DATA_MOVEMENT.value)
     if moving.candidate_share < 0.10 or moving.candidate_share < 1.2 * moving.baseline_share:
         return
-    yield Finding(
-        id="data-movement-after-sme2",
-        title=f"SME2 moved the bottleneck: data movement grew from {percent(moving.baseline_share)}% to "
-        f"{percent(moving.candidate_share)}% of the time",
-        severity=severity(moving.candidate_share),
-        subject=pairing.label,
-        evidence={
-            "share_before_pct": percent(moving.baseline_share),
-            "share_after_pct": percent(moving.candidate_share),
+    before, after = percent(moving.baseline_share), percent(moving.candidate_share)
+    yield share_finding(
+        "data-movement-after-sme2",
+        f"SME2 moved the bottleneck: data movement grew from {before}% to {after}% of the time",
+        pairing.label,
+        moving.candidate_share,
+        {
+            "share_before_pct": before,
+            "share_after_pct": after,
             "ms_before": round(moving.baseline_ms, 6),
             "ms_after": round(moving.candidate_ms, 6),
         },
-        max_gain_pct=percent(moving.candidate_share),
-        action="the arithmetic is no longer what costs: work on transposes, copies and conversions next",
+        "the arithmetic is no longer what costs: work on transposes, copies and conversions next",
     )
 
 
@@ -56,24 +55,20 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
         ("sme2-no-faster", "did not speed up with SME2", same),
     ):
         chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
-        share = pairing.candidate.spent_by([one for pair in chosen for one in pair.candidate]).share
+        share = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate]).share
         if share < 0.01:
             continue
         lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
-        yield Finding(
-            id=id_,
-            title=f"{plural(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
-            severity=severity(gain),
-            subject=pairing.label,
-            evidence={
-                "count": len(chosen),
-                "share_pct": percent(share),
-                "operators": [_pair_evidence(pair) for pair in chosen[:SHOWN]],
-            },
-            max_gain_pct=percent(gain),
-            action="see the reason given for each: another number format, plain instead of depthwise or "
-            "grouped convolutions, or larger matrices reach SME2 kernels; the rest is bound by memory",
+        operators = [_pair_evidence(pair) for pair in chosen[:SHOWN]]
+        yield share_finding(
+            id_,
+            f"{plural(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
+            pairing.label,
+            gain,
+            {"count": len(chosen), "share_pct": percent(share), "operators": operators},
+            "see the reason given for each: another number format, plain instead of depthwise or grouped "
+            "convolutions, or larger matrices reach SME2 kernels; the rest is bound by memory",
         )
 
 
@@ -106,7 +101,7 @@ def _pair_evidence(pair: OperatorPair) -> dict[str, object]:
 def _reason(pair: OperatorPair) -> str:
     """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
     operator = pair.main
-    if any(one.packed for one in pair.candidate):
+    if any(operator.packed for operator in pair.candidate):
         return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
     if operator.kind == "depthwise convolution":
         return "XNNPACK has no SME2 kernel for depthwise convolution"
@@ -128,29 +123,28 @@ def _packed_reason(flops: int, bytes_moved: int) -> str:
 def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
     """Thread counts of one experiment that cost more than they give."""
     sweeps: dict[str, list[SeriesAnalysis]] = {}
-    for one in series:
-        if one.series.threads and one.times.are_latencies:
-            sweeps.setdefault(one.series.experiment, []).append(one)
+    for found in series:
+        if found.series.threads and found.times.are_latencies:
+            sweeps.setdefault(found.series.experiment, []).append(found)
     for experiment, sweep in sweeps.items():
-        ordered = sorted(sweep, key=lambda one: one.series.threads or 0)
+        ordered = sorted(sweep, key=lambda found: found.series.threads or 0)
         most = ordered[-1]
-        enough = next(one for one in ordered if not _pays(one, most))
+        enough = next(found for found in ordered if not _pays(found, most))
         if enough is most:
             continue
         lost = max(0.0, 1 - enough.e2e_ms / most.e2e_ms)
-        yield Finding(
-            id="too-many-threads",
-            title=f"{most.series.threads} threads are no faster than {enough.series.threads}",
-            severity=severity(lost),
-            subject=experiment,
-            evidence={
-                "ms_by_threads": {str(one.series.threads): round(one.e2e_ms, 6) for one in ordered},
+        yield share_finding(
+            "too-many-threads",
+            f"{most.series.threads} threads are no faster than {enough.series.threads}",
+            experiment,
+            lost,
+            {
+                "ms_by_threads": {str(found.series.threads): round(found.e2e_ms, 6) for found in ordered},
                 "rounds": min(len(enough.rounds), len(most.rounds)),
                 "best_threads": enough.series.threads,
             },
-            max_gain_pct=percent(lost),
-            action=f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to "
-            "the application",
+            f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to the "
+            "application",
         )
 
 
@@ -158,7 +152,7 @@ def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
     """Whether more threads are faster: by verdict where rounds allow one, else by 3% or more."""
     if fewer is more:
         return False
-    judged = compare_rounds(fewer.part_rounds(fewer.breakdown.e2e), more.part_rounds(more.breakdown.e2e))
-    if judged.verdict is not Verdict.NOT_COMPARABLE:
-        return judged.verdict is Verdict.FASTER
+    found = compare_rounds(fewer.part_rounds(fewer.breakdown.e2e), more.part_rounds(more.breakdown.e2e))
+    if found.verdict is not Verdict.NOT_COMPARABLE:
+        return found.verdict is Verdict.FASTER
     return fewer.e2e_ms > 1.03 * more.e2e_ms

@@ -14,9 +14,9 @@ from model_profiling.analysis.findings import (
     largest,
     percent,
     rounded,
-    severity,
+    share_finding,
     shown,
-)
+)  # fmt: skip
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.series import SeriesAnalysis
@@ -35,7 +35,7 @@ def about_series(series: SeriesAnalysis, roof: Roofline | None = None) -> Iterab
         _delegate_overhead,
         _portable_operators,
         _quantization,
-        lambda one: _below_roof(one, roof),
+        lambda found: _below_roof(found, roof),
     )
     return [finding for rule in rules if (finding := rule(series)) is not None]
 
@@ -66,19 +66,14 @@ def _data_movement(series: SeriesAnalysis) -> Finding | None:
         return None
     moving = largest(series, lambda operator: operator.category is Category.DATA_MOVEMENT)
     after = " with SME2 on" if series.sme2 else ""
-    return Finding(
-        id="data-movement",
-        title=f"moving data takes {percent(share)}% of the time{after}",
-        severity=severity(share),
-        subject=series.name,
-        evidence={
-            "share_pct": percent(share),
-            "by_kind_ms": by_kind(moving),
-            "largest": shown(series, moving),
-        },
-        max_gain_pct=percent(share),
-        action="keep one layout through the model: remove permutes and reshapes between layers, feed "
-        "channels-last input, and merge concatenations and slices where the model allows",
+    return share_finding(
+        "data-movement",
+        f"moving data takes {percent(share)}% of the time{after}",
+        series.name,
+        share,
+        {"share_pct": percent(share), "by_kind_ms": by_kind(moving), "largest": shown(series, moving)},
+        "keep one layout through the model: remove permutes and reshapes between layers, feed channels-last "
+        "input, and merge concatenations and slices where the model allows",
     )
 
 
@@ -89,52 +84,43 @@ def _inserted_transposes(series: SeriesAnalysis) -> Finding | None:
     share = series.spent_by(inserted).share
     if not inserted or share < 0.005:
         return None
-    return Finding(
-        id="inserted-transposes",
-        title=f"{plural(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
-        severity=severity(share),
-        subject=series.name,
-        evidence={
-            "count": len(inserted),
-            "share_pct": percent(share),
-            "where": [
-                {
-                    "operator": operator.name,
-                    "ms": round(operator.typical_ms, 6),
-                    "between": _between(series, operator),
-                }
-                for operator in inserted[:SHOWN]
-            ],
-        },
-        max_gain_pct=percent(share),
-        action="look at the modules on both sides: an operator that wants channels-first data stands between "
+    where = [
+        {"operator": moved.name, "ms": round(moved.typical_ms, 6), "between": _between(series, moved)}
+        for moved in inserted[:SHOWN]
+    ]
+    return share_finding(
+        "inserted-transposes",
+        f"{plural(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
+        series.name,
+        share,
+        {"count": len(inserted), "share_pct": percent(share), "where": where},
+        "look at the modules on both sides: an operator that wants channels-first data stands between "
         "convolutions; replace it, move it to the model's edge, or export with channels-last input",
     )
 
 
 def _fragmentation(series: SeriesAnalysis) -> Finding | None:
-    if series.first.delegate_calls < 2:
+    calls, outside = series.first.delegate_calls, series.first.operator_calls
+    if calls < 2:
         return None
     between = [operator for operator in series.operators if not operator.delegated]
-    cost = series.breakdown.framework + series.breakdown.delegate_overhead
+    cost = series.spent(series.breakdown.framework + series.breakdown.delegate_overhead)
     # Delegates with a clock of their own may report more than their call took.
-    share = max(0.0, series.spent(cost).share) + series.spent_by(between).share
-    return Finding(
-        id="delegate-fragmentation",
-        title=f"the model runs as {series.first.delegate_calls} delegate calls with "
-        f"{plural(series.first.operator_calls, 'operator')} outside them",
-        severity=severity(share),
-        subject=series.name,
-        evidence={
-            "delegate_calls": series.first.delegate_calls,
-            "operator_calls": series.first.operator_calls,
+    share = max(0.0, cost.share) + series.spent_by(between).share
+    return share_finding(
+        "delegate-fragmentation",
+        f"the model runs as {calls} delegate calls with {plural(outside, 'operator')} outside them",
+        series.name,
+        share,
+        {
+            "delegate_calls": calls,
+            "operator_calls": outside,
             "outside_by_type": dict(Counter(operator.type for operator in between).most_common(SHOWN)),
-            "boundary_ms": round(series.spent(cost).ms, 6),
+            "boundary_ms": round(cost.ms, 6),
             "operators_below_1us": _below_clock(series),
             "share_pct": percent(share),
         },
-        max_gain_pct=percent(share),
-        action="replace the operators outside with ones the backend takes, so that neighbouring parts join; "
+        "replace the operators outside with ones the backend takes, so that neighbouring parts join; "
         "`sme2prof export` says why each was not delegated",
     )
 
@@ -145,63 +131,59 @@ def _below_clock(series: SeriesAnalysis) -> int:
 
 
 def _delegate_overhead(series: SeriesAnalysis) -> Finding | None:
-    share = series.spent(series.breakdown.delegate_overhead).share
-    if share < 0.10:
+    spent = series.spent(series.breakdown.delegate_overhead)
+    if spent.share < 0.10:
         return None
-    return Finding(
-        id="delegate-overhead",
-        title=f"{percent(share)}% of the time is inside delegate calls but in none of their operators",
-        severity=severity(share),
-        subject=series.name,
-        evidence={
-            "share_pct": percent(share),
-            "ms": round(series.spent(series.breakdown.delegate_overhead).ms, 6),
+    return share_finding(
+        "delegate-overhead",
+        f"{percent(spent.share)}% of the time is inside delegate calls but in none of their operators",
+        series.name,
+        spent.share,
+        {
+            "share_pct": percent(spent.share),
+            "ms": round(spent.ms, 6),
             "delegate_calls": series.first.delegate_calls,
             "operators": sum(operator.delegated for operator in series.operators),
             "operators_below_1us": _below_clock(series),
         },
-        max_gain_pct=percent(share),
-        action="fewer and larger delegate calls cost less to enter; profiling itself adds a little per "
-        "operator, so check the latency without a dump as well",
+        "fewer and larger delegate calls cost less to enter; profiling itself adds a little per operator, so "
+        "check the latency without a dump as well",
     )
 
 
 def _portable_operators(series: SeriesAnalysis) -> Finding | None:
     portable = largest(series, lambda operator: not operator.delegated)
-    share = series.spent_by(portable).share
-    if share < _PORTABLE_SHARE:
-        return None
-    return Finding(
-        id="portable-operators",
-        title=f"operators outside delegates take {percent(share)}% of the time",
-        severity=severity(share),
-        subject=series.name,
-        evidence={"count": len(portable), "share_pct": percent(share), "largest": shown(series, portable)},
-        max_gain_pct=percent(share),
-        action="portable kernels run on one thread without SIMD tuning: replace these operators with ones "
-        "the backend supports, or export them so that it takes them",
+    return _about_operators(
+        series,
+        portable,
+        _PORTABLE_SHARE,
+        ("portable-operators", "operators outside delegates take"),
+        "portable kernels run on one thread without SIMD tuning: replace these operators with ones the "
+        "backend supports, or export them so that it takes them",
     )
 
 
 def _quantization(series: SeriesAnalysis) -> Finding | None:
     converting = largest(series, lambda operator: operator.kind in ("quantize", "dequantize", "convert"))
-    share = series.spent_by(converting).share
-    if share < 0.02:
-        return None
-    return Finding(
-        id="quantize-dequantize",
-        title=f"converting between number formats takes {percent(share)}% of the time",
-        severity=severity(share),
-        subject=series.name,
-        evidence={
-            "count": len(converting),
-            "share_pct": percent(share),
-            "largest": shown(series, converting),
-        },
-        max_gain_pct=percent(share),
-        action="quantize the operators between the conversions too, so that data stays in one format; feed "
+    return _about_operators(
+        series,
+        converting,
+        0.02,
+        ("quantize-dequantize", "converting between number formats takes"),
+        "quantize the operators between the conversions too, so that data stays in one format; feed "
         "quantized input if the application has it",
     )
+
+
+def _about_operators(
+    series: SeriesAnalysis, operators: list[Operator], least: float, what: tuple[str, str], action: str
+) -> Finding | None:
+    share = series.spent_by(operators).share
+    if share < least:
+        return None
+    evidence = {"count": len(operators), "share_pct": percent(share), "largest": shown(series, operators)}
+    title = f"{what[1]} {percent(share)}% of the time"
+    return share_finding(what[0], title, series.name, share, evidence, action)
 
 
 def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | None:
@@ -216,12 +198,12 @@ def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | 
     gain = sum(series.spent_by([gap.operator]).share * gap.most_saved for gap in low)
     if not low:
         return None
-    return Finding(
-        id="below-roofline",
-        title=f"{plural(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
-        severity=severity(gain),
-        subject=series.name,
-        evidence={
+    return share_finding(
+        "below-roofline",
+        f"{plural(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
+        series.name,
+        gain,
+        {
             "roof_gflops": round(roof.gflops, 3),
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
             "roof_source": roof.source,
@@ -235,17 +217,17 @@ def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | 
                 for gap in low[:SHOWN]
             ],
         },
-        max_gain_pct=percent(gain),
-        action="small or odd shapes, depthwise and grouped convolutions use the machine badly: widen "
-        "channels to multiples of the vector length, merge small operators, or try another number format",
+        "small or odd shapes, depthwise and grouped convolutions use the machine badly: widen channels to "
+        "multiples of the vector length, merge small operators, or try another number format",
     )
 
 
 def _between(series: SeriesAnalysis, operator: Operator) -> list[str]:
     """The nearest operators before and after it in its call that come from the model."""
-    call = [one for one in series.operators if (one.method, one.call) == (operator.method, operator.call)]
-    before = [one for one in call if one.position < operator.position and one.origin == "model"]
-    after = [one for one in call if one.position > operator.position and one.origin == "model"]
+    place = operator.method, operator.call
+    call = [near for near in series.operators if (near.method, near.call) == place and near.origin == "model"]
+    before = [near for near in call if near.position < operator.position]
+    after = [near for near in call if near.position > operator.position]
     return [
         before[-1].place if before else "the call's input",
         after[0].place if after else "the call's output",

@@ -9,17 +9,16 @@ import click
 from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.errors import InputError
-from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
     comparison_document,
     comparison_facts,
     comparison_junit,
     headline,
-    warnings,
 )
+from model_profiling.report.document import Folded
 from model_profiling.report.markdown import render_markdown
+from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
-from model_profiling.wording import milliseconds
 from model_profiling.workflow.compare import compare
 
 
@@ -66,7 +65,10 @@ def command(  # noqa: PLR0917  click passes every option by name
     if as_json:
         frame.facts(comparison_facts(comparison))
     else:
-        _print(comparison)
+        # The headline stands last, where a terminal's reader looks first.
+        shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
+        frame.say(render_terminal(shown).strip())
+        frame.say(headline(comparison))
     if comparison.regressions:
         return 1
     if comparison.limit is not None and comparison.not_comparable:
@@ -76,27 +78,3 @@ def command(  # noqa: PLR0917  click passes every option by name
             "a gate without an answer does not pass",
         )
     return 0
-
-
-def _print(comparison: Comparison) -> None:
-    for found in comparison.series:
-        frame.say(f"{found.name}: {found.end_to_end.verdict.value} ({found.end_to_end.reason})")
-        for part in found.parts:
-            if part.speedup is not None and part.speedup.verdict.value in ("faster", "slower"):
-                before, after = milliseconds(part.baseline_ms), milliseconds(part.candidate_ms)
-                frame.say(f"  {part.name}: {before} ms to {after} ms, {part.speedup.verdict.value}")
-        for pair in found.operators:
-            if pair.change != "same":
-                frame.say(
-                    f"  {pair.main.name} ({pair.main.place}): {pair.change}, {_families(pair.families)}"
-                )
-    for what, before, after in comparison.differing_facts:
-        frame.say(f"{what}: {before} in A, {after} in B")
-    frame.say(headline(comparison))
-    for warning in warnings(comparison):
-        frame.warn(warning)
-
-
-def _families(families: tuple[str, str]) -> str:
-    before, after = families
-    return f"{before} to {after}" if before and after else before or after

@@ -10,31 +10,45 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Times
-from model_profiling.workflow.report import write_report
+from model_profiling.workflow.report import write_combined_report, write_report
 
 
 @frame.command(
     "report",
     example="""sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux
-    sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look\"""",
+    sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look"
+    sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md""",
     facts=True,
 )
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="File to write [default: RUN_DIR/report.md].")
 @click.option("--title", help="The first heading [default: the model and where it ran].")
 @frame.times_option
-def command(run_dir: Path, out: Path | None, title: str | None, times: Times | None, as_json: bool) -> None:
-    """Write the report of RUN_DIR as Markdown, and print its verdict.
+def command(
+    run_dirs: tuple[Path, ...], out: Path | None, title: str | None, times: Times | None, as_json: bool
+) -> None:
+    """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
 
     RUN_DIR is a run directory, or any folder with .etdump files. What is missing is said in the report;
     times of emulated and traced runs are never shown as latencies.
     """
     with shown_progress() as progress:
-        path, data = write_report(run_dir, out=out, title=title, times=times, progress=progress)
-    sentences = verdict(data)
+        if len(run_dirs) == 1:
+            path, data = write_report(run_dirs[0], out=out, title=title, times=times, progress=progress)
+            runs = [data]
+        elif out is None:
+            raise click.UsageError("several runs go into one page: name it with --out")
+        else:
+            path, runs = (
+                out,
+                write_combined_report(run_dirs, out, title=title, times=times, progress=progress),
+            )
     if as_json:
-        frame.facts({"schema_version": 1, "report": str(path), "verdict": list(sentences)})
+        sentences = [verdict(data) for data in runs]
+        found = sentences[0] if len(runs) == 1 else sentences
+        frame.facts({"schema_version": 1, "report": str(path), "verdict": found})
         return
-    for sentence in sentences:
-        frame.say(sentence)
+    for data in runs:
+        for sentence in verdict(data):
+            frame.say(sentence)
     frame.say(f"wrote {path}")

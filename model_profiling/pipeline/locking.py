@@ -10,12 +10,12 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import InputError
+from model_profiling.run.journal import moment
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     try:
         _take(handle, run_dir)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": _now()}).encode(), 0)
+        os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": moment()}).encode(), 0)
         yield
         os.ftruncate(handle, 0)
     finally:
@@ -68,7 +68,3 @@ def _holder(handle: int) -> str:
         return f"process {content['pid']}, since {content['since']}"
     except (ValueError, KeyError, TypeError):
         return "it has just begun"
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z")

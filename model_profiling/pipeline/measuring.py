@@ -17,7 +17,7 @@ from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
-from model_profiling.run.journal import Entry, Journal, Output, Step
+from model_profiling.run.journal import Entry, Journal, Step, moment
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.series import Series
 from model_profiling.statistics.speedup import precise_enough
@@ -90,7 +90,7 @@ class Measuring:
 
     def _do(self, step: Step) -> None:
         temperature = self._rest()
-        started, began = _now(), time.monotonic()
+        started, began = moment(), time.monotonic()
         blank = Entry(
             kind=step.kind,
             experiment=step.series.experiment,
@@ -153,14 +153,9 @@ class Measuring:
         if log := self._log_name(step):
             entry = replace(entry, log=self._move(outcome.log, place.of_series(step.series, log)))
         outputs = tuple(
-            Output(
-                file=self._move(made.file, place.of_series(step.series, f"_output{made.index}.bin")),
-                dtype=made.dtype,
-                shape=made.shape,
-                dim_order=made.dim_order,
-                nan=made.nan,
-                inf=made.inf,
-                checksum=made.checksum,
+            replace(
+                made,
+                file=Path(self._move(made.file, place.of_series(step.series, f"_output{made.index}.bin"))),
             )
             for made in outcome.result.outputs
             if made.file is not None
@@ -222,26 +217,16 @@ class Measuring:
             self.warnings.append(text)
 
 
+_SAID_BY_RUNNER = (
+    "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
+    "features_note", "build_id", "executorch_version",
+)  # fmt: skip
+_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note")
+
+
 def _measured(blank: Entry, outcome: Outcome) -> Entry:
+    """The entry with what runner and target say under the same names."""
     result = outcome.result
-    return replace(
-        blank,
-        iterations_ns=result.iterations_ns,
-        load_ns=result.load_ns,
-        first_ns=result.first_ns,
-        peak_memory_bytes=result.peak_memory_bytes,
-        features_present=result.features_present,
-        features_masked=result.features_masked,
-        features_verified=result.features_verified if result.build_id else None,
-        features_note=result.features_note,
-        build_id=result.build_id,
-        executorch_version=result.executorch_version,
-        etdump_warmup_runs=outcome.etdump_warmup_runs,
-        kernels=dict(outcome.kernels),
-        kernels_at_load=dict(outcome.kernels_at_load),
-        kernels_note=outcome.kernels_note,
-    )
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    said = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
+    said |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
+    return replace(blank, **said, features_verified=result.features_verified if result.build_id else None)

@@ -164,9 +164,8 @@ def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
 
 
 def output_files(result: Result, run_dir: Path) -> list[OutputFile]:
-    return [
-        OutputFile(run_dir / kept.file, kept.dtype, kept.shape, kept.dim_order) for kept in result.outputs
-    ]
+    kept = [output for output in result.outputs if output.file]
+    return [OutputFile(run_dir / str(out.file), out.dtype, out.shape, out.dim_order) for out in kept]
 
 
 def _middle(nanoseconds: list[int | None]) -> float | None:

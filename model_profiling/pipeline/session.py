@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from model_profiling.pipeline.starting import Earlier, check_directory, clear_wo
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, names
-from model_profiling.run.journal import Journal
+from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.targets import Target
 
@@ -78,16 +77,18 @@ def measure(
         check_rounds(place.path, Journal(place.path).rounds_begun(head.experiments), config.schedule.rounds)
     clear_work(place)
     files.make_folder(place.path)
-    warnings = [*(part.warnings if part else ()), *_keep_graph(config.model, place.path)]
     seed = _seed(config, part)
     journal = Journal(place.path)
     number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
-    measuring = Measuring(config, place, target, journal, number, progress, warnings)
-    session = Session(number, tuple(command_line), _now())
+    measuring = Measuring(
+        config, place, target, journal, number, progress, list(part.warnings if part else ())
+    )
+    session = Session(number, tuple(command_line), moment())
     record = _Record(
         _begun(head, earlier, session), make_schedule(config, seed, latencies=latencies), measuring
     )
     record.write("running")
+    measuring.warnings += _keep_graph(config.model, place.path)
     try:
         measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
     except BaseException as problem:
@@ -162,7 +163,7 @@ class _Record:
     def write(self, state: State, end: str = "running") -> None:
         config, journal, place = self.measuring.config, self.measuring.journal, self.measuring.place
         *past, session = self.manifest.sessions
-        session = replace(session, end=end, ended=None if end == "running" else _now())
+        session = replace(session, end=end, ended=None if end == "running" else moment())
         schedule = manifests.schedule_facts(
             config, self.plan, journal, stopped_early=self.measuring.stopped_early
         )
@@ -227,7 +228,3 @@ def _seed(config: ProfileConfig, part: Part | None) -> int:
     if part is not None:
         return part.schedule.seed
     return config.schedule.seed if config.schedule.seed is not None else secrets.randbits(32)
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -17,7 +17,6 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
 from model_profiling.run.series import Pair
-from model_profiling.statistics.speedup import Speedup
 
 _SHOWN_OPERATORS = 20
 
@@ -37,7 +36,7 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
     """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
     home = analysis.run.path
-    csv_of = {id(one.dump): one.files for one in written}
+    csv_of = {id(dump.dump): dump.files for dump in written}
     return {
         "schema_version": 1,
         "run_dir": str(home),
@@ -51,16 +50,17 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         },
         "kernel_hints": _kernel_hints(analysis.dumps),
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
-        "series": [_series(one) for one in analysis.series],
+        "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": list(analysis.warnings),
-        "csv_files": [_inside(path, home) for one in written for path in one.files.every],
+        "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],
     }
 
 
 def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, object]:
     breakdown, latency = dump.breakdown, dump.latency
+    longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)
     return {
         "etdump": _inside(dump.path, home),
         **asdict(dump.series),
@@ -94,7 +94,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "inserted_by_lowering": sum(operator.origin == "lowering" for operator in dump.operators),
         "unknown_operators": list(dump.unknown_names),
         "kernel_families": _kernel_hints([dump]),
-        "top_operators": [_operator(dump, operator) for operator in _longest(dump.operators)],
+        "top_operators": [_operator(dump, operator) for operator in longest[:_SHOWN_OPERATORS]],
         "warnings": list(dump.warnings),
         "csv_timeline": _inside(paths.timeline, home) if paths else None,
         "csv_run0_timeline": _inside(paths.run0_timeline, home) if paths else None,
@@ -127,10 +127,6 @@ def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
     (KleidiAI) or XNNPACK's own; which kernel ran is for a trace to say."""
     names = [operator.name for dump in dumps for operator in dump.operators]
     return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}
-
-
-def _longest(operators: Sequence[Operator]) -> list[Operator]:
-    return sorted(operators, key=lambda operator: -operator.times.median_ns)[:_SHOWN_OPERATORS]
 
 
 def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
@@ -167,54 +163,49 @@ def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
     answer = stored.speedup if stored else pairing.e2e if pairing else None
     return {
         **record_json(pair),
-        "e2e": _with_confidence(answer),
+        "e2e": answer.as_dict() if answer else None,
         "with_tracer": stored.with_tracer if stored else pairing is not None,
-        **(_pairing(pairing) if pairing else {}),
+        **(pairing_facts(pairing) if pairing else {}),
     }
 
 
-def _pairing(pairing: Pairing) -> dict[str, object]:
+def pairing_facts(pairing: Pairing) -> dict[str, object]:
+    """Categories and operators of two series side by side; without times where they mean nothing."""
+    timed = pairing.baseline.times.are_shown and pairing.candidate.times.are_shown
     return {
         "matched_by": pairing.matched_by,
         "categories": [
-            _category_pair(one, comparable=not pairing.not_comparable) for one in pairing.categories
+            {"category": part.name, **_side_by_side(pairing, part, timed), **_shares(part)}
+            for part in pairing.categories
         ],
         "operators": [
-            _operator_pair(one, comparable=not pairing.not_comparable) for one in pairing.operators
+            {
+                "operator": pair.main.name,
+                "baseline": [operator.name for operator in pair.baseline],
+                "candidate": [operator.name for operator in pair.candidate],
+                "change": pair.change,
+                "category": pair.category.value,
+                "place": pair.main.place,
+                "kernel_before": pair.families[0],
+                "kernel_after": pair.families[1],
+                **_side_by_side(pairing, pair, timed),
+            }
+            for pair in pairing.operators
         ],
     }
 
 
-def _category_pair(pair: CategoryPair, *, comparable: bool) -> dict[str, object]:
+def _side_by_side(pairing: Pairing, pair: CategoryPair | OperatorPair, timed: bool) -> dict[str, object]:
     return {
-        "category": pair.name,
-        "baseline_ms": pair.baseline_ms,
-        "candidate_ms": pair.candidate_ms,
-        "ratio": pair.ratio if comparable else None,
-        "baseline_share": pair.baseline_share,
-        "candidate_share": pair.candidate_share,
-        "speedup": _with_confidence(pair.speedup),
+        "baseline_ms": pair.baseline_ms if timed else None,
+        "candidate_ms": pair.candidate_ms if timed else None,
+        "ratio": None if pairing.not_comparable else pair.ratio,
+        "speedup": pair.speedup.as_dict() if pair.speedup else None,
     }
 
 
-def _operator_pair(pair: OperatorPair, *, comparable: bool) -> dict[str, object]:
-    return {
-        "baseline": [operator.name for operator in pair.baseline],
-        "candidate": [operator.name for operator in pair.candidate],
-        "change": pair.change,
-        "category": pair.category.value,
-        "place": pair.main.place,
-        "kernel_before": pair.families[0],
-        "kernel_after": pair.families[1],
-        "baseline_ms": pair.baseline_ms,
-        "candidate_ms": pair.candidate_ms,
-        "ratio": pair.ratio if comparable else None,
-        "speedup": _with_confidence(pair.speedup),
-    }
-
-
-def _with_confidence(speedup: Speedup | None) -> dict[str, object] | None:
-    return speedup.as_dict() if speedup else None
+def _shares(part: CategoryPair) -> dict[str, object]:
+    return {"baseline_share": part.baseline_share, "candidate_share": part.candidate_share}
 
 
 def _inside(path: Path, home: Path) -> str:

@@ -17,13 +17,13 @@ def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str
     write_rows(
         categories,
         ("category", *head, f"{first}_pct", f"{second}_pct"),
-        [*(_category(one) for one in pairing.categories), _end_to_end(pairing)],
+        [*map(_category, pairing.categories), _end_to_end(pairing)],
     )
     write_rows(
         operators,
         ("call", "position", "category", "kind", "change", f"{first}_operator", f"{second}_operator",
          f"{first}_kernel", f"{second}_kernel", *head, "delta_ms", "place"),
-        [_operator(one) for one in pairing.operators],
+        map(_operator, pairing.operators),
     )  # fmt: skip
     return [categories, operators]
 
@@ -42,7 +42,7 @@ def _operator(pair: OperatorPair) -> tuple[object, ...]:
     operator = pair.main
     return (
         operator.call, operator.position, pair.category.value, operator.kind, pair.change,
-        " + ".join(one.name for one in pair.baseline), " + ".join(one.name for one in pair.candidate),
+        " + ".join(side.name for side in pair.baseline), " + ".join(side.name for side in pair.candidate),
         *pair.families, f"{pair.baseline_ms:.6f}", f"{pair.candidate_ms:.6f}", _ratio(pair.ratio),
         f"{pair.delta_ms:.6f}", operator.place,
     )  # fmt: skip

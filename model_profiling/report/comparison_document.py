@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.json_record import record_json
-from model_profiling.report.breakdown import break_down, pair_table, verdict_of
+from model_profiling.report.analysis_json import pairing_facts
+from model_profiling.report.breakdown import pair_table
 from model_profiling.report.comparison import Comparison, SeriesComparison
 from model_profiling.report.document import (
     Block,
@@ -21,6 +22,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.junit import Outcome, TestCase, junit_xml
+from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.run_report import RATIO_NOTE, SEPARATE_RATIO_NOTE
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import MISSING, change, milliseconds, percent, plural
@@ -34,7 +36,8 @@ def headline(comparison: Comparison) -> str:
         limit = percent(comparison.limit)
         if comparison.regressions:
             worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
-            return f"Regression: {worst.name} is {_slowdown(worst)} slower, more than the {limit} allowed."
+            slower = percent(worst.slowdown)
+            return f"Regression: {worst.name} is {slower} slower, more than the {limit} allowed."
         if comparison.not_comparable:
             return f"No answer: {plural(len(comparison.not_comparable), 'experiment')} not comparable."
         return f"No regression beyond {limit}."
@@ -124,49 +127,19 @@ def _details(found: SeriesComparison) -> Iterator[Block]:
 
 def _operator_tables(found: SeriesComparison, pairing: Pairing) -> Iterator[Block]:
     timed = found.comparable or found.end_to_end.ratio is not None
-    with_verdicts = any(_has_verdict(pair.speedup) for pair in found.operators)
-    moved = [pair for pair in found.operators if _is_news(pair) or (timed and not with_verdicts)]
+    verdicts = {pair.speedup.verdict for pair in found.operators if pair.speedup} - {Verdict.NOT_COMPARABLE}
+    too_few = timed and not verdicts
+    moved = [pair for pair in found.operators if too_few or pair.change != "same" or _changed(pair.speedup)]
     ordered = sorted(moved, key=lambda pair: -abs(pair.delta_ms))[:_OPERATORS_SHOWN]
     if ordered:
-        before, after = break_down(pairing.baseline), break_down(pairing.candidate)
-        rows = [
-            (
-                Code(pair.main.name),
-                pair.main.place,
-                before.of(pair.baseline).cells[0] if timed and pair.baseline else MISSING,
-                after.of(pair.candidate).cells[0] if timed and pair.candidate else MISSING,
-                verdict_of(pair.speedup),
-                _became(pair),
-            )
-            for pair in ordered
-        ]
-        headers = ("operator", "place", "A ms", "B ms", "verdict", "what changed")
-        yield make_table(headers, rows, numbers=(2, 3))
-    count = plural(len(found.operators), "operator")
-    if timed and not with_verdicts:
-        yield Paragraph(f"{count}, the largest differences shown; too few rounds to judge any.")
-        return
+        yield changes_table(pairing, ordered, ("A", "B"), timed=timed)
     more = f"; the {len(ordered)} largest are shown" if len(ordered) < len(moved) else ""
-    yield Paragraph(f"{count}, {len(moved)} with a change that holds{more}.")
+    held = "too few rounds to judge any" if too_few else f"{len(moved)} with a change that holds"
+    yield Paragraph(f"{plural(len(found.operators), 'operator')}, {held}{more}.")
 
 
-def _has_verdict(found: Speedup | None) -> bool:
-    return found is not None and found.verdict is not Verdict.NOT_COMPARABLE
-
-
-def _is_news(pair: OperatorPair) -> bool:
-    if pair.change != "same":
-        return True
-    return pair.speedup is not None and pair.speedup.verdict in (Verdict.FASTER, Verdict.SLOWER)
-
-
-def _became(pair: OperatorPair) -> str:
-    before, after = pair.families
-    if pair.change == "same":
-        return "time only"
-    if pair.change in ("appeared", "vanished"):
-        return pair.change
-    return f"{pair.change}: {before} to {after}"
+def _changed(found: Speedup | None) -> bool:
+    return found is not None and found.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
 def _speedup(found: Speedup) -> str:
@@ -175,10 +148,6 @@ def _speedup(found: Speedup) -> str:
     if found.low is None or found.high is None:
         return f"{found.ratio:.3f}x"
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
-
-
-def _slowdown(found: SeriesComparison) -> str:
-    return percent(found.slowdown)
 
 
 def comparison_junit(comparison: Comparison) -> str:
@@ -201,7 +170,7 @@ def _case(comparison: Comparison, compared: SeriesComparison) -> TestCase:
     details = "\n".join((found.reason, *slower))
     if compared in comparison.regressions:
         limit = percent(comparison.limit)
-        message = f"{_slowdown(compared)} slower, more than the {limit} allowed"
+        message = f"{percent(compared.slowdown)} slower, more than the {limit} allowed"
         return TestCase(group, compared.name, "failed", message, details)
     return TestCase(group, compared.name, "passed", found.verdict.value, details)
 
@@ -222,31 +191,11 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
 
 
 def _series_facts(found: SeriesComparison) -> dict[str, object]:
-    timed = found.comparable or found.end_to_end.ratio is not None
     return {
         "before": asdict(found.before),
         "after": asdict(found.after),
         "with_tracer": found.with_tracer,
         "slowdown": found.slowdown,
         "end_to_end": found.end_to_end.as_dict(),
-        "categories": [
-            {**asdict(part), "ratio": part.ratio, "speedup": part.speedup.as_dict() if part.speedup else None}
-            for part in found.parts
-        ],
-        "operators": [_operator_facts(pair, timed) for pair in found.operators],
-    }
-
-
-def _operator_facts(pair: OperatorPair, timed: bool) -> dict[str, object]:
-    before, after = pair.families
-    return {
-        "operator": pair.main.name,
-        "place": pair.main.place,
-        "category": pair.category.value,
-        "change": pair.change,
-        "kernel_before": before,
-        "kernel_after": after,
-        "before_ms": pair.baseline_ms if timed and pair.baseline else None,
-        "after_ms": pair.candidate_ms if timed and pair.candidate else None,
-        "speedup": pair.speedup.as_dict() if pair.speedup else None,
+        **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
     }

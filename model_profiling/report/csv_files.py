@@ -76,21 +76,23 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     write_timeline(paths.timeline, dump, name)
     write_timeline(paths.run0_timeline, dump, name, run=0)
     write_stats(paths.stats, dump, name)
-    write_rows(paths.details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
-    write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
+    _write_summaries(dump, (paths.categories, paths.details, paths.e2e), name)
     return paths
 
 
 def write_summaries(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
     """Write the files that need no timeline: categories, operators and end-to-end times, named by `stem`."""
-    details, categories, e2e = (
-        folder / f"{stem}_{name}.csv" for name in ("operator_details", "category_summary", "e2e")
-    )
-    write_rows(details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
+    endings = ("category_summary", "operator_details", "e2e")
+    paths = [folder / f"{stem}_{name}.csv" for name in endings]
+    _write_summaries(dump, paths, stem)
+    return paths
+
+
+def _write_summaries(dump: DumpAnalysis, paths: Sequence[Path], model_id: str) -> None:
+    categories, details, e2e = paths
     write_rows(categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, stem),))
-    return [categories, details, e2e]
+    write_rows(details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
+    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, model_id),))
 
 
 def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
@@ -149,7 +151,9 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         NumberColumn(percent, 4, empty=timeless),
         NumberColumn(rows.node),
         NumberColumn(rows.run),
-        TextColumn(rows.block, tuple(map(_field, dump.attribution.block_names))),
+        TextColumn(
+            rows.block, tuple(joined((name,)) if name else "" for name in dump.attribution.block_names)
+        ),
         NumberColumn(rows.own, 6, empty=outside),
         TextColumn(rows.tail, tuple(tails)),
     ]
@@ -211,10 +215,6 @@ def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tail
 
 def _code(texts: dict[str, int], fields: Iterable[object]) -> int:
     return texts.setdefault(joined(fields), len(texts))
-
-
-def _field(text: str) -> str:
-    return joined((text,)) if text else ""
 
 
 def _index(number: int) -> object:

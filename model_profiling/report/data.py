@@ -75,14 +75,6 @@ class PairReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """One line about the machine or the software."""
-
-    label: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReportData:
     """A run as a report tells it."""
 
@@ -145,9 +137,10 @@ class ReportData:
         return tuple(_remarks(self))
 
     @property
-    def facts(self) -> tuple[Fact, ...]:
+    def facts(self) -> list[tuple[str, str]]:
+        """About the machine and the software: label, value."""
         manifest = self.run.manifest
-        return tuple(fact for fact in _facts(manifest) if fact.value) if manifest else ()
+        return [fact for fact in _facts(manifest) if fact[1]] if manifest else []
 
     @property
     def reproduce(self) -> tuple[str, ...]:
@@ -228,17 +221,17 @@ def _remarks(data: ReportData) -> Iterator[str]:
     yield from analysis.warnings if analysis else run.warnings
 
 
-def _facts(manifest: Manifest) -> Iterator[Fact]:
-    yield Fact("Program", manifest.model)
-    yield Fact("SHA-256", manifest.model_sha256)
+def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    yield "Program", manifest.model
+    yield "SHA-256", manifest.model_sha256
     yield from _machine(manifest.machine)
-    yield Fact("ExecuTorch", manifest.executorch.version or "")
-    yield Fact("ExecuTorch commit", manifest.executorch.sha or "")
-    yield Fact("Runner build", manifest.runner.build_id or "")
-    yield Fact("Compiler", manifest.runner.compiler or "")
-    yield Fact("Kit", manifest.kit_version)
-    yield Fact("Measured", manifest.started)
-    yield Fact("Seed of the order", str(manifest.schedule.seed))
+    yield "ExecuTorch", manifest.executorch.version or ""
+    yield "ExecuTorch commit", manifest.executorch.sha or ""
+    yield "Runner build", manifest.runner.build_id or ""
+    yield "Compiler", manifest.runner.compiler or ""
+    yield "Kit", manifest.kit_version
+    yield "Measured", manifest.started
+    yield "Seed of the order", str(manifest.schedule.seed)
 
 
 def _command(part: Part) -> tuple[str, ...]:
@@ -249,20 +242,20 @@ def _command(part: Part) -> tuple[str, ...]:
     return ("sme2prof", "run", part.config_file) if part.config_file else ()
 
 
-def _machine(machine: Machine) -> Iterator[Fact]:
+def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     before, after = machine.before, machine.after
     if before is None:
         return
-    yield Fact("CPU", f"{before.cpu} ({before.cores} cores, {before.machine})")
-    yield Fact("CPU features", " ".join(before.features) or "none that the kit switches")
-    yield Fact("System", before.os)
-    yield Fact("Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else "")
-    yield Fact("Clock governor", before.governor or "not told")
-    yield Fact("Load average", _change(before.load_average, after.load_average if after else None))
-    yield Fact("Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C"))
+    yield "CPU", f"{before.cpu} ({before.cores} cores, {before.machine})"
+    yield "CPU features", " ".join(before.features) or "none that the kit switches"
+    yield "System", before.os
+    yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
+    yield "Clock governor", before.governor or "not told"
+    yield "Load average", _change(before.load_average, after.load_average if after else None)
+    yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
-            yield Fact(name, version)
+            yield name, version
 
 
 def _change(before: float | None, after: float | None, unit: str = "") -> str:

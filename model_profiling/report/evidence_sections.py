@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, matrix_share
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
@@ -67,34 +68,25 @@ def _answer(found: SeriesEvidence, *, absent: bool) -> tuple[str, ...]:
 
 def _listing(place: PlaceEvidence) -> Iterator[Block]:
     """The kernels themselves, those that ran before those that were only configured."""
-    rows: dict[str, dict[str, KernelUse]] = {}
-    for found in place.kernels:
-        for use in found.uses:
-            rows.setdefault(use.kernel.name, {})[str(found.series)] = use
-    shown = [name for name, uses in rows.items() if any(_counts(use) for use in uses.values())]
-    if not shown:
+    found: dict[Kernel, dict[str, KernelUse]] = {}
+    for evidence in place.kernels:
+        for use in evidence.uses:
+            if use.kernel.library != "operator":
+                found.setdefault(use.kernel, {})[str(evidence.series)] = use
+    if not found:
         return
-    columns = [str(found.series) for found in place.kernels]
-    if len(columns) <= _COLUMNS:
-        headers = ("kernel", "instruction set", *columns)
-        cells = [[_use(rows[name].get(column)) for column in columns] for name in shown]
-    else:
-        headers = ("kernel", "instruction set", "where")
-        cells = [["; ".join(f"{where}: {_use(use)}" for where, use in rows[name].items())] for name in shown]
-    listed: list[tuple[Text, ...]] = [
-        (Code(name), _isa(rows[name]), *cell) for name, cell in zip(shown, cells, strict=True)
-    ]
-    yield make_table(headers, listed[:_KERNELS_SHOWN])
-    if len(shown) > _KERNELS_SHOWN:
-        yield Paragraph(f"{len(shown) - _KERNELS_SHOWN} more in kernel_view.md.")
-
-
-def _counts(use: KernelUse) -> bool:
-    return use.kernel.library != "operator"
-
-
-def _isa(uses: Mapping[str, KernelUse]) -> str:
-    return next(iter(uses.values())).kernel.isa
+    columns = [str(evidence.series) for evidence in place.kernels]
+    rows: list[tuple[Text, ...]] = []
+    for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
+        cells = [_use(uses.get(column)) for column in columns]
+        if len(columns) > _COLUMNS:
+            cells = ["; ".join(f"{where}: {_use(use)}" for where, use in uses.items())]
+        rows.append((Code(kernel.name), kernel.isa, *cells))
+    yield make_table(
+        ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
+    )
+    if len(found) > _KERNELS_SHOWN:
+        yield Paragraph(f"{len(found) - _KERNELS_SHOWN} more in kernel_view.md.")
 
 
 def _use(use: KernelUse | None) -> str:
@@ -155,8 +147,8 @@ def advice(data: ReportData) -> list[Block]:
 
 def _finding(finding: Finding, *, timed: bool) -> Item:
     gain = f", at most {finding.max_gain_pct:.1f}% less time" if timed and finding.max_gain_pct > 0 else ""
-    title = finding.title[:1].upper() + finding.title[1:]
-    text = (Strong(title), f" ({finding.subject}{gain}). {_sentence(finding.action)}")
+    title, action = (text[:1].upper() + text[1:].rstrip(".") for text in (finding.title, finding.action))
+    text = (Strong(title), f" ({finding.subject}{gain}). {action}.")
     return Item(text, tuple(_numbers(finding.evidence)))
 
 
@@ -176,7 +168,3 @@ def _pair(key: str, value: object) -> Inline:
     if isinstance(value, list):
         return f"{name} {' and '.join(map(str, value))}"
     return f"{name} {value}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.kernel_names import UNKNOWN, Kernel
+from model_profiling.analysis.evidence import SeriesEvidence
+from model_profiling.analysis.kernel_names import UNKNOWN
 from model_profiling.analysis.kernels import (
     KernelPair,
     KernelUse,
-    SmeVerdict,
     compare_kernels,
     matrix_share,
     sme_verdict,
     unknown_kernels,
 )
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
+from model_profiling.run import Series
 from model_profiling.wording import MISSING, plural
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSide:
-    """One run's evidence and what it proves."""
-
-    name: str
-    uses: tuple[KernelUse, ...]
-    sme: SmeVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +25,14 @@ class KernelSection:
     """Two runs laid side by side: the one with more of the CPU switched on first."""
 
     label: str
-    on: KernelSide
-    off: KernelSide
+    on: SeriesEvidence
+    off: SeriesEvidence
 
 
-def side_of_file(name: str, uses: Sequence[KernelUse]) -> KernelSide:
+def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidence:
     """A side known by its file alone, which cannot tell an empty trace from none: something must have run."""
     traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
-    return KernelSide(name, tuple(uses), sme_verdict(uses, traced=traced))
+    return SeriesEvidence(series, None, tuple(uses), sme_verdict(uses, traced=traced), traced)
 
 
 def kernel_document(
@@ -58,8 +50,12 @@ def kernel_document(
 
 def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
     on, off = section.on.uses, section.off.uses
-    names = (section.on.name, section.off.name)
-    pairs = [pair for pair in compare_kernels(on, off) if filter_op.lower() in _searchable(pair.kernel)]
+    names = (str(section.on.series), str(section.off.series))
+    pairs = [
+        pair
+        for pair in compare_kernels(on, off)
+        if filter_op.lower() in f"{pair.kernel.name} {pair.kernel.role} {pair.kernel.operation}".lower()
+    ]
     ran = [pair for pair in pairs if _evidence(pair) == "executed"]
     blocks = make_list(_verdict(side) for side in (section.on, section.off))
     if ran:
@@ -78,10 +74,10 @@ def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
     return blocks
 
 
-def _verdict(side: KernelSide) -> str:
+def _verdict(side: SeriesEvidence) -> str:
     share = matrix_share(side.uses)
     took = f"; {share.sme} of {share.total} matrix operators took an SME path" if share and share.sme else ""
-    return f"{side.name}: {side.sme.text}{took}"
+    return f"{side.series}: {side.sme.text}{took}"
 
 
 def _table(pairs: Iterable[KernelPair], names: tuple[str, str]) -> Block:
@@ -105,7 +101,3 @@ def _cell(use: KernelUse | None) -> str:
 def _evidence(pair: KernelPair) -> str:
     found = {use.evidence for use in (pair.on, pair.off) if use is not None}
     return "executed" if "executed" in found else "configured"
-
-
-def _searchable(kernel: Kernel) -> str:
-    return f"{kernel.name} {kernel.role} {kernel.operation}".lower()

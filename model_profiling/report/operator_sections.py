@@ -122,40 +122,48 @@ def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, s
 
 def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
     longest = sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+    if named:
+        yield Heading(pair.label, 3)
+    yield from _how_many(len(longest), len(pairing.operators))
+    yield changes_table(pairing, longest, _BOTH_SIDES, rest=True)
+    yield from _tally(pairing)
+
+
+def changes_table(
+    pairing: Pairing,
+    listed: Sequence[OperatorPair],
+    sides: tuple[str, str],
+    *,
+    timed: bool = True,
+    rest: bool = False,
+) -> Table:
+    """What became of operators; `rest` adds those not listed by category, so that the table adds up."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     rows: list[tuple[Text, ...]] = [
         (
             Code(found.main.name),
             found.category.value,
-            before.of(found.baseline).cells[0] if found.baseline else MISSING,
-            *(after.of(found.candidate).cells if found.candidate else (MISSING, MISSING)),
-            speedup(found.ratio),
+            before.of(found.baseline).cells[0] if timed and found.baseline else MISSING,
+            *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
+            speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
             _became(found),
             _place(found.main),
             _line(found.main),
         )
-        for found in longest
+        for found in listed
     ]
-    if named:
-        yield Heading(pair.label, 3)
-    yield from _how_many(len(longest), len(pairing.operators))
+    if rest:
+        ours = [operator for found in listed for operator in found.baseline]
+        left = {category: cells for _, category, cells in _rest(before, ours)}
+        theirs = [operator for found in listed for operator in found.candidate]
+        for name, category, cells in _rest(after, theirs):
+            rows.append((name, category, left.get(category, (MISSING,))[0], *cells, *(MISSING,) * 5))
     headers = (
-        "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel",
-        "module", "source",
+        "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
+        "kernel", "module", "source",
     )  # fmt: skip
-    yield make_table(headers, (*rows, *_pair_rest(before, after, longest)), numbers=(2, 3, 4, 5))
-    yield from _tally(pairing)
-
-
-def _pair_rest(
-    before: Breakdown, after: Breakdown, longest: Sequence[OperatorPair]
-) -> Iterator[tuple[Text, ...]]:
-    ours = [operator for found in longest for operator in found.baseline]
-    theirs = [operator for found in longest for operator in found.candidate]
-    left = {category: cells for _, category, cells in _rest(before, ours)}
-    for name, category, cells in _rest(after, theirs):
-        yield name, category, left.get(category, (MISSING,))[0], *cells, *(MISSING,) * 5
+    return make_table(headers, rows, numbers=(2, 3, 4, 5))
 
 
 def _tally(pairing: Pairing) -> Iterator[Block]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from model_profiling.json_record import record_json
-from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import Block, Heading, Paragraph, Table, make_list, make_table
-from model_profiling.report.run_report import tracer_cost
-from model_profiling.run import Latency
-from model_profiling.run.metrics import PairParity
-from model_profiling.wording import MISSING, milliseconds, percent, plural
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Heading, Table, make_list, make_table
+from model_profiling.report.run_report import latency
+from model_profiling.report.verdict import verdict
+from model_profiling.wording import MISSING, milliseconds
 
 Json = dict[str, object]
 
@@ -59,108 +57,42 @@ def summary_facts(data: ReportData) -> Json:
 
 def warnings(data: ReportData) -> list[str]:
     """What a person must know before trusting the answer: differing outputs first."""
+    metrics, manifest = data.run.metrics, data.run.manifest
     mismatches = [
-        f"outputs differ beyond rounding, {_parity_text(found)}; understand that before trusting the speed"
-        for found in (data.run.metrics.parity if data.run.metrics else ())
+        f"{found.label}: outputs differ beyond rounding ({found.reason or 'see the report'}); understand "
+        "that before trusting the speed"
+        for found in (metrics.parity if metrics else ())
         if found.verdict == "mismatch"
     ]
-    noticed = data.run.manifest.all_warnings if data.run.manifest else ()
-    stability = data.run.metrics.stability if data.run.metrics and data.timed else ()
-    return [*mismatches, *noticed, *map(str, stability)]
+    stability = metrics.stability if metrics and data.timed else ()
+    return [*mismatches, *(manifest.all_warnings if manifest else ()), *map(str, stability)]
 
 
 def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
-    blocks: list[Block] = [Heading(data.title, 1)]
-    blocks += make_list(_lines(data)) or [Paragraph("Nothing was compared.")]
-    if data.timed:
-        latencies = [found.latency for found in data.experiments if found.latency]
-        blocks += [Heading("End-to-end latency"), _latency_table(latencies)]
-    else:
-        blocks.append(Paragraph("Times on this target are not latencies; none are shown."))
     early = " (stopped early: precise enough)" if manifest.schedule.stopped_early else ""
-    blocks += [
+    circumstances = (
+        f"CPU: {data.cpu}",
+        f"ExecuTorch: {manifest.executorch.version}",
+        f"state: {manifest.unfinished or 'finished'}",
+        f"rounds: {manifest.schedule.rounds_done}{early}",
+    )
+    noticed = make_list(warnings(data))
+    return [
+        Heading(data.title, 1),
+        *make_list(verdict(data)),
+        Heading("Latency"),
+        *latency(data),
         Heading("Circumstances"),
-        *make_list(
-            (
-                f"CPU: {data.cpu}",
-                f"ExecuTorch: {manifest.executorch.version}",
-                f"state: {manifest.unfinished or 'finished'}",
-                f"rounds: {manifest.schedule.rounds_done}{early}",
-            )
-        ),
+        *make_list(circumstances),
+        *([Heading("Warnings"), *noticed] if noticed else []),
     ]
-    if noticed := warnings(data):
-        blocks += [Heading("Warnings"), *make_list(noticed)]
-    return blocks
-
-
-def _lines(data: ReportData) -> Iterator[str]:
-    """What a person wants to know first: the speedup, the kernels, and whether the outputs agree."""
-    for pair in data.pairs:
-        yield _comparison_text(pair)
-    for experiment in data.experiments:
-        if experiment.latency and experiment.latency.end_to_end_ms:
-            found, rounds = experiment.latency.end_to_end_ms, plural(experiment.latency.rounds, "round")
-            yield (
-                f"latency, {experiment.series}: median {found.median:.3f} ms"
-                f" (nine in ten between {found.p5:.3f} and {found.p95:.3f}; {rounds})"
-            )
-    for place in data.evidence:
-        for kernels in place.kernels:
-            if kernels.uses or kernels.counted:
-                yield f"kernels, {kernels.series} ({place.source}): {kernels.sme.text}"
-    for parity in data.run.metrics.parity if data.run.metrics else ():
-        yield f"outputs, {_parity_text(parity)}"
-    for experiment in data.experiments:
-        if experiment.problem:
-            yield f"failed, {experiment.series}: {experiment.problem}"
-
-
-def _comparison_text(pair: PairReport) -> str:
-    found = pair.speedup
-    line = f"{pair.label}: {found.verdict.value}; {found.reason}"
-    if found.low is None:
-        return line
-    medians = f"{milliseconds(found.baseline_median)} ms to {milliseconds(found.candidate_median)} ms"
-    return f"{line} ({medians}, {plural(found.rounds, 'round')})"
-
-
-def _parity_text(found: PairParity) -> str:
-    line = f"{found.label}: {found.verdict}"
-    if found.reason:
-        return f"{line} ({found.reason})"
-    worst = max((output.max_abs for output in found.parity.outputs), default=0.0) if found.parity else 0.0
-    return line if found.verdict == "identical" else f"{line} (largest difference {worst:.3g})"
-
-
-def _latency_table(latencies: list[Latency]) -> Table:
-    rows = []
-    for found in latencies:
-        plain = found.end_to_end_ms
-        if plain is not None:
-            rows.append(
-                (
-                    found.experiment,
-                    str(found.threads),
-                    str(found.rounds),
-                    milliseconds(plain.median),
-                    milliseconds(plain.p90),
-                    percent(plain.cv),
-                    milliseconds(found.traced_ms.median if found.traced_ms else None),
-                    tracer_cost(found),
-                )
-            )
-    headers = (
-        "experiment", "threads", "rounds", "median ms", "p90 ms", "CV", "traced median ms", "tracer cost",
-    )  # fmt: skip
-    return make_table(headers, rows, numbers=range(1, 8))
 
 
 def ladder_table(data: ReportData) -> Table:
     """The ablation ladder: what is left at each rung, and what the feature on top of it buys."""
-    ran: Mapping[object, str] = {
+    ran = {
         found.series: ", ".join(f"{count} {isa}" for isa, count in found.instruction_sets.items())
         for found in data.evidence[0].kernels
     }

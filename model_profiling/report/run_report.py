@@ -194,8 +194,7 @@ def quality(data: ReportData) -> list[Block]:
 
 
 def machine(data: ReportData) -> list[Block]:
-    rows = [(fact.label, fact.value) for fact in data.facts]
-    return [make_table(("what", "value"), rows)] if rows else []
+    return [make_table(("what", "value"), data.facts)] if data.facts else []
 
 
 def reproduce(data: ReportData) -> list[Block]:

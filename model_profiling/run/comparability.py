@@ -35,7 +35,7 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
         if side.times is Times.UNKNOWN:
             return f"nothing says on what machine the times of {side.name} were measured"
         if not side.times.are_latencies:
-            return f"the times of {side.name} come from {side.times.origin}: they are no latencies"
+            return f"the times of {side.name} come from {side.times.origin}: they are not latencies"
     cpus = baseline.cpu, candidate.cpu
     if all(cpus) and cpus[0] != cpus[1] and not across_machines:
         names = " and ".join(cpus)

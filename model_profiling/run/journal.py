@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.run import names
 from model_profiling.run.series import Series
+from model_profiling.runner.result import OutputFacts
 
 Kind = Literal["evidence", "traced", "untraced"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
@@ -39,19 +41,6 @@ class Step:
     def key(self) -> str:
         """Names the step in the journal, the same in every session of a run."""
         return f"{self.kind}/{self.round}/{self.series.experiment}/t{self.series.threads}"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output tensor of an evidence process; `file` is relative to the run directory."""
-
-    file: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    dim_order: tuple[int, ...] = ()
-    nan: int = 0
-    inf: int = 0
-    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class Entry:
     etdump: str | None = None
     etdump_warmup_runs: int = 0
     log: str | None = None
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     """Kernels that pack weights while the program loads; in none of `kernels`."""
@@ -173,6 +162,11 @@ class Journal:
             ) from problem
         self._size += len(content)
         self._entries[entry.step.key] = entry
+
+
+def moment() -> str:
+    """Now, as files say it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def has_journal(run_dir: Path) -> bool:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from model_profiling.json_record import JsonObject, read_record
 from model_profiling.run import names
-from model_profiling.run.journal import Output
 from model_profiling.run.series import Pair, Series, Switch
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
+from model_profiling.runner.result import OutputFacts
 from model_profiling.targets.protocol import MachineFacts
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
@@ -99,7 +99,7 @@ class Result:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     xnntrace_log: str | None = None
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputFacts, ...] = ()
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
     features_verified: bool | None = None
@@ -118,7 +118,10 @@ class Result:
     def files(self) -> tuple[str, ...]:
         """Every file the result promises."""
         single = (self.log, self.latency, self.kernels, self.xnntrace_log)
-        return (*self.dumps, *(name for name in single if name), *(output.file for output in self.outputs))
+        return (
+            *self.dumps,
+            *(name for name in (*single, *(str(kept.file) for kept in self.outputs)) if name),
+        )
 
     @property
     def sme2_left_on(self) -> bool | None:

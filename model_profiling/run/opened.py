@@ -54,12 +54,12 @@ class Run:
         metrics: Metrics | None = None,
         dumps: tuple[Dump, ...] = (),
         warnings: tuple[str, ...] = (),
+        within: Run | None = None,
     ) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.metrics = metrics
-        self.dumps = dumps
-        self.warnings = warnings
+        self.path, self.manifest, self.metrics = path, manifest, metrics
+        self.dumps, self.warnings = dumps, warnings
+        self.whole = within or self
+        """The run that dumps named by themselves lie in."""
 
     @classmethod
     def open(cls, path: Path, *, times: Times | None = None) -> Run:
@@ -75,7 +75,7 @@ class Run:
         others = [found for found in _dumps_in(path) if found.resolve() not in known]
         bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
         if listed and others:
-            remarks = [f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name", *remarks]
+            remarks.insert(0, f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name")
         dumps = (*listed, *bare)
         if manifest is None and metrics is None and not dumps:
             raise InputError(
@@ -92,14 +92,16 @@ class Run:
             if not path.is_file():
                 raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
         dumps: list[Dump] = []
-        for path in paths:
-            around = cls.around(path)
+        remarks: list[str] = []
+        runs = [cls.around(path) for path in paths]
+        for path, around in zip(paths, runs, strict=True):
             listed = around.dumps if around else ()
             same = [dump for dump in listed if dump.path.resolve() == path.resolve()]
-            dumps += [replace(dump, path=path) for dump in same] or _bare([path], path.parent, times)[0]
-        return cls(
-            paths[0].parent, around.manifest if around and len(paths) == 1 else None, dumps=tuple(dumps)
-        )
+            bare, said = ([], []) if same else _bare([path], path.parent, times)
+            dumps += [*(replace(dump, path=path) for dump in same), *bare]
+            remarks += said
+        warnings = tuple(dict.fromkeys(remarks))
+        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=runs[0])
 
     @classmethod
     def around(cls, path: Path) -> Run | None:
@@ -174,7 +176,7 @@ class Run:
 
     def origin(self, series: Series) -> Origin:
         """What `why_not_comparable` asks about."""
-        result, manifest = self.result(series), self.manifest
+        result, manifest = self.whole.result(series), self.whole.manifest
         before = manifest.part_of(series.experiment).machine.before if manifest else None
         return Origin(
             name=str(series),
@@ -227,7 +229,7 @@ class Run:
         for given in (model, etrecord):
             if given is not None and not given.is_file():
                 raise InputError(f"there is no file {given}", "correct the path")
-        return Programs(self.path, self.manifest, model, etrecord)
+        return Programs(self.whole.path, self.whole.manifest, model, etrecord)
 
     def _switches(self) -> Iterator[tuple[Series, Switch | None]]:
         for series in self.series:

@@ -83,7 +83,8 @@ def _marks(path: Path) -> Iterator[tuple[Times, str]]:
     for folder in folders[:2]:
         written = folder / f"{stem}{names.E2E_CSV}"
         if written.is_file():
-            yield from _stated(_first_row(written), written.name)
+            with written.open(encoding="utf-8", errors="replace", newline="") as stream:
+                yield from _stated(dict(next(csv.DictReader(stream), {})), written.name)
     for folder in folders:
         if re.match(r"emulated($|[-_])", folder.name):
             yield Times.EMULATED, f"the folder's name {folder.name}"
@@ -107,8 +108,3 @@ def _object(path: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _first_row(path: Path) -> dict[str, object]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-        return dict(next(csv.DictReader(stream), {}))

@@ -73,16 +73,19 @@ def identify(command: Sequence[str]) -> Compiler:
     return Compiler(tuple(command), first[0])
 
 
-def build_runner(sdk: Sdk | None = None, compiler: Compiler | None = None) -> RunnerBuild:
+def build_runner(
+    sdk: Sdk | None = None, compiler: Compiler | None = None, *, extra_flags: Sequence[str] = ()
+) -> RunnerBuild:
     """The runner for `sdk` (the installed one), from the cache when nothing it depends on has changed.
 
-    Two builds at once are safe: each works in a folder of its own and the first to finish is kept.
+    `extra_flags` go to the compiler and the linker after all others. Two builds at once are safe: each works
+    in a folder of its own and the first to finish is kept.
     """
     began = time.monotonic()
     sdk = sdk or installed_sdk()
     compiler = compiler or find_compiler()
     sources = sorted(_SOURCES.glob("*.cpp"))
-    compile_flags, link_flags = _flags(sdk)
+    compile_flags, link_flags = ([*flags, *extra_flags] for flags in _flags(sdk))
     build_id = _identity(sdk, compiler, sources, [*compile_flags, *link_flags])
     home = cache_root() / "runners" / build_id
     cached = (home / _BINARY).is_file()

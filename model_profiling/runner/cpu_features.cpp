@@ -7,11 +7,13 @@
 #include <dlfcn.h>
 
 #if defined(__linux__)
-#include <link.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
+#endif
+#if defined(__GLIBC__)
+#include <link.h>
 #endif
 
 #include "failure.h"
@@ -75,8 +77,6 @@ const Flag kFlags[] = {
     {"pmull", 29, 1, bit(4), "FEAT_PMULL", false, true},
     {"crc32", 30, 1, bit(7), "FEAT_CRC32", false, true},
 };
-constexpr size_t kLayoutBytes = 31;
-constexpr size_t kSveLengthOffset = 12;
 constexpr size_t kSmeLengthOffset = 16;
 
 // Vector lengths are numbers, not flags: they anchor the middle of the structure.
@@ -107,22 +107,12 @@ uint32_t asked_length(int request) {
 }
 
 std::string lengths_disagreement(const unsigned char* isa) {
+  constexpr size_t kSveLengthOffset = 12;
   constexpr int kSveGetLength = 51; // PR_SVE_GET_VL and PR_SME_GET_VL, which old headers lack
   constexpr int kSmeGetLength = 64;
   const std::string sve = length_disagreement("SVE", isa + kSveLengthOffset, asked_length(kSveGetLength));
   return !sve.empty() ? sve
                       : length_disagreement("SME", isa + kSmeLengthOffset, asked_length(kSmeGetLength));
-}
-
-size_t symbol_size(void* address) {
-  Dl_info info;
-  const ElfW(Sym)* symbol = nullptr;
-  if (dladdr1(address, &info, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)), RTLD_DL_SYMENT) ==
-          0 ||
-      symbol == nullptr) {
-    return 0;
-  }
-  return symbol->st_size;
 }
 
 #else
@@ -146,15 +136,33 @@ std::string lengths_disagreement(const unsigned char* isa) {
   return length_disagreement("SME", isa + kSmeLengthOffset, asked("sme_max_svl_b"));
 }
 
-size_t symbol_size(void*) {
-  return kLayoutBytes; // Mach-O keeps no symbol sizes
+#endif
+
+#if defined(__GLIBC__)
+
+bool has_room(const void* isa) {
+  constexpr size_t kLayoutBytes = 31;
+  Dl_info info;
+  void* entry = nullptr;
+  if (dladdr1(isa, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) {
+    return false;
+  }
+  return static_cast<const ElfW(Sym)*>(entry)->st_size >= kLayoutBytes;
+}
+
+#else
+
+// Mach-O keeps no symbol sizes, and of the C libraries on Linux only glibc tells them. The flags and the vector
+// lengths must agree all the same.
+bool has_room(const void*) {
+  return true;
 }
 
 #endif
 
 // Empty when cpuinfo's structure is laid out as the table says.
-std::string disagreement(unsigned char* isa) {
-  if (symbol_size(isa) < kLayoutBytes) {
+std::string disagreement(const unsigned char* isa) {
+  if (!has_room(isa)) {
     return "cpuinfo_isa is smaller than the known layout";
   }
   for (const Flag& flag : kFlags) {

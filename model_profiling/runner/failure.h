@@ -6,7 +6,7 @@
 
 namespace sme2prof {
 
-// Exit codes; model_profiling/runner/failures.py reads the same table.
+// Exit codes; model_profiling/targets/failures.py and docs/runner.md hold the same table.
 enum class Failure : int {
   kUsage = 2,
   kProgram = 3,
@@ -16,6 +16,7 @@ enum class Failure : int {
   kInput = 7,
   kOutput = 8,
   kBackend = 9,
+  kInternal = 10, // nobody foresaw it: a fault of the runner itself
   kMemory = 12,
   kTimeLimit = 124,
 };

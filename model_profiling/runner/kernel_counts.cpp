@@ -1,14 +1,16 @@
 #include "kernel_counts.h"
 
-#if defined(__linux__) && defined(__aarch64__)
+#include <sys/mman.h>
+
+// Other C libraries on Linux (bionic, musl) give no link map or leave the addresses in it unrelocated.
+#if defined(__GLIBC__) && defined(__aarch64__)
 
 #include <cstring>
-#include <vector>
+#include <utility>
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 // Copied once per kernel, with the two literals at its end filled in. It may use x16 and x17 alone (the
@@ -46,12 +48,6 @@ namespace {
 
 constexpr char kKernelPrefix[] = "kai_run_";
 
-struct Slot {
-  const char* symbol;
-  void** address;
-  void* target;
-};
-
 const ElfW(Dyn) * entry_of(const link_map* map, ElfW(Sxword) tag) {
   for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag == tag) {
@@ -61,8 +57,8 @@ const ElfW(Dyn) * entry_of(const link_map* map, ElfW(Sxword) tag) {
   return nullptr;
 }
 
-std::vector<Slot> kernel_slots(void* handle, const link_map* map) {
-  std::vector<Slot> slots;
+std::vector<KernelSlot> kernel_slots(void* handle, const link_map* map) {
+  std::vector<KernelSlot> slots;
   const auto* relocations = entry_of(map, DT_JMPREL);
   const auto* size = entry_of(map, DT_PLTRELSZ);
   const auto* symbols = entry_of(map, DT_SYMTAB);
@@ -82,16 +78,16 @@ std::vector<Slot> kernel_slots(void* handle, const link_map* map) {
     if (std::strncmp(symbol, kKernelPrefix, sizeof(kKernelPrefix) - 1) != 0) {
       continue;
     }
-    if (void* target = dlsym(handle, symbol)) {
-      slots.push_back({symbol, reinterpret_cast<void**>(map->l_addr + table[i].r_offset), target});
+    if (void* kernel = dlsym(handle, symbol)) {
+      slots.push_back({symbol, reinterpret_cast<void**>(map->l_addr + table[i].r_offset), kernel});
     }
   }
   return slots;
 }
 
-bool make_writable(const std::vector<Slot>& slots) {
+bool make_writable(const std::vector<KernelSlot>& slots) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (const Slot& slot : slots) {
+  for (const KernelSlot& slot : slots) {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(slot.address) & ~(page - 1);
     if (mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE) != 0) {
       return false;
@@ -108,7 +104,7 @@ KernelCounts::KernelCounts(void* handle) {
     unavailable_ = "the loader does not say where the XNNPACK backend is";
     return;
   }
-  const std::vector<Slot> slots = kernel_slots(handle, map);
+  std::vector<KernelSlot> slots = kernel_slots(handle, map);
   if (slots.empty()) {
     unavailable_ = "this XNNPACK backend does not call KleidiAI kernels through its PLT";
     return;
@@ -120,13 +116,15 @@ KernelCounts::KernelCounts(void* handle) {
     unavailable_ = "no memory for the counting thunks";
     return;
   }
-  auto* counters = new uint64_t[slots.size()]();
-  auto* place = static_cast<unsigned char*>(code);
-  for (size_t i = 0; i < slots.size(); ++i, place += thunk_size) {
-    const uint64_t* counter = &counters[i];
-    std::memcpy(place, sme2prof_thunk_begin, thunk_size);
-    std::memcpy(place + thunk_size - 16, &counter, sizeof(counter));
-    std::memcpy(place + thunk_size - 8, &slots[i].target, sizeof(slots[i].target));
+  code_ = {code, Unmap{code_size}};
+  counters_ = std::make_unique<std::atomic<uint64_t>[]>(slots.size());
+  auto* const thunks = static_cast<unsigned char*>(code);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const std::atomic<uint64_t>* counter = &counters_[i];
+    unsigned char* end = thunks + (i + 1) * thunk_size;
+    std::memcpy(end - thunk_size, sme2prof_thunk_begin, thunk_size);
+    std::memcpy(end - 16, &counter, sizeof(counter));
+    std::memcpy(end - 8, &slots[i].kernel, sizeof(slots[i].kernel));
   }
   if (mprotect(code, code_size, PROT_READ | PROT_EXEC) != 0) {
     unavailable_ = "this system does not allow generated code";
@@ -137,9 +135,9 @@ KernelCounts::KernelCounts(void* handle) {
     unavailable_ = "the PLT slots of the XNNPACK backend cannot be written";
     return;
   }
-  for (size_t i = 0; i < slots.size(); ++i) {
-    *slots[i].address = static_cast<unsigned char*>(code) + i * thunk_size;
-    counters_[slots[i].symbol] = &counters[i];
+  slots_ = std::move(slots);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    *slots_[i].address = thunks + i * thunk_size;
   }
 }
 
@@ -152,8 +150,10 @@ namespace sme2prof {
 KernelCounts::KernelCounts(void*) {
 #if defined(__APPLE__)
   unavailable_ = "on macOS calls inside the XNNPACK library are direct and cannot be counted";
-#else
+#elif !defined(__aarch64__)
   unavailable_ = "KleidiAI kernels exist on Arm only";
+#else
+  unavailable_ = "kernels are counted with the help of glibc, and this runner was built with another C library";
 #endif
 }
 
@@ -163,19 +163,29 @@ KernelCounts::KernelCounts(void*) {
 
 namespace sme2prof {
 
+KernelCounts::~KernelCounts() {
+  for (const KernelSlot& slot : slots_) {
+    *slot.address = slot.kernel;
+  }
+}
+
+void KernelCounts::Unmap::operator()(void* code) const {
+  munmap(code, size);
+}
+
 std::map<std::string, uint64_t> KernelCounts::snapshot() const {
   std::map<std::string, uint64_t> calls;
-  for (const auto& [symbol, counter] : counters_) {
-    if (const uint64_t n = __atomic_load_n(counter, __ATOMIC_RELAXED)) {
-      calls[symbol] = n;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (const uint64_t n = counters_[i].load(std::memory_order_relaxed)) {
+      calls[slots_[i].symbol] += n;
     }
   }
   return calls;
 }
 
 void KernelCounts::reset() {
-  for (const auto& entry : counters_) {
-    __atomic_store_n(entry.second, 0, __ATOMIC_RELAXED);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    counters_[i].store(0, std::memory_order_relaxed);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -28,18 +29,20 @@ const char kHelp[] =
     "  --features-only         report CPU features and stop\n";
 
 uint64_t whole_number(const std::string& flag, const std::string& text, uint64_t limit) {
-  char* end = nullptr;
-  const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || text[0] == '-' || value > limit) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || rest != end || value > limit) {
     throw Stop(Failure::kUsage, flag + " wants a whole number, not '" + text + "'");
   }
   return value;
 }
 
 double seconds(const std::string& flag, const std::string& text) {
+  constexpr double kLongest = 1e9; // thirty years: any timer can hold it
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0) {
+  if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0 || value > kLongest) {
     throw Stop(Failure::kUsage, flag + " wants a number of seconds, not '" + text + "'");
   }
   return value;

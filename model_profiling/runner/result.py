@@ -6,27 +6,26 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal
 
-from model_profiling.errors import RunError
+from model_profiling.errors import FormatError, InputError, RunError
+from model_profiling.json_record import parse_record, read_json_object
 from model_profiling.runner.features import features_of_flags
-
-Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """One output tensor of the last execution."""
+    """One output tensor of the last execution; in a run directory `file` is relative to it."""
 
-    index: int
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...]
-    bytes: int
-    checksum: str
-    nan: int
-    inf: int
     file: Path | None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    dim_order: tuple[int, ...] = ()
+    index: int = 0
+    bytes: int = 0
+    checksum: str = ""
+    nan: int = 0
+    inf: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,31 @@ class RunnerResult:
     compiler: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ResultFile:
+    """The JSON that the kit's own runner writes; its words for CPU features are cpuinfo's flags."""
+
+    schema_version: Literal[1]
+    flags_present: tuple[str, ...]
+    flags_masked: tuple[str, ...]
+    layout_verified: bool
+    executorch: str
+
+
 def read_result(path: Path) -> RunnerResult:
     """The result that the kit's own runner wrote to `path`."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return _parse(content)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise RunError(f"the runner's result {path} cannot be read: {problem}", "run it again") from problem
+        content = read_json_object(path, "run it again")
+        own = parse_record(_ResultFile, content, str(path), "run it again")
+        translated = {
+            "features_present": features_of_flags(own.flags_present),
+            "features_masked": features_of_flags(own.flags_masked),
+            "features_verified": own.layout_verified,
+            "executorch_version": own.executorch,
+        }
+        return parse_record(RunnerResult, {**content, **translated}, str(path), "run it again")
+    except (InputError, FormatError) as problem:
+        raise RunError(f"the runner's result cannot be read: {problem.problem}", "run it again") from problem
 
 
 def read_features(text: str) -> tuple[str, ...]:
@@ -73,45 +90,3 @@ def read_features(text: str) -> tuple[str, ...]:
         return features_of_flags(json.loads(text)["flags_present"])
     except (ValueError, KeyError, TypeError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
-
-
-def _parse(content: Json) -> RunnerResult:
-    if content["schema_version"] != 1:
-        raise ValueError(f"schema version {content['schema_version']} is not known")
-    return RunnerResult(
-        iterations_ns=tuple(cast("list[int]", content["iterations_ns"])),
-        threads=cast("int", content["threads"]),
-        warmup=cast("int", content["warmup"]),
-        load_ns=cast("int", content["load_ns"]),
-        first_ns=cast("int", content["first_ns"]),
-        loop_ns=cast("int", content["loop_ns"]),
-        features_present=features_of_flags(cast("list[str]", content["flags_present"])),
-        features_masked=features_of_flags(cast("list[str]", content["flags_masked"])),
-        features_verified=cast("bool", content["layout_verified"]),
-        features_note=cast("str | None", content["features_note"]),
-        traced=cast("bool", content["traced"]),
-        peak_memory_bytes=cast("int", content["peak_memory_bytes"]),
-        backends=tuple(cast("list[str]", content["backends"])),
-        outputs=tuple(_output(item) for item in cast("list[Json]", content["outputs"])),
-        kernels=cast("dict[str, int] | None", content["kernels"]),
-        kernels_at_load=cast("dict[str, int] | None", content["kernels_at_load"]),
-        kernels_unavailable=cast("str | None", content["kernels_unavailable"]),
-        executorch_version=cast("str", content["executorch"]),
-        build_id=cast("str", content["build_id"]),
-        compiler=cast("str", content["compiler"]),
-    )
-
-
-def _output(item: Json) -> OutputFacts:
-    file = cast("str | None", item["file"])
-    return OutputFacts(
-        index=cast("int", item["index"]),
-        dtype=cast("str", item["dtype"]),
-        shape=tuple(cast("list[int]", item["shape"])),
-        dim_order=tuple(cast("list[int]", item["dim_order"])),
-        bytes=cast("int", item["bytes"]),
-        checksum=cast("str", item["checksum"]),
-        nan=cast("int", item["nan"]),
-        inf=cast("int", item["inf"]),
-        file=Path(file) if file else None,
-    )

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -27,6 +27,7 @@
 #include "json.h"
 #include "kernel_counts.h"
 #include "options.h"
+#include "output_file.h"
 #include "tensors.h"
 
 // The wheel exports these but ships no header for them.
@@ -81,8 +82,8 @@ int64_t now_ns() {
 
 void at_time_limit(int) {
   static const char message[] = "sme2prof-runner: time limit reached\n";
-  const ssize_t written = write(STDERR_FILENO, message, sizeof(message) - 1);
-  _exit(written < 0 ? 1 : static_cast<int>(Failure::kTimeLimit));
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, sizeof(message) - 1);
+  _exit(static_cast<int>(Failure::kTimeLimit));
 }
 
 void arm_time_limit(double seconds) {
@@ -93,7 +94,12 @@ void arm_time_limit(double seconds) {
   itimerval timer{};
   timer.it_value.tv_sec = static_cast<time_t>(seconds);
   timer.it_value.tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(timer.it_value.tv_sec)) * 1e6);
-  setitimer(ITIMER_REAL, &timer, nullptr);
+  if (timer.it_value.tv_sec == 0 && timer.it_value.tv_usec == 0) {
+    timer.it_value.tv_usec = 1; // zero would mean no limit
+  }
+  if (setitimer(ITIMER_REAL, &timer, nullptr) != 0) {
+    throw Stop(Failure::kUsage, "this system refuses the time limit");
+  }
 }
 
 size_t set_threads(uint32_t count) {
@@ -114,6 +120,10 @@ size_t set_threads(uint32_t count) {
 // Keeps alive everything a loaded method points into.
 class LoadedMethod {
  public:
+  // Its parts point at each other.
+  LoadedMethod(const LoadedMethod&) = delete;
+  LoadedMethod& operator=(const LoadedMethod&) = delete;
+
   LoadedMethod(const Options& options, ETDumpGen* tracer) {
     errno = 0;
     Result<MmapDataLoader> loader = MmapDataLoader::from(
@@ -155,7 +165,11 @@ class LoadedMethod {
 
   void plan_memory(const MethodMeta& meta) {
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
-      const auto size = static_cast<size_t>(meta.memory_planned_buffer_size(i).get());
+      const Result<int64_t> planned = meta.memory_planned_buffer_size(i);
+      if (!planned.ok() || *planned < 0) {
+        throw Stop(Failure::kProgram, "the size of memory buffer " + std::to_string(i) + " is damaged");
+      }
+      const auto size = static_cast<size_t>(*planned);
       buffers_.push_back(std::make_unique<uint8_t[]>(size));
       spans_.push_back({buffers_.back().get(), size});
     }
@@ -186,24 +200,24 @@ int64_t execute_once(Method& method, std::vector<InputBuffer>& inputs) {
   return ended - began;
 }
 
+struct Free {
+  void operator()(void* memory) const {
+    std::free(memory);
+  }
+};
+
 void save_etdump(ETDumpGen& tracer, const std::string& path) {
   const executorch::etdump::ETDumpResult dump = tracer.get_etdump_data();
+  const std::unique_ptr<void, Free> owner(dump.buf);
   if (dump.buf == nullptr || dump.size == 0) {
     throw Stop(Failure::kOutput, "the trace is empty or too large for one ETDump; use fewer executions");
   }
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-  stream.write(static_cast<const char*>(dump.buf), static_cast<std::streamsize>(dump.size));
-  stream.close();
-  std::free(dump.buf);
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    throw Stop(Failure::kOutput, "cannot write " + path);
-  }
+  write_file(path, dump.buf, dump.size);
 }
 
 Measured measure(const Options& options) {
   Measured measured;
+  // Never closed: the runtime keeps pointers to what it registers.
   void* backend = dlopen(kXnnpackLibrary, RTLD_LAZY | RTLD_GLOBAL);
   if (backend == nullptr) {
     throw Stop(Failure::kBackend, std::string("cannot open the XNNPACK backend: ") + dlerror());
@@ -332,16 +346,11 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
 }
 
 void publish(const std::string& path, const std::string& document) {
-  if (path.empty()) {
-    std::printf("%s\n", document.c_str());
-    return;
-  }
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::trunc);
-  stream << document << "\n";
-  stream.close();
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    throw Stop(Failure::kOutput, "cannot write " + path);
+  const std::string line = document + "\n";
+  if (!path.empty()) {
+    write_file(path, line.data(), line.size());
+  } else if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
+    throw Stop(Failure::kOutput, "cannot write the result to standard output");
   }
 }
 
@@ -369,5 +378,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "sme2prof-runner: out of memory\n");
     return static_cast<int>(sme2prof::Failure::kMemory);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "sme2prof-runner: unexpected error: %s\n", problem.what());
+    return static_cast<int>(sme2prof::Failure::kInternal);
   }
 }

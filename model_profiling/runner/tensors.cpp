@@ -1,15 +1,15 @@
 #include "tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
-#include <executorch/runtime/core/exec_aten/util/dim_order_util.h>
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
 #include "failure.h"
+#include "output_file.h"
 
 namespace sme2prof {
 
@@ -22,6 +22,7 @@ using executorch::runtime::Error;
 using executorch::runtime::EValue;
 using executorch::runtime::Method;
 using executorch::runtime::MethodMeta;
+using executorch::runtime::Result;
 using executorch::runtime::Tag;
 
 namespace {
@@ -99,18 +100,22 @@ void fill(InputBuffer& input, bool ones, uint64_t seed) {
 }
 
 void read_file(InputBuffer& input, const std::string& path) {
+  const size_t needed = input.bytes.size();
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
+  std::vector<uint8_t> bytes(needed + 1); // one more than fits, to see that a file is too long
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!stream.is_open() || stream.bad()) {
     throw Stop(Failure::kInput, "cannot read input file " + path);
   }
-  std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (bytes.size() != input.bytes.size()) {
+  const auto count = static_cast<size_t>(stream.gcount());
+  if (count != needed) {
+    const std::string has = count > needed ? "more than " + std::to_string(needed) : std::to_string(count);
     throw Stop(
         Failure::kInput,
-        "input file " + path + " has " + std::to_string(bytes.size()) + " bytes; input " +
-            std::to_string(input.index) + " (" + type_name(input.type) + ") needs " +
-            std::to_string(input.bytes.size()));
+        "input file " + path + " has " + has + " bytes; input " + std::to_string(input.index) + " (" +
+            type_name(input.type) + ") needs " + std::to_string(needed));
   }
+  bytes.resize(needed);
   input.bytes = std::move(bytes);
 }
 
@@ -124,25 +129,41 @@ std::string checksum(const uint8_t* bytes, size_t size) {
   return text;
 }
 
+// Copied out one by one: a damaged memory plan may place a tensor anywhere.
 template <typename T>
-void count_odd(const void* data, size_t count, OutputFacts& facts) {
-  const T* values = static_cast<const T*>(data);
-  for (size_t i = 0; i < count; ++i) {
-    const double value = static_cast<double>(values[i]);
+void count_odd(const uint8_t* data, OutputFacts& facts) {
+  for (size_t at = 0; at + sizeof(T) <= facts.bytes; at += sizeof(T)) {
+    T item;
+    std::memcpy(&item, data + at, sizeof(T));
+    const double value = static_cast<double>(item);
     facts.nan_count += std::isnan(value);
     facts.inf_count += std::isinf(value);
   }
 }
 
-void write_whole(const std::string& path, const void* data, size_t size) {
-  const std::string part = path + ".part";
-  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-  stream.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
-  stream.close();
-  if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    throw Stop(Failure::kOutput, "cannot write " + path);
+// The index of an input or output is outside the program. A list is an error too, of another kind.
+bool leads_nowhere(const Result<Tag>& tag) {
+  return tag.error() == Error::InvalidProgram;
+}
+
+// ExecuTorch's own function multiplies 32-bit strides without looking whether they fit.
+std::vector<int32_t> strides_of(const InputBuffer& input) {
+  const size_t dims = input.sizes.size();
+  std::vector<int32_t> strides(dims, 0);
+  bool sound = input.dim_order.size() == dims;
+  int64_t stride = 1;
+  for (size_t i = dims; sound && i-- > 0;) {
+    const size_t dim = input.dim_order[i];
+    sound = dim < dims && strides[dim] == 0 && stride <= INT32_MAX;
+    if (sound) {
+      strides[dim] = static_cast<int32_t>(stride);
+      stride *= std::max(input.sizes[dim], 1);
+    }
   }
+  if (!sound) {
+    throw Stop(Failure::kProgram, "the layout of input " + std::to_string(input.index) + " is damaged");
+  }
+  return strides;
 }
 
 } // namespace
@@ -178,6 +199,9 @@ std::vector<InputBuffer> make_inputs(const MethodMeta& meta, const Options& opti
   std::vector<InputBuffer> inputs;
   for (size_t i = 0; i < meta.num_inputs(); ++i) {
     const auto tag = meta.input_tag(i);
+    if (leads_nowhere(tag)) {
+      throw Stop(Failure::kProgram, "the description of input " + std::to_string(i) + " is damaged");
+    }
     if (!tag.ok() || *tag != Tag::Tensor) {
       continue;
     }
@@ -188,12 +212,7 @@ std::vector<InputBuffer> make_inputs(const MethodMeta& meta, const Options& opti
     InputBuffer input{i, info->scalar_type(), {}, {}, {}, {}};
     input.sizes.assign(info->sizes().begin(), info->sizes().end());
     input.dim_order.assign(info->dim_order().begin(), info->dim_order().end());
-    input.strides.resize(input.sizes.size());
-    if (executorch::runtime::dim_order_to_stride(
-            input.sizes.data(), input.dim_order.data(), input.sizes.size(), input.strides.data()) !=
-        Error::Ok) {
-      throw Stop(Failure::kProgram, "the layout of input " + std::to_string(i) + " is damaged");
-    }
+    input.strides = strides_of(input);
     input.bytes.resize(info->nbytes());
     if (options.inputs.empty()) {
       fill(input, options.fill == "ones", options.seed + i);
@@ -231,7 +250,11 @@ void set_inputs(Method& method, std::vector<InputBuffer>& inputs) {
 
 std::vector<OutputFacts> collect_outputs(Method& method, const std::string& prefix) {
   std::vector<OutputFacts> outputs;
+  const MethodMeta meta = method.method_meta();
   for (size_t i = 0; i < method.outputs_size(); ++i) {
+    if (leads_nowhere(meta.output_tag(i))) { // get_output would end the process
+      throw Stop(Failure::kProgram, "the description of output " + std::to_string(i) + " is damaged");
+    }
     const EValue& value = method.get_output(i);
     if (!value.isTensor()) {
       continue;
@@ -243,28 +266,30 @@ std::vector<OutputFacts> collect_outputs(Method& method, const std::string& pref
     facts.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     facts.dim_order.assign(tensor.dim_order().begin(), tensor.dim_order().end());
     facts.bytes = tensor.nbytes();
-    const void* data = tensor.const_data_ptr();
-    facts.checksum = checksum(static_cast<const uint8_t*>(data), facts.bytes);
-    const auto count = static_cast<size_t>(tensor.numel());
+    const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
+    if (data == nullptr && facts.bytes > 0) {
+      throw Stop(Failure::kExecute, "output " + std::to_string(i) + " was given no memory by the program");
+    }
+    facts.checksum = checksum(data, facts.bytes);
     switch (tensor.scalar_type()) {
       case ScalarType::Float:
-        count_odd<float>(data, count, facts);
+        count_odd<float>(data, facts);
         break;
       case ScalarType::Double:
-        count_odd<double>(data, count, facts);
+        count_odd<double>(data, facts);
         break;
       case ScalarType::Half:
-        count_odd<Half>(data, count, facts);
+        count_odd<Half>(data, facts);
         break;
       case ScalarType::BFloat16:
-        count_odd<BFloat16>(data, count, facts);
+        count_odd<BFloat16>(data, facts);
         break;
       default:
         break; // whole numbers are never NaN
     }
     if (!prefix.empty()) {
       facts.file = prefix + std::to_string(i) + ".bin";
-      write_whole(facts.file, data, facts.bytes);
+      write_file(facts.file, data, facts.bytes);
     }
     outputs.push_back(std::move(facts));
   }

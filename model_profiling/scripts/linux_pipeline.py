@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model_profiling.cli.pipeline_script import run_pipeline
+from model_profiling.cli.script import run_script
 
 if __name__ == "__main__":
-    sys.exit(run_pipeline("linux", __doc__ or ""))
+    sys.exit(run_script("run", "--config", __doc__, system="linux"))

@@ -20,12 +20,15 @@ _TIME_LIMIT = 124
 _OUT_OF_MEMORY = 12
 # The other exit codes of the kit's runner (runner/failure.h holds the same table), each with its cure.
 _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
+    2: (RunError, "correct extra_args, the words given to the runner"),
     3: (FormatError, "export it again"),
     4: (RunError, "the log says which part failed; export it again if the file may be damaged"),
+    5: (RunError, "the log says which part failed"),
     6: (RunError, "run without switching features off, or update the kit"),
     7: (InputError, "give what the method asks for"),
     8: (InputError, "check the folder and the space on the disk"),
     9: (SetupError, "install ExecuTorch again"),
+    10: (RunError, "this is a fault of the runner itself; report it with the log"),
 }
 
 

@@ -21,20 +21,14 @@ from model_profiling.analysis.latency_files import check_latencies
 from model_profiling.analysis.pairing import Pairing, pair_dumps
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.analysis.timeline import analyse_timeline
-from model_profiling.errors import ProfilingError
+from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.report.comparison_csv import write_comparison
 from model_profiling.report.csv_files import write_summaries
 from model_profiling.wording import plural
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    try:
-        _run(options)
-    except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    return 0
+    return run_tool(_run, _parser().parse_args(argv))
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -103,9 +97,7 @@ def _print_pairing(pairing: Pairing, *, verbose: bool) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument("--timeline-csv", type=Path, required=True, help="a timeline CSV file")
     parser.add_argument("--compare", type=Path, help="a second one to compare it with")
     parser.add_argument("--name1", default="first", help="what to call the first")

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling import files
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.errors import InputError, ProfilingError
+from model_profiling.cli.script import run_tool, tool_parser
+from model_profiling.errors import InputError
 from model_profiling.report.csv_files import (
     E2E_COLUMNS,
     csv_paths,
@@ -30,20 +31,15 @@ from model_profiling.workflow.analyse import analyse
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    try:
-        dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
-        for path in _write(options, dump):
-            print(f"wrote {path}")
-        if not dump.times.are_latencies:
-            print(
-                f"warning: the times are from {dump.times.origin}: they are not called latencies",
-                file=sys.stderr,
-            )
-    except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    return 0
+    return run_tool(_convert, _parser().parse_args(argv))
+
+
+def _convert(options: argparse.Namespace) -> None:
+    dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
+    for path in _write(options, dump):
+        print(f"wrote {path}")
+    if not dump.times.are_latencies:
+        print(f"warning: the times are from {dump.times.origin}: they are not latencies", file=sys.stderr)
 
 
 def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
@@ -75,9 +71,7 @@ def _as_json(path: Path) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument("--etdump", type=Path, required=True, help="the dump to read")
     parser.add_argument("--out-dir", type=Path, required=True, help="folder to write to")
     parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")

@@ -19,10 +19,10 @@ from model_profiling import files
 from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
-from model_profiling.errors import ProfilingError
-from model_profiling.report.kernel_view import KernelSection, kernel_document, side_of_file
+from model_profiling.cli.script import run_tool, tool_parser
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
-from model_profiling.run import names
+from model_profiling.run import Series, names
 from model_profiling.workflow.kernel_evidence import kernel_sections
 
 
@@ -33,11 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give --run-dir, or --sme2-on and --sme2-off")
     if not options.run_dir and not (options.sme2_on and options.sme2_off):
         parser.error("--sme2-on and --sme2-off go together")
-    try:
-        return _write(options)
-    except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+    return run_tool(_write, options)
 
 
 def _write(options: argparse.Namespace) -> int:
@@ -47,7 +43,11 @@ def _write(options: argparse.Namespace) -> int:
         out = out or options.run_dir / names.KERNEL_VIEW
     else:
         on, off = _evidence(options.sme2_on), _evidence(options.sme2_off)
-        sections = (KernelSection("", side_of_file("SME2 on", on), side_of_file("SME2 off", off)),)
+        sections = (
+            KernelSection(
+                "", evidence_of_file(Series("SME2 on"), on), evidence_of_file(Series("SME2 off"), off)
+            ),
+        )
     document = kernel_document(sections, title=options.title, filter_op=options.filter_op)
     text = render_markdown(document)
     if out is None:
@@ -63,9 +63,7 @@ def _evidence(path: Path) -> tuple[KernelUse, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument("--run-dir", type=Path, help="a run directory: a section for each pair it compares")
     parser.add_argument("--sme2-on", type=Path, help="kernels.csv or XNNPACK log of a run with SME2 on")
     parser.add_argument("--sme2-off", type=Path, help="the same of a run with SME2 off")

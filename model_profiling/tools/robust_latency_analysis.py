@@ -20,7 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling.analysis.latency_files import Latencies, check_latencies, read_latencies
-from model_profiling.errors import InputError, ProfilingError
+from model_profiling.cli.script import run_tool, tool_parser
+from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run import Run, Times
 from model_profiling.statistics.latency import LatencySummary, summarize
@@ -29,18 +30,11 @@ from model_profiling.statistics.stability import StabilityWarning, latency_warni
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    try:
-        return _analyse(options)
-    except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+    return run_tool(_analyse, _parser().parse_args(argv))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument("file", type=Path, help="where the latencies are")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="another file, the candidate")
     parser.add_argument("--name1", help="what to call the first file")

@@ -26,16 +26,11 @@ from model_profiling.analysis.xnntrace import (
     match_events,
     read_xnntrace,
 )
-from model_profiling.errors import ProfilingError
+from model_profiling.cli.script import run_tool, tool_parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    try:
-        return _convert(options)
-    except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+    return run_tool(_convert, _parser().parse_args(argv))
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -77,9 +72,7 @@ def _write_operators(path: Path, trace: XnnTrace, match: SequenceMatch | None) -
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
     parser.add_argument("--out", type=Path, required=True, help="the kernels.csv to write")
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")

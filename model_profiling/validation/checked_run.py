@@ -9,7 +9,6 @@ from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError
 from model_profiling.run import Manifest, Result, Run
-from model_profiling.run.opened import Dump
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 
@@ -62,6 +61,3 @@ class CheckedRun:
 
     def dumps_of(self, result: Result) -> list[DumpAnalysis]:
         return [dump for dump in self.whole_dumps if dump.series == result.series]
-
-    def first_dumps(self) -> list[Dump]:
-        return [dump for dump in self.run.dumps if dump.round == 0]

@@ -12,7 +12,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, check_unless
 from model_profiling.errors import ProfilingError
 from model_profiling.json_record import read_json_object
-from model_profiling.run import Result, names
+from model_profiling.run import names
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
 from model_profiling.validation.checked_run import CheckedRun
@@ -90,22 +90,19 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
 
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
-    wrong = [problem.problem for problem in run.damaged]
-    for result in run.results:
-        wrong += _wrong_counts(run, result)
+    # The analysis leaves warm-up runs out, which only runners other than the kit's put into a dump.
+    wrong = [problem.problem for problem in run.damaged] + [
+        f"{dump.path.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
+        for result in run.results
+        for dump in run.dumps_of(result)
+        if result.runs is not None and dump.runs != result.runs
+    ]
     if not run.run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
     runs = sum(dump.runs for dump in run.whole_dumps)
     found = f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
     yield check_unless(wrong, "dumps", found, MEASURE_AGAIN)
-
-
-def _wrong_counts(run: CheckedRun, result: Result) -> Iterator[str]:
-    for dump in run.dumps_of(result):
-        # The analysis leaves warm-up runs out, which only runners other than the kit's put into a dump.
-        if result.runs is not None and dump.runs != result.runs:
-            yield f"{dump.path.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
 
 
 def dumps_close(run: CheckedRun) -> Iterator[Check]:

@@ -48,6 +48,10 @@ class Side:
     run_dir: Path | None
     series: tuple[SideSeries, ...]
 
+    @property
+    def experiments(self) -> str:
+        return "; ".join(str(found.series) for found in self.series) or "none"
+
 
 def compare(
     a: str | Path,
@@ -69,7 +73,7 @@ def compare(
     if not matched:
         raise InputError(
             f"{a} and {b} have no experiment in common",
-            f"A has {_listed(ours)}; B has {_listed(theirs)}: name files of one experiment each",
+            f"A has {ours.experiments}; B has {theirs.experiments}: name files of one experiment each",
         )
     interleaved = ours.run_dir is not None and ours.run_dir == theirs.run_dir
     return Comparison(
@@ -97,33 +101,31 @@ def load_side(path: Path, times: Times | None = None) -> Side:
     if not path.is_file():
         raise InputError(f"there is no {path}", _WHAT_TO_NAME)
     if path.suffix == names.DUMP:
-        return _of_run(Run.of_files([path], times=times), str(path), "dump", Run.around(path))
+        return _of_run(Run.of_files([path], times=times), str(path), "dump")
     if path.suffix == ".json":
         return _of_json(path, times)
     raise InputError(f"{path} is neither a run directory, a dump nor a JSON file of latencies", _WHAT_TO_NAME)
 
 
-def _of_run(run: Run, name: str, kind: str, around: Run | None = None) -> Side:
-    """`around` is the run that single files lie in."""
-    whole = around or run
-    analysis = analyse_run(run, whole.programs(), tolerant=kind == "run directory") if run.dumps else None
+def _of_run(run: Run, name: str, kind: str) -> Side:
+    analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
     series = []
-    for found in {dump.series: None for dump in run.dumps} if around else run.series:
-        stats = None if around else run.robust_stats(found)
+    for found in run.series:
+        stats = run.robust_stats(found)
         latency = run.metrics.latency(found) if run.metrics else None
         timed = run.times_of(found).are_latencies
         series.append(
             SideSeries(
                 found,
-                whole.origin(found),
+                run.origin(found),
                 stats.end_to_end_rounds_ms if stats else (),
                 latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
                 analysis.of(found) if analysis else None,
             )
         )
     model = Path(analysis.model).stem if analysis and analysis.model else ""
-    run_dir = whole.path.resolve() if whole.manifest else None
-    return Side(_facts(whole, name, kind, model), run_dir, tuple(series))
+    run_dir = run.whole.path.resolve() if run.whole.manifest else None
+    return Side(replace(_facts(run.whole, name, kind, model), times=run.times), run_dir, tuple(series))
 
 
 def _of_json(path: Path, times: Times | None) -> Side:
@@ -186,10 +188,6 @@ def _matched(
     )
 
 
-def _listed(side: Side) -> str:
-    return "; ".join(str(found.series) for found in side.series) or "none"
-
-
 def _compared(
     before: SideSeries, after: SideSeries, why_not: str | None, interleaved: bool
 ) -> SeriesComparison:
@@ -225,6 +223,5 @@ def _end_to_end(
 
 
 def _median(side: SideSeries) -> float | None:
-    if side.rounds:
-        return float(np.median(np.concatenate([np.asarray(latencies) for latencies in side.rounds])))
-    return side.median_only
+    values = [value for latencies in side.rounds for value in latencies]
+    return float(np.median(values)) if values else side.median_only

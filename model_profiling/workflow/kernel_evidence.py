@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.evidence import SeriesEvidence, evidence_record, kernels_of_process, own_kernels
+from model_profiling.analysis.evidence import evidence_record, kernels_of_process, own_kernels
 from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
 from model_profiling.errors import InputError
 from model_profiling.json_record import write_record
 from model_profiling.pipeline.session import Measured
-from model_profiling.report.kernel_view import KernelSection, KernelSide, kernel_document, side_of_file
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
 from model_profiling.run import Manifest, Run, Series, names
 from model_profiling.run.evidence import proving_run
@@ -64,7 +64,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
 
 
 def _sections(run: Run) -> tuple[KernelSection, ...]:
-    sides = {found.series: _side(found) for found in own_kernels(run, None) if found.uses or found.counted}
+    sides = {found.series: found for found in own_kernels(run, None) if found.uses or found.counted}
     return tuple(
         KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
         for pair in run.pairs
@@ -72,16 +72,12 @@ def _sections(run: Run) -> tuple[KernelSection, ...]:
     )
 
 
-def _side(found: SeriesEvidence) -> KernelSide:
-    return KernelSide(str(found.series), found.uses, found.sme)
-
-
 def _sections_by_name(folder: Path) -> tuple[KernelSection, ...]:
     sides = {}
     for path in sorted(folder.glob(f"*/*{names.KERNELS_CSV}")):
         threads = re.search(rf"_t(\d+){re.escape(names.KERNELS_CSV)}$", path.name)
         series = Series(path.parent.name, int(threads[1]) if threads else None)
-        sides[series] = side_of_file(str(series), read_kernels_csv(path))
+        sides[series] = evidence_of_file(series, read_kernels_csv(path))
     pairs = natural_pairs((series, _switch(series.experiment)) for series in sides)
     return tuple(KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline]) for pair in pairs)
 

@@ -24,6 +24,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, publish_run
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
+_ABOUT_LATENCY = ("runs", "warmup", "rounds", "precision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def profile(
     program = find_or_export(
         model, dtype=options.dtype, backend=options.backend, outdir=options.outdir, progress=progress
     )
-    for one in (target, prover):
-        check_startable(_root(one, program, options), resume=run.resume, force=run.force)
+    for place in (target, prover):
+        check_startable(_root(place, program, options), resume=run.resume, force=run.force)
     timing = _run_on(target, program, options, run, progress)
     if plan.evidence == plan.timing:
         return ProfileOutcome(program, plan, timing, timing, unused)
@@ -99,16 +100,9 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
     emulated = not target.timings_are_latency
     root = _root(target, program, options)
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
-    if emulated:
-        wanted = replace(wanted, runs=1, warmup=0)
-    else:
-        wanted = replace(
-            wanted,
-            runs=wanted.runs if options.runs is None else options.runs,
-            warmup=wanted.warmup if options.warmup is None else options.warmup,
-            rounds=wanted.rounds if options.rounds is None else options.rounds,
-            precision=options.precision,
-        )
+    asked = {name: getattr(options, name) for name in _ABOUT_LATENCY}
+    given = {name: value for name, value in asked.items() if value is not None}
+    wanted = replace(wanted, runs=1, warmup=0) if emulated else replace(wanted, **given)
     raw = new_config(wanted, root)
     raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
     raw["target"] = {"name": target.name}
@@ -127,12 +121,11 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
     """What the user asked for that only matters where latencies are measured."""
     if target.timings_are_latency:
         return ()
-    given = {name: getattr(options, name) for name in ("runs", "warmup", "rounds", "precision")}
     return tuple(
         f"--{name} {value} has no effect: times on target {target.name} are not latencies, so each experiment"
         " runs once"
-        for name, value in given.items()
-        if value is not None
+        for name in _ABOUT_LATENCY
+        if (value := getattr(options, name)) is not None
     )
 
 
@@ -140,15 +133,11 @@ def _root(target: Target, program: Path, options: ProfileOptions) -> Path:
     return default_run_dir(program, target.platform, options.outdir)
 
 
-def rung_name(platform: str, rung: Rung) -> str:
-    """Rungs are named by the best feature they still have."""
-    return f"{platform}_upto_{rung.left[0] if rung.left else 'neon'}"
-
-
 def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
     if len(rungs) < 2:
         raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
-    rung_names = [rung_name(wanted.kind, rung) for rung in rungs]
+    # Rungs are named by the best feature they still have.
+    rung_names = [f"{wanted.kind}_upto_{rung.left[0] if rung.left else 'neon'}" for rung in rungs]
     experiments = [
         {
             **pattern,

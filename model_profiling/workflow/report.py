@@ -42,9 +42,14 @@ def write_report(
 
 
 def write_combined_report(
-    run_dirs: Sequence[Path], out: Path, *, title: str | None = None, progress: Progress | None = None
-) -> tuple[ReportData, ...]:
+    run_dirs: Sequence[Path],
+    out: Path,
+    *,
+    title: str | None = None,
+    times: Times | None = None,
+    progress: Progress | None = None,
+) -> list[ReportData]:
     """Write one page about several runs to `out`."""
-    runs = tuple(gather_report(run_dir, progress=progress) for run_dir in run_dirs)
+    runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
     files.write_text(out, render_markdown(combined_document(runs, title or "Runs side by side")))
     return runs

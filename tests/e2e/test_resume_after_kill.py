@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-from model_profiling.pipeline.journal import Journal
 
+from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
 KILLS = 20
@@ -106,7 +106,7 @@ def shape(run_dir: Path) -> Any:
         (one["experiment"], one["end_to_end_ms"]["count"], one["traced_ms"]["count"])
         for one in metrics["latencies"]
     ]
-    return manifest["state"], rows, counts, [one["verdict"] for one in metrics["parity"]]
+    return manifest["state"], rows, counts, [one["parity"]["verdict"] for one in metrics["parity"]]
 
 
 def test_twenty_kills_lose_nothing_and_double_nothing(exported: Callable[..., Any], tmp_path: Path) -> None:

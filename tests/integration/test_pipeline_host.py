@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, missing
-from model_profiling.pipeline.journal import Journal
 
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import InputError
 from model_profiling.etdump import read_etdump
+from model_profiling.run import Times
+from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import MachineFacts, open_target
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
@@ -62,7 +65,8 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     done = cli("run", "c.json")
     assert done.ok, done.tail()
     stem = model.stem
-    for name in ("manifest.json", "metrics.json", "analysis_summary.json", "kernel_view.md", "report.md"):
+    wholes = ("manifest.json", "metrics.json", "analysis_summary.json", "kernel_view.md", "report.md")
+    for name in (*wholes, "program_graph.json"):
         assert (run_dir / name).is_file(), name
     for ending in ("json", "md"):
         assert (run_dir / f"{stem}_pipeline_summary.{ending}").is_file()
@@ -76,7 +80,7 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     assert manifest["schedule"]["seed"] == 5 and manifest["schedule"]["rounds_done"] == 3
     assert manifest["executorch"]["version"] and manifest["runner"]["build_id"]
     assert manifest["machine"]["before"]["cpu"] == manifest["machine"]["after"]["cpu"]
-    assert manifest["command_line"] == ["sme2prof", "run", "c.json"]
+    assert manifest["sessions"][0]["command_line"] == ["sme2prof", "run", "c.json"]
     assert {result["sme2"]: result["disable"] for result in manifest["results"]} == {
         "on": [],
         "off": ["sme2", "sme"],
@@ -98,11 +102,16 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         assert latency["tracer_cost"]["rounds"] == 3
     stats = load(run_dir / "x_sme2_on" / f"{stem}_x_sme2_on_t1_robust_stats.json")
     assert [len(one) for one in stats["end_to_end_rounds_ms"]] == [3, 3, 3]
-    assert metrics["parity"][0]["verdict"] == "identical" or "sme2" in host_features()
+    assert metrics["parity"][0]["parity"]["verdict"] == "identical" or "sme2" in host_features()
     (comparison,) = metrics["comparisons"]
+    (pair,) = manifest["pairs"]
+    assert [pair[side] for side in ("baseline", "candidate")] == [
+        {"experiment": f"x_sme2_{switch}", "threads": 1} for switch in ("off", "on")
+    ]
     if "sme2" not in host_features():
-        assert comparison["verdict"] == "not comparable" and "has no SME2" in comparison["reason"]
-        assert comparison["ratio"] is None
+        found = comparison["speedup"]
+        assert found["verdict"] == "not comparable" and "has no SME2" in found["reason"]
+        assert found["ratio"] is None and pair["not_comparable"] == found["reason"]
         assert "not comparable, because this CPU" in done.stdout
 
 
@@ -128,19 +137,22 @@ def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> Non
     ]
     raw["analysis"] = {"compare_pairs": [{"baseline": "without", "candidate": "with", "label": "fp16"}]}
     outcome = run_config(checked(raw))
-    (comparison,) = outcome.measured.metrics["comparisons"]
-    assert comparison["verdict"] == "faster" and comparison["low"] > 1, comparison
-    (parity,) = outcome.measured.metrics["parity"]
-    assert parity["verdict"] == "within tolerance"
+    assert outcome.run.metrics is not None
+    (comparison,) = outcome.run.metrics.comparisons
+    found = comparison.speedup
+    assert found.verdict is Verdict.FASTER and found.low is not None and found.low > 1, comparison
+    (parity,) = outcome.run.metrics.parity
+    assert parity.verdict == "within tolerance"
 
 
 def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"rounds": 60, "min_rounds": 8, "precision": 0.9}
     outcome = run_config(checked(raw))
-    schedule = outcome.measured.manifest["schedule"]
-    assert schedule["stopped_early"] and schedule["rounds_done"] == 8
-    assert outcome.measured.manifest["state"] == "finished"
+    assert outcome.run.manifest is not None
+    schedule = outcome.run.manifest.schedule
+    assert schedule.stopped_early and schedule.rounds_done == 8
+    assert outcome.run.manifest.unfinished is None
 
 
 def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> None:
@@ -148,9 +160,10 @@ def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> Non
     for experiment in raw["experiments"]:
         experiment["threads"] = [1, 2]
     outcome = run_config(checked(raw))
-    rows = [(one["experiment"], one["threads"]) for one in outcome.measured.metrics["latencies"]]
+    assert outcome.run.metrics is not None
+    rows = [(found.experiment, found.threads) for found in outcome.run.metrics.latencies]
     assert rows == [(f"x_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)]
-    assert [one["baseline"]["threads"] for one in outcome.measured.metrics["comparisons"]] == [1, 2]
+    assert [found.baseline.threads for found in outcome.run.metrics.comparisons] == [1, 2]
 
 
 def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_path: Path) -> None:
@@ -162,7 +175,7 @@ def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_pat
     (tmp_path / "c.json").write_text(json.dumps(raw))
     done = cli("run", "c.json")
     assert done.returncode == 2
-    assert "error: own, threads 1: the runner crashed with SIGSEGV" in done.stderr
+    assert "error: own, 1 thread: the runner crashed with SIGSEGV" in done.stderr
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "failed"
     states = {result["experiment"]: result["state"] for result in manifest["results"]}
@@ -194,20 +207,23 @@ def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: 
     raw["analysis"] = {"compare_pairs": [{"baseline": "without", "candidate": "with", "label": "fp16"}]}
     run_config(checked(raw), RunOptions(only=frozenset({"with"})))
     apart = run_config(checked(raw), RunOptions(only=frozenset({"without"}), resume=True))
-    assert apart.measured.manifest["state"] == "finished"
-    assert apart.measured.metrics["comparisons"][0]["method"].startswith("separate runs")
+    assert apart.run.manifest and apart.run.manifest.unfinished is None and apart.run.metrics
+    assert apart.run.metrics.comparisons[0].speedup.method.startswith("separate runs")
     together = run_config(checked(raw))
-    assert not together.measured.metrics["comparisons"][0]["method"].startswith("separate runs")
+    assert together.run.metrics
+    assert not together.run.metrics.comparisons[0].speedup.method.startswith("separate runs")
 
 
-def test_a_finished_run_is_moved_aside_by_a_new_one(exported, cli, tmp_path: Path) -> None:
+def test_a_finished_run_is_kept_under_its_date_by_a_new_one(exported, cli, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
     assert cli("run", "c.json").ok
     first = load(tmp_path / "run" / "manifest.json")
     again = cli("run", "c.json")
-    assert again.ok and f"The earlier run was moved to {tmp_path / 'run-earlier-1'}" in again.stdout
-    assert load(tmp_path / "run-earlier-1" / "manifest.json") == first
+    begun = re.sub(r"\D", "", first["sessions"][0]["started"])
+    kept = tmp_path / f"run-{begun[:8]}-{begun[8:14]}"
+    assert again.ok and str(kept) in again.stdout
+    assert load(kept / "manifest.json") == first
 
 
 def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> None:
@@ -286,7 +302,7 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "interrupted" and manifest["sessions"][0]["end"] == "KeyboardInterrupt"
     journal = Journal(tmp_path / "run")
-    measured, begun = {entry.step.key for entry in journal.entries()}, journal.rounds_begun
+    measured, begun = {entry.step.key for entry in journal.entries()}, journal.rounds_begun(["x_sme2_on", "x_sme2_off"])
     raw = load(tmp_path / "c.json")
     # A round that was begun cannot be taken back: one experiment would have it and the other not.
     raw["schedule"]["rounds"] = begun - 1
@@ -353,11 +369,11 @@ class HotTarget:
 
 def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setattr("model_profiling.pipeline.measure.time.sleep", naps.append)
+    monkeypatch.setattr("model_profiling.pipeline.measuring.time.sleep", naps.append)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
     outcome = run_config(checked(raw), target=HotTarget(90.0))
-    entries = outcome.measured.journal.entries()
+    entries = Journal(outcome.run_dir).entries()
     assert all(entry.temperature_c is not None and entry.temperature_c <= 45 for entry in entries)
     assert naps.count(0.25) == len(entries) and len(naps) > len(entries)
 
@@ -366,15 +382,16 @@ def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
     outcome = run_config(checked(raw), target=HotTarget(None))
-    assert any("tells no temperature" in text for text in outcome.summary["warnings"])
+    assert any("tells no temperature" in text for text in outcome.warnings)
 
 
 def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["experiments"] = [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}]
     outcome = run_config(checked(raw), target=open_target("host"))
-    (result,) = outcome.measured.results
-    assert result["xnntrace_log"] == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"
-    assert result["kernels"] and result["etdump"] and result["latency"] is None
-    assert outcome.measured.metrics["latencies"] == []
+    (result,) = outcome.run.results
+    assert result.xnntrace_log == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"
+    assert result.kernels and result.etdump and result.latency is None
+    assert outcome.run.times is Times.TRACED
+    assert outcome.run.metrics is not None and outcome.run.metrics.latencies == ()
     assert not list((tmp_path / "run").rglob("*_robust_stats.json"))

@@ -12,6 +12,7 @@ from conftest import missing
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError, SetupError
+from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import RunOptions
@@ -43,7 +44,7 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     assert ignored == ["--runs", "--precision"]
     assert "Kernel evidence under emulation: SME2 ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
-    run_dir = tmp_path / "o" / "runs" / "emulated"
+    run_dir = tmp_path / "o" / "runs" / "xnnpack_fp32" / "emulated"
     summary = json.loads((run_dir / f"{model.stem}_pipeline_summary.json").read_text())
     answers = [(one["threads"], one["answer"]) for one in summary["kernels"]]
     assert answers == [(1, "sme2"), (2, "sme2"), (1, "none"), (2, "none")]
@@ -52,10 +53,10 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     assert packing and all(any("pack" in symbol for symbol in one) for one in packing)
     assert (run_dir / "report.md").is_file()
     metrics = json.loads((run_dir / "metrics.json").read_text())
-    assert "latencies" not in metrics and "stability" not in metrics
-    assert metrics["parity"][0]["verdict"] in ("identical", "within tolerance")
-    assert metrics["comparisons"][0]["ratio"] is None
-    assert metrics["comparisons"][0]["reason"] == "times under emulation are not latencies"
+    assert metrics["times"] == "emulated" and not metrics["latencies"] and not metrics["stability"]
+    assert metrics["parity"][0]["parity"]["verdict"] in ("identical", "within tolerance")
+    assert metrics["comparisons"][0]["speedup"]["verdict"] == "not comparable"
+    assert metrics["comparisons"][0]["speedup"]["ratio"] is None
     assert not list(run_dir.rglob("*_robust_stats.json"))
     for name in ("manifest.json", f"{model.stem}_pipeline_summary.json", f"{model.stem}_pipeline_summary.md"):
         said = (run_dir / name).read_text()
@@ -78,17 +79,20 @@ def test_auto_times_here_and_proves_elsewhere(exported, tmp_path: Path) -> None:
     assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
     assert done.timing.run_dir.name == "linux"
     manifest = json.loads((done.timing.run_dir / "manifest.json").read_text())
-    assert manifest["evidence"]["run_dir"] == "../emulated"
     assert manifest["state"] == "finished"
-    assert {answer.experiment: answer.answer for answer in done.evidence.kernels} == {
+    # What emulation proved is kept in the timing run itself.
+    kept = done.timing.data.evidence[1]
+    assert {found.series.experiment: found.sme.answer for found in kept.kernels} == {
         "emulated_sme2_on": "sme2",
         "emulated_sme2_off": "none",
     }
+    assert (done.timing.run_dir / "evidence.json").is_file()
     # The config it made up is kept, and is a config like any other.
-    kept = load_config(done.timing.run_dir / "config.json")
-    assert kept.output_root == done.timing.run_dir.resolve()
+    config = load_config(done.timing.run_dir / "config.json")
+    assert config.output_root == done.timing.run_dir.resolve()
+    entries = len(Journal(done.timing.run_dir).entries())
     resumed = profile(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
-    assert len(resumed.timing.measured.journal.entries()) == len(done.timing.measured.journal.entries())
+    assert len(Journal(resumed.timing.run_dir).entries()) == entries
 
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
@@ -164,9 +168,9 @@ def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> None:
-    (tmp_path / "runs" / "linux").mkdir(parents=True)
-    (tmp_path / "runs" / "mac").mkdir(parents=True)
     for platform in ("linux", "mac"):
-        (tmp_path / "runs" / platform / "notes.txt").write_text("mine")
+        place = tmp_path / "runs" / "xnnpack_fp32" / platform
+        place.mkdir(parents=True)
+        (place / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds other files"):
         profile(str(exported("toy_cnn", "fp32").pte), ProfileOptions(target="host", outdir=tmp_path))

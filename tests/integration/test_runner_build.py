@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,25 @@ from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.runner import build, sdk
 
+SOURCES = Path(build.__file__).parent
+STRICT = ("-Wall", "-Wextra", "-Werror")
+# Another C library, as the runner's sources see it on a machine that has glibc only.
+NOT_GLIBC = """\
+#include <atomic>
+#include <dlfcn.h>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+#undef __GLIBC__
+"""
+ASKS_FOR_COUNTS = """\
+#include <cstdio>
+#include "kernel_counts.h"
+int main() {
+  std::puts(sme2prof::KernelCounts(nullptr).unavailable().c_str());
+}
+"""
 _BUILD = "from model_profiling.runner.build import build_runner; b = build_runner(); print(b.path, b.cached)"
 
 
@@ -45,7 +65,7 @@ def test_two_processes_racing_get_one_working_runner(own_cache: Path) -> None:
 def test_identity_changes_with_what_goes_in() -> None:
     wheel = sdk.installed_sdk()
     compiler = build.find_compiler()
-    sources = sorted(Path(build.__file__).parent.glob("*.cpp"))
+    sources = sorted(SOURCES.glob("*.cpp"))
     same = build._identity(wheel, compiler, sources, ["-O2"])
     assert build._identity(wheel, compiler, sources, ["-O2"]) == same
     newer = sdk.Sdk(wheel.root, "9.9.9", wheel.sha, wheel.machine)
@@ -57,6 +77,28 @@ def test_identity_changes_with_what_goes_in() -> None:
         build._identity(wheel, other, sources, ["-O2"]),
     }
     assert len(changed) == 4 and same not in changed
+
+
+def test_the_sources_compile_without_a_warning() -> None:
+    assert build.build_runner(extra_flags=STRICT).path.is_file()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "aarch64", reason="kernels are counted on Linux on Arm"
+)
+def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted(tmp_path: Path) -> None:
+    header, source, binary = tmp_path / "not_glibc.h", tmp_path / "asks.cpp", tmp_path / "asks"
+    header.write_text(NOT_GLIBC)
+    source.write_text(ASKS_FOR_COUNTS)
+    words = [*build.find_compiler().command, "-std=c++17", *STRICT, "-include", header, "-I", SOURCES]
+    features = process.run([*words, "-fsyntax-only", SOURCES / "cpu_features.cpp"], timeout=60)
+    assert features.ok, features.tail()
+    asking = process.run([*words, source, SOURCES / "kernel_counts.cpp", "-o", binary], timeout=60)
+    assert asking.ok, asking.tail()
+    told = process.run([binary], timeout=60)
+    assert told.ok and told.stdout == (
+        "kernels are counted with the help of glibc, and this runner was built with another C library\n"
+    )
 
 
 def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

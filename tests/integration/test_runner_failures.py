@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -39,6 +40,14 @@ int cpuinfo_initialize(void) {
 }
 """
 
+# Stands in front of the runtime and throws what nobody foresaw.
+THROWING_SHIM = """
+#include <stdexcept>
+namespace executorch::runtime {
+void runtime_init() { throw std::runtime_error("thrown by the test"); }
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def host() -> HostTarget:
@@ -47,17 +56,22 @@ def host() -> HostTarget:
     return target
 
 
+def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile `text` into a library that stands in front of the others."""
+    source, library = folder / "shim", folder / "shim.so"
+    source.write_text(text)
+    compiler = find_compiler().command[0]
+    flags = ["-x", language, "-shared", "-fPIC", "-D_GNU_SOURCE"]
+    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
+    assert built.ok, built.tail()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
 @pytest.fixture
 def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not ON_LINUX_ARM:
         pytest.skip("the shim is for Linux on Arm")
-    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
-    source.write_text(CPUINFO_SHIM)
-    compiler = find_compiler().command[0]
-    flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
-    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
-    assert built.ok, built.tail()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+    preload(CPUINFO_SHIM, "c", tmp_path, monkeypatch)
 
 
 def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
@@ -255,9 +269,41 @@ def test_a_time_limit_that_is_no_time(host: HostTarget, exported, limit: str) ->
 
 def test_an_unwritable_place_and_a_full_disk(host: HostTarget, exported, tiny_disk: Path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=600, etdump=True)
-    with pytest.raises(InputError, match=r"cannot write .*job\.etdump; check the folder and the space"):
+    full = r"cannot write .*job\.etdump: no space left on device; check the folder and the space"
+    with pytest.raises(InputError, match=full):
         host.execute(job, tiny_disk, "job")
-    assert not (tiny_disk / "job.etdump").exists()
+    assert [path.name for path in tiny_disk.iterdir()] == ["job.log"]
+
+
+def test_what_cannot_be_replaced_is_left_as_it_is(host: HostTarget, tmp_path: Path) -> None:
+    assert host.build is not None
+    pipe, kept = tmp_path / "pipe", tmp_path / "kept.json"
+    os.mkfifo(pipe)
+    refused = process.run([host.build.path, "--features-only", "--result", pipe], timeout=60)
+    assert refused.returncode == 8 and "it is not a regular file" in refused.stderr and pipe.is_fifo()
+    kept.write_text("an earlier result")
+    # A folder in the place of the hidden sibling: nothing can be written beside the result.
+    (tmp_path / f".{kept.name}.part").mkdir()
+    refused = process.run([host.build.path, "--features-only", "--result", kept], timeout=60)
+    assert refused.returncode == 8 and "kept.json: is a directory" in refused.stderr
+    assert kept.read_text() == "an earlier result"
+
+
+def test_a_standard_output_that_is_full(host: HostTarget) -> None:
+    if not Path("/dev/full").exists():
+        missing("/dev/full")
+    assert host.build is not None
+    done = process.run(["sh", "-c", '"$0" --features-only > /dev/full', host.build.path], timeout=60)
+    assert done.returncode == 8 and "cannot write the result to standard output" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
+def test_an_error_nobody_foresaw_is_one_line(
+    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preload(THROWING_SHIM, "c++", tmp_path, monkeypatch)
+    with pytest.raises(RunError, match="unexpected error: thrown by the test; this is a fault of the runner"):
+        host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
 
 
 def test_a_failed_run_does_not_pass_off_an_earlier_result(host: HostTarget, exported, tmp_path: Path) -> None:
