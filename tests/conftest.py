@@ -114,7 +114,7 @@ def arm_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`out_small_cnn` of a CPU without SME2 and of its emulated sibling; tests copy what they spoil."""
     from recorded_runs import ARM, lay_out
 
-    return lay_out(tmp_path_factory.mktemp("arm"), ARM)
+    return lay_out(tmp_path_factory.mktemp("arm"), ARM, threads=(1, 2))
 
 
 @pytest.fixture(scope="session")

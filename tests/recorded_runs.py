@@ -20,6 +20,7 @@ ARM, EMULATED, X86_64, SME2 = (
 )
 OLD = DATA / "kit_0_1_0"
 PROGRAM = DATA / "programs" / "small_cnn_xnnpack_fp16.pte"
+INT8 = DATA / "programs" / "small_cnn_xnnpack_int8.pte"
 ROUNDS, RUNS = 6, 5
 
 ON_AND_OFF: tuple[Json, ...] = tuple(
@@ -78,10 +79,12 @@ def emulated_experiments() -> list[Json]:
     ]
 
 
-def lay_out(folder: Path, recorded: Path = ARM, *, emulated: bool = True) -> Path:
+def lay_out(
+    folder: Path, recorded: Path = ARM, *, emulated: bool = True, threads: Sequence[int] = (1,)
+) -> Path:
     """`out_small_cnn` in `folder` as `sme2prof profile` leaves it, with runs replayed by today's code.
 
-    The run on the host has 1 and 2 threads where those were recorded, and is compared with both.
+    What SME2 and, where there are several counts, more threads bring is compared on the host.
     """
     out = folder / "out_small_cnn"
     shutil.copytree(PROGRAM.parent, out / "artifacts")
@@ -89,16 +92,10 @@ def lay_out(folder: Path, recorded: Path = ARM, *, emulated: bool = True) -> Pat
     runs = out / "runs" / "xnnpack_fp16"
     if emulated:
         replay(EMULATED, runs / "emulated", emulated_experiments(), program=program)
-    replay(
-        recorded,
-        runs / "linux",
-        [{**experiment, "threads": [1, 2]} for experiment in ON_AND_OFF],
-        pairs=[
-            pair("linux_sme2_off", "linux_sme2_on", "SME2"),
-            pair("linux_sme2_on", "linux_sme2_on", "threads", (1, 2)),
-        ],
-        program=program,
-    )
+    pairs = [pair("linux_sme2_off", "linux_sme2_on", "SME2")]
+    pairs += [pair("linux_sme2_on", "linux_sme2_on", "threads", (1, more)) for more in threads[1:]]
+    experiments = [{**experiment, "threads": list(threads)} for experiment in ON_AND_OFF]
+    replay(recorded, runs / "linux", experiments, pairs=pairs, program=program)
     return out
 
 

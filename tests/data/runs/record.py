@@ -34,7 +34,7 @@ from model_profiling.run.journal import Entry, Journal  # noqa: E402
 from model_profiling.run.metrics import read_metrics  # noqa: E402
 from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
-from model_profiling.targets import Target, open_target  # noqa: E402
+from model_profiling.targets import Job, Target, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import run_config  # noqa: E402
 
@@ -169,12 +169,22 @@ def _rewritten(record: Path, kept: Path, change: Callable[[bytes], bytes]) -> No
 def record_runs() -> None:
     with home() as place:
         host = open_target("host")
+        record_int8(host, place)
         emulated = measured(config_of(place, "emulated", [1]), open_target("emulated"))
         keep(emulated, EMULATED.name, place)
         places = [str(emulated.with_name(f"try{number}")) for number in range(ATTEMPTS)]
         attempts = [measured(config_of(place, "linux", [1, 2], output_root=root), host) for root in places]
         quietest = min(attempts, key=_noise)
         keep(quietest.rename(quietest.with_name("linux")), ARM.name, place)
+
+
+def record_int8(host: Target, place: Path) -> None:
+    """One dump of the other program."""
+    host.prepare()
+    program = place / f"out_{MODEL}" / "artifacts" / f"{MODEL}_xnnpack_int8.pte"
+    made = host.execute(Job(program, runs=RUNS, warmup=1, etdump=True), place, program.stem)
+    assert made.etdump is not None
+    shutil.copy(made.etdump, HERE / "programs")
 
 
 def _noise(run_dir: Path) -> float:
