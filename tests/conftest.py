@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.metadata
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -88,6 +89,40 @@ def cli(tmp_path: Path) -> Callable[..., process.Completed]:
         )
 
     return call
+
+
+@pytest.fixture
+def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., process.Completed]]:
+    """`sme2prof("validate", run_dir)`: the command line in this process, for what it answers and returns."""
+    from model_profiling.cli.main import main
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words: object) -> process.Completed:
+        capsys.readouterr()
+        argv = tuple(map(str, words))
+        code = main(argv)
+        said = capsys.readouterr()
+        return process.Completed(argv, code, said.out, said.err, seconds=0.0, timed_out=False)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def arm_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`out_small_cnn` of a CPU without SME2 and of its emulated sibling; tests copy what they spoil."""
+    from recorded_runs import ARM, lay_out
+
+    return lay_out(tmp_path_factory.mktemp("arm"), ARM, threads=(1, 2))
+
+
+@pytest.fixture(scope="session")
+def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`out_small_cnn` of a CPU with SME2."""
+    from recorded_runs import SME2, lay_out
+
+    return lay_out(tmp_path_factory.mktemp("sme2"), SME2, emulated=False)
 
 
 @pytest.fixture

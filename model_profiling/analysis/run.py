@@ -13,9 +13,11 @@ from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
 from model_profiling.progress import Progress, Silent
+from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
 from model_profiling.run.series import Pair, Series
+from model_profiling.statistics.speedup import compare_rounds
 
 _UNUSUAL = 0.2
 """How far the first dump's mean may lie from the typical time of all rounds before that is said."""
@@ -57,6 +59,14 @@ class RunAnalysis:
 
     def of(self, series: Series) -> SeriesAnalysis | None:
         return next((found for found in self.series if found.series == series), None)
+
+
+def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
+    """The one answer to `pair`: the run's own, else that of its dumps, else why there is none."""
+    if stored := run.comparison(pair):
+        return stored
+    found = pairing.e2e if pairing else compare_rounds((), (), not_comparable=pair.not_comparable)
+    return PairSpeedup(pair.label, pair.baseline, pair.candidate, found, with_tracer=pairing is not None)
 
 
 def analyse_run(

@@ -12,7 +12,7 @@ from pathlib import Path
 from model_profiling.config.settings import AnalysisSettings
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
-from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series
+from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import PairParity, Remark, RobustStats, TracerCost
@@ -28,7 +28,7 @@ def compute_metrics(manifest: Manifest, journal: Journal, run_dir: Path) -> Metr
     timed = measured_series(manifest, journal)
     return Metrics(
         model=Path(manifest.model).name,
-        times=manifest.target.times,
+        times=Run(run_dir, manifest).times,
         latencies=tuple(_latency(journal, series) for series in timed),
         stability=tuple(_stability(manifest, journal, timed)),
         comparisons=tuple(

@@ -11,7 +11,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
@@ -158,13 +158,12 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
     """A pair with its answer; categories and operators where both sides have dumps."""
-    stored = analysis.run.comparison(pair)
     pairing = analysis.pairing(pair)
-    answer = stored.speedup if stored else pairing.e2e if pairing else None
+    answer = pair_answer(analysis.run, pair, pairing)
     return {
         **record_json(pair),
-        "e2e": answer.as_dict() if answer else None,
-        "with_tracer": stored.with_tracer if stored else pairing is not None,
+        "e2e": answer.speedup.as_dict(),
+        "with_tracer": answer.with_tracer,
         **(pairing_facts(pairing) if pairing else {}),
     }
 

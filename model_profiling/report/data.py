@@ -10,7 +10,7 @@ from pathlib import Path
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Machine, Part
@@ -175,12 +175,9 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
 
 def _pairs(run: Run, analysis: RunAnalysis | None) -> Iterator[PairReport]:
     for pair in run.pairs:
-        stored = run.comparison(pair)
         pairing = analysis.pairing(pair) if analysis else None
-        if stored is not None:
-            yield PairReport(pair, stored.speedup, stored.with_tracer, pairing)
-        elif pairing is not None:
-            yield PairReport(pair, pairing.e2e, True, pairing)
+        answer = pair_answer(run, pair, pairing)
+        yield PairReport(pair, answer.speedup, answer.with_tracer, pairing)
 
 
 def _quality(data: ReportData) -> Iterator[str]:

@@ -302,7 +302,10 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "interrupted" and manifest["sessions"][0]["end"] == "KeyboardInterrupt"
     journal = Journal(tmp_path / "run")
-    measured, begun = {entry.step.key for entry in journal.entries()}, journal.rounds_begun(["x_sme2_on", "x_sme2_off"])
+    measured, begun = (
+        {entry.step.key for entry in journal.entries()},
+        journal.rounds_begun(["x_sme2_on", "x_sme2_off"]),
+    )
     raw = load(tmp_path / "c.json")
     # A round that was begun cannot be taken back: one experiment would have it and the other not.
     raw["schedule"]["rounds"] = begun - 1

@@ -1,0 +1,48 @@
+"""Reads a report's blocks back, so that tests ask for figures and not for sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_profiling.report.document import Block, Heading, Items, Paragraph, Table, plain
+
+
+def headings(blocks: Sequence[Block]) -> list[str]:
+    """Of the sections, in order."""
+    return [block.text for block in blocks if isinstance(block, Heading) and block.level == 2]
+
+
+def section(blocks: Sequence[Block], heading: str) -> list[Block]:
+    """The blocks below a heading; empty where there is none."""
+    inside, found = False, []
+    for block in blocks:
+        if isinstance(block, Heading) and block.level <= 2:
+            inside = block.text == heading
+        elif inside:
+            found.append(block)
+    return found
+
+
+def tables(blocks: Sequence[Block], *headers: str) -> list[list[list[str]]]:
+    """The cells of every table whose columns begin with `headers`."""
+    return [
+        [[plain(cell) for cell in row] for row in block.rows]
+        for block in blocks
+        if isinstance(block, Table) and block.headers[: len(headers)] == headers
+    ]
+
+
+def table(blocks: Sequence[Block], *headers: str) -> list[list[str]]:
+    (found,) = tables(blocks, *headers)
+    return found
+
+
+def lines(blocks: Sequence[Block]) -> list[str]:
+    """Paragraphs and entries of lists."""
+    found = []
+    for block in blocks:
+        if isinstance(block, Paragraph):
+            found.append(plain(block.text))
+        elif isinstance(block, Items):
+            found += [plain(entry.text) for entry in block.entries]
+    return found

@@ -1,0 +1,121 @@
+"""The recorded run directories of `tests/data/runs`: replayed by today's code, or copied to be spoilt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from replay import ReplayTarget
+
+from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
+
+Json = dict[str, Any]
+DATA = Path(__file__).parent / "data" / "runs"
+ARM, EMULATED, X86_64, SME2 = (
+    DATA / name for name in ("arm_without_sme2", "emulated_sme2", "x86_64", "sme2_hardware")
+)
+OLD = DATA / "kit_0_1_0"
+PROGRAM = DATA / "programs" / "small_cnn_xnnpack_fp16.pte"
+INT8 = DATA / "programs" / "small_cnn_xnnpack_int8.pte"
+ROUNDS, RUNS = 6, 5
+
+ON_AND_OFF: tuple[Json, ...] = tuple(
+    {"name": f"linux_sme2_{switch}", "sme2": switch, "threads": [1]} for switch in ("on", "off")
+)
+
+
+def pair(baseline: str, candidate: str, label: str | None = None, threads: tuple[int, int] = (1, 1)) -> Json:
+    """An entry of `compare_pairs`."""
+    asked: Json = {
+        "baseline": {"experiment": baseline, "threads": threads[0]},
+        "candidate": {"experiment": candidate, "threads": threads[1]},
+    }
+    return asked if label is None else {**asked, "label": label}
+
+
+def make_config(
+    run_dir: Path,
+    experiments: Sequence[Json] = ON_AND_OFF,
+    *,
+    pairs: Sequence[Json] = (),
+    program: Path = PROGRAM,
+    **more: object,
+) -> ProfileConfig:
+    raw = {
+        "model": str(program),
+        "output_root": str(run_dir),
+        "target": {"name": "host"},
+        "experiments": [{"runs": RUNS, "warmup": 1, **experiment} for experiment in experiments],
+        "schedule": {"rounds": ROUNDS, "seed": 3},
+        "analysis": {"compare_pairs": list(pairs)},
+        **more,
+    }
+    config, problems = parse_config(raw, folder=run_dir.parent)
+    assert config is not None and not problems, problems
+    return config
+
+
+def replay(
+    recorded: Path | ReplayTarget,
+    run_dir: Path,
+    experiments: Sequence[Json] = ON_AND_OFF,
+    *,
+    options: RunOptions | None = None,
+    **config: Any,
+) -> RunOutcome:
+    """Run a config in `run_dir` on what was recorded: the whole pipeline, without a process."""
+    target = recorded if isinstance(recorded, ReplayTarget) else ReplayTarget(recorded)
+    return run_config(make_config(run_dir, experiments, **config), options, target=target)
+
+
+def emulated_experiments() -> list[Json]:
+    switches = ("on", "off")
+    return [
+        {"name": f"emulated_sme2_{switch}", "sme2": switch, "runs": 1, "warmup": 0} for switch in switches
+    ]
+
+
+def lay_out(
+    folder: Path, recorded: Path = ARM, *, emulated: bool = True, threads: Sequence[int] = (1,)
+) -> Path:
+    """`out_small_cnn` in `folder` as `sme2prof profile` leaves it, with runs replayed by today's code.
+
+    What SME2 and, where there are several counts, more threads bring is compared on the host.
+    """
+    out = folder / "out_small_cnn"
+    shutil.copytree(PROGRAM.parent, out / "artifacts")
+    program = out / "artifacts" / PROGRAM.name
+    runs = out / "runs" / "xnnpack_fp16"
+    if emulated:
+        replay(EMULATED, runs / "emulated", emulated_experiments(), program=program)
+    pairs = [pair("linux_sme2_off", "linux_sme2_on", "SME2")]
+    pairs += [pair("linux_sme2_on", "linux_sme2_on", "threads", (1, more)) for more in threads[1:]]
+    experiments = [{**experiment, "threads": list(threads)} for experiment in ON_AND_OFF]
+    replay(recorded, runs / "linux", experiments, pairs=pairs, program=program)
+    return out
+
+
+def copied(home: Path, to: Path) -> Path:
+    """A copy of a laid-out folder to spoil; its files name the copied program."""
+    out = to / home.name
+    shutil.copytree(home, out)
+    for path in out.rglob("*.json"):
+        path.write_text(path.read_text().replace(str(home), str(out)))
+    return out
+
+
+def load(path: Path) -> Json:
+    content = json.loads(path.read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def edit(path: Path, change: Callable[[Json], object]) -> None:
+    """Change a JSON file in place."""
+    content = load(path)
+    change(content)
+    path.write_text(json.dumps(content))

@@ -1,0 +1,163 @@
+"""A target that answers each job with what a recorded run measured: a whole pipeline without a process.
+
+It may say that it is another machine than the one recorded. What a job asks for (threads, SME2 on or off,
+tracer, kernels) chooses the recorded process, one round after another.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model_profiling.run import Manifest, Result, Series, Times
+from model_profiling.run.journal import Entry, Journal, Kind
+from model_profiling.run.manifest import read_manifest
+from model_profiling.runner.build import RunnerBuild
+from model_profiling.runner.features import FEATURES
+from model_profiling.runner.result import OutputFacts, RunnerResult
+from model_profiling.targets import Job, MachineFacts, Outcome, Platform
+
+ARM_ONLY = "KleidiAI kernels exist on Arm only"
+
+
+def _nothing(_job: Job) -> None:
+    """Before a job nothing happens."""
+
+
+@dataclass
+class ReplayTarget:
+    """`before` is called with each job and may raise what a process would; `prepare` raises `unprepared`."""
+
+    recorded: Path
+    machine: MachineFacts | None = None
+    """Which machine it says it is; None is the one that was recorded."""
+    before: Callable[[Job], None] = _nothing
+    unprepared: Exception | None = None
+    jobs: list[Job] = field(default_factory=list)
+    _turns: Counter[tuple[object, ...]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        manifest = read_manifest(self.recorded)
+        assert manifest is not None, f"{self.recorded} holds no recorded run"
+        self.manifest: Manifest = manifest
+        self.journal = Journal(self.recorded)
+
+    @property
+    def name(self) -> str:
+        return self.manifest.target.name
+
+    @property
+    def platform(self) -> Platform:
+        return self.manifest.target.platform  # type: ignore[return-value]
+
+    @property
+    def place(self) -> str:
+        return self.platform
+
+    @property
+    def timings_are_latency(self) -> bool:
+        return self.manifest.target.times is Times.HARDWARE
+
+    @property
+    def build(self) -> RunnerBuild:
+        """What the recorded run says of its runner, so that it can be continued."""
+        runner, executorch = self.manifest.runner, self.manifest.executorch
+        nowhere = Path("replayed")
+        return RunnerBuild(
+            nowhere,
+            runner.build_id or "",
+            nowhere,
+            executorch.version or "",
+            executorch.sha,
+            runner.compiler or "",
+            0.0,
+            True,
+        )
+
+    def prepare(self) -> None:
+        if self.unprepared is not None:
+            raise self.unprepared
+
+    def facts(self) -> MachineFacts:
+        recorded = self.manifest.machine.before
+        assert recorded is not None
+        return self.machine or recorded
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        self.jobs.append(job)
+        self.before(job)
+        kind: Kind = "evidence" if job.kernels else "traced" if job.etdump else "untraced"
+        entry = self._next(kind, job)
+        timed = entry if entry.etdump or not job.etdump else self._next("traced", job)
+        log = into / f"{stem}.log"
+        log.write_text(f"replayed: {entry.step.key} of {self.recorded.name}\n")
+        arm = self.facts().machine in ("aarch64", "arm64")
+        result = replace(self._result(entry, job, into, stem), iterations_ns=timed.iterations_ns[: job.runs])
+        assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
+        return Outcome(
+            result=result,
+            log=log,
+            etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
+            outputs=tuple(output.file for output in result.outputs if output.file),
+            kernels=dict(entry.kernels) if job.kernels and arm else {},
+            kernels_at_load=dict(entry.kernels_at_load) if job.kernels and arm else {},
+            kernels_note=None if not job.kernels else entry.kernels_note if arm else ARM_ONLY,
+            timings_are_latency=self.timings_are_latency and not job.kernels,
+        )
+
+    def _next(self, kind: Kind, job: Job) -> Entry:
+        """The recorded process most like `job`, of the next round."""
+        fitting = sorted(self.manifest.results, key=lambda result: _unlike(result, job))
+        rounds = self.journal.ended_well(kind, fitting[0].series)
+        assert rounds, f"{self.recorded} holds no process of kind {kind}"
+        turn = (kind, job.threads, job.disable, job.extra_args)
+        self._turns[turn] += 1
+        return rounds[(self._turns[turn] - 1) % len(rounds)]
+
+    def _result(self, entry: Entry, job: Job, into: Path, stem: str) -> RunnerResult:
+        present = tuple(name for name in FEATURES if name in self.facts().features)
+        own = job.runner_path is not None
+        return RunnerResult(
+            iterations_ns=(),
+            threads=job.threads,
+            warmup=job.warmup,
+            load_ns=entry.load_ns,
+            first_ns=entry.first_ns,
+            features_present=() if own else present,
+            features_masked=() if own else tuple(name for name in present if name in job.disable),
+            features_verified=True,
+            traced=job.etdump,
+            peak_memory_bytes=entry.peak_memory_bytes,
+            outputs=tuple(self._outputs(entry, into, stem)) if job.save_outputs else (),
+            executorch_version=entry.executorch_version,
+            build_id=None if own else entry.build_id,
+        )
+
+    def _outputs(self, entry: Entry, into: Path, stem: str) -> list[OutputFacts]:
+        return [
+            OutputFacts(
+                index=index,
+                dtype=kept.dtype,
+                shape=kept.shape,
+                dim_order=kept.dim_order,
+                bytes=(self.recorded / kept.file).stat().st_size,
+                checksum=kept.checksum,
+                nan=kept.nan,
+                inf=kept.inf,
+                file=self._copied(kept.file, into / f"{stem}_output{index}.bin"),
+            )
+            for index, kept in enumerate(entry.outputs)
+        ]
+
+    def _copied(self, name: str | None, to: Path) -> Path:
+        assert name is not None
+        shutil.copyfile(self.recorded / name, to)
+        return to
+
+
+def _unlike(result: Result, job: Job) -> tuple[bool, bool, Series]:
+    off = "sme2" in job.disable or "sme2-only" in job.disable
+    return (result.sme2_left_on is off, result.threads != job.threads, result.series)

@@ -1,0 +1,289 @@
+"""`sme2prof compare`: what it finds between runs, dumps and files, when it fails a build, when it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, edit, load
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.report.comparison import Comparison
+from model_profiling.report.comparison_document import (
+    comparison_document,
+    comparison_facts,
+    headline,
+    warnings,
+)
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run import Times
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.workflow.compare import compare
+
+ON, OFF = "linux_sme2_on", "linux_sme2_off"
+
+
+@pytest.fixture
+def two(sme2_home: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A run and a copy of it to change."""
+    a, b = (copied(sme2_home, tmp_path / name) / "runs" / "xnnpack_fp16" / "linux" for name in "ab")
+    return a, b
+
+
+@pytest.fixture
+def linux(sme2_home: Path) -> Path:
+    return sme2_home / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def emulated(arm_home: Path) -> Path:
+    return arm_home / "runs" / "xnnpack_fp16" / "emulated"
+
+
+def steady(run_dir: Path) -> None:
+    """Give every series quiet latencies, so that what a test then changes is all there is to find."""
+
+    def quieten(stats: Json) -> None:
+        middle = stats["end_to_end_ms"]["median"]
+        stats["end_to_end_rounds_ms"] = [
+            [middle * (1 + 0.001 * ((place * 7 + run * 3) % 5)) for run in range(RUNS)]
+            for place in range(ROUNDS)
+        ]
+
+    for path in run_dir.rglob("*_robust_stats.json"):
+        edit(path, quieten)
+
+
+def slowed(run_dir: Path, factor: float, only: str = "") -> None:
+    def slow(stats: Json) -> None:
+        rounds = stats["end_to_end_rounds_ms"]
+        stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
+
+    for path in run_dir.rglob("*_robust_stats.json"):
+        if only in path.name:
+            edit(path, slow)
+
+
+def verdicts(comparison: Comparison) -> set[Verdict]:
+    return {found.end_to_end.verdict for found in comparison.series}
+
+
+def test_a_run_against_its_copy_has_not_changed(two: tuple[Path, Path], sme2prof) -> None:
+    done = sme2prof("compare", *two, "--fail-on-regression", 5, "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["regressions"] == [] and facts["differing"] == [] and len(facts["series"]) == 2
+    for found in facts["series"]:
+        assert found["end_to_end"]["verdict"] == "no significant change" and not found["with_tracer"]
+        assert found["end_to_end"]["ratio"] == pytest.approx(1)
+        judged = [part["speedup"]["verdict"] for part in found["categories"] if part["speedup"]]
+        assert judged and set(judged) == {"no significant change"}
+        assert {operator["change"] for operator in found["operators"]} == {"same"}
+
+
+def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
+    two: tuple[Path, Path], sme2prof, tmp_path: Path
+) -> None:
+    a, b = two
+    steady(a)
+    steady(b)
+    slowed(b, 1.25, only=ON)
+    summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
+    done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--markdown", summary, "--junit", junit)
+    found = compare(a, b, limit=0.05)
+    assert done.returncode == 1 and headline(found) in done.stdout
+    (worst,) = found.regressions
+    assert worst.after.experiment == ON and worst.slowdown == pytest.approx(0.25)
+    assert "25.0%" in headline(found) and "5.0%" in headline(found)
+    text = summary.read_text()
+    assert text.startswith(f"## {headline(found)}")
+    assert text.count("beyond the limit") == 1 and text.count("<details>") == text.count("</details>") == 2
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    failed = [case.get("name") for case in suite.findall("testcase") if case.find("failure") is not None]
+    assert failed == [worst.name] and all(case.get("classname") for case in suite.findall("testcase"))
+    # The same change is no failure for a wider gate, nor without one.
+    assert sme2prof("compare", a, b, "--fail-on-regression", 30).returncode == 0
+    assert sme2prof("compare", a, b).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "limit", "regressions"), [(1.02, 1, 0), (1.08, 10, 0), (1.08, 5, 2), (0.5, 0, 0), (2.0, 99, 2)]
+)
+def test_the_gate_asks_for_both_size_and_certainty(
+    two: tuple[Path, Path], factor: float, limit: float, regressions: int
+) -> None:
+    a, b = two
+    steady(a)
+    steady(b)
+    slowed(b, factor)
+    found = compare(a, b, limit=limit / 100)
+    assert len(found.regressions) == regressions
+    assert [series.slowdown for series in found.series] == pytest.approx([factor - 1] * 2, abs=0.01)
+
+
+def test_a_gate_too_narrow_for_the_noise_says_so(two: tuple[Path, Path]) -> None:
+    for run_dir in two:
+        steady(run_dir)
+    narrow, wide = (compare(*two, limit=limit) for limit in (0.01, 0.10))
+    assert all(series.could_hide(0.01) and not series.could_hide(0.10) for series in narrow.series)
+    assert len(warnings(narrow)) == len(warnings(wide)) + 2
+
+
+def test_emulated_times_are_never_compared(emulated: Path, tmp_path: Path, sme2prof) -> None:
+    assert verdicts(compare(emulated, emulated)) == {Verdict.NOT_COMPARABLE}
+    assert sme2prof("compare", emulated, emulated).returncode == 0
+    junit, summary = tmp_path / "j.xml", tmp_path / "s.md"
+    gate = ("--fail-on-regression", 5, "--junit", junit, "--markdown", summary)
+    done = sme2prof("compare", emulated, emulated, *gate)
+    assert done.returncode == 2 and done.stderr.count("error:") == 1
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.get("errors") == "2" and suite.get("failures") == "0"
+    assert not re.search(r"\d ms", summary.read_text())
+
+
+def test_emulated_dumps_show_kernels_without_times(emulated: Path) -> None:
+    (off,), (on,) = emulated.glob("*_off/*.etdump"), emulated.glob("*_on/*.etdump")
+    found = compare(off, on)
+    (series,) = found.series
+    assert series.end_to_end.verdict is Verdict.NOT_COMPARABLE and series.end_to_end.ratio is None
+    changed = [pair for pair in series.operators if pair.change == "kernel changed"]
+    assert {pair.families for pair in changed} == {("F16", "PF16")} and len(changed) == 5
+    (shown,) = comparison_facts(found)["series"]  # type: ignore[misc, attr-defined]
+    assert all(row["baseline_ms"] is row["candidate_ms"] is None for row in shown["operators"])
+
+
+def test_different_machines_are_compared_only_on_request(two: tuple[Path, Path], sme2prof) -> None:
+    a, b = two
+    edit(b / "manifest.json", lambda manifest: manifest["machine"]["before"].update(cpu="Other-9000"))
+    assert verdicts(compare(a, b)) == {Verdict.NOT_COMPARABLE}
+    assert sme2prof("compare", a, b, "--fail-on-regression", 50).returncode == 2
+    across = compare(a, b, across_machines=True)
+    assert verdicts(across) == {Verdict.NO_CHANGE}
+    assert ("CPU", "made SME2 CPU", "Other-9000") in across.differing_facts
+    assert sme2prof("compare", a, b, "--fail-on-regression", 50, "--across-machines").returncode == 0
+
+
+def test_what_else_differs_is_told(two: tuple[Path, Path]) -> None:
+    a, b = two
+
+    def change(manifest: Json) -> None:
+        manifest["model_sha256"] = "f" * 64
+        manifest["executorch"]["version"] = "9.9"
+        manifest["machine"]["before"]["load_average"] = 90.0
+
+    edit(b / "manifest.json", change)
+    found = compare(a, b)
+    differing = {what: after for what, _, after in found.differing_facts}
+    assert "9.9" in differing.values() and "f" * 16 in differing.values() and found.loads_differ
+    text = render_markdown(comparison_document(found))
+    assert "9.9" in text and "f" * 16 in text and "90.0" in text
+
+
+def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof) -> None:
+    (a,), (b,) = (linux.glob(f"{name}/*_t1.etdump") for name in (OFF, ON))
+    found = compare(a, b)
+    (series,) = found.series
+    assert series.with_tracer and not series.comparable and series.end_to_end.rounds == 1
+    assert series.end_to_end.ratio == pytest.approx(2, rel=0.2)
+    assert all(pair.speedup is None or pair.speedup.low is None for pair in series.operators)
+    assert sme2prof("compare", a, b, "--fail-on-regression", 5).returncode == 2
+
+
+def test_operators_that_appear_and_vanish_are_named(linux: Path) -> None:
+    (fp16,) = linux.glob(f"{ON}/*_t1.etdump")
+    int8 = INT8.with_suffix(".etdump")
+    there, back = compare(fp16, int8, times=Times.HARDWARE), compare(int8, fp16, times=Times.HARDWARE)
+    appeared = sorted(pair.main.type for pair in there.series[0].operators if pair.change == "appeared")
+    assert any(name.startswith("Convert") for name in appeared)
+    vanished = sorted(pair.main.type for pair in back.series[0].operators if pair.change == "vanished")
+    assert vanished == appeared
+
+
+def test_files_of_latencies_are_compared_round_by_round_within_a_run(two: tuple[Path, Path]) -> None:
+    a, b = two
+    ours, theirs, other = (
+        next(run_dir.glob(f"{name}/*_t1_robust_stats.json")) for run_dir, name in ((a, OFF), (a, ON), (b, ON))
+    )
+    within, across = compare(ours, theirs).series[0], compare(ours, other).series[0]
+    (paired,) = load(a / "metrics.json")["comparisons"]
+    assert within.interleaved and within.end_to_end.ratio == pytest.approx(paired["speedup"]["ratio"])
+    assert not across.interleaved and across.end_to_end.low is not None and within.end_to_end.low is not None
+    assert across.end_to_end.low < within.end_to_end.low
+
+
+def test_metrics_alone_give_medians_but_no_verdict(linux: Path, tmp_path: Path, sme2prof) -> None:
+    alone = tmp_path / "metrics.json"
+    shutil.copy(linux / "metrics.json", alone)
+    found = compare(alone, linux)
+    assert verdicts(found) == {Verdict.NOT_COMPARABLE}
+    assert [series.end_to_end.ratio for series in found.series] == pytest.approx([1, 1])
+    assert sme2prof("compare", alone, alone, "--fail-on-regression", 5).returncode == 2
+    # Beside its run, the same file stands for the whole run.
+    assert verdicts(compare(linux / "metrics.json", linux)) == {Verdict.NO_CHANGE}
+
+
+def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: Path) -> None:
+    folders = tmp_path / "a", tmp_path / "b"
+    for name, folder in zip((OFF, ON), folders, strict=True):
+        shutil.copytree(linux / name, folder / "x", ignore=shutil.ignore_patterns("*.json", "*.csv"))
+        for dump in folder.rglob("*.etdump"):
+            dump.rename(dump.with_name(dump.name.replace(name, "x")))
+    assert verdicts(compare(*folders)) == {Verdict.NOT_COMPARABLE}
+    (said,) = compare(*folders, times=Times.HARDWARE).series
+    assert said.end_to_end.verdict is Verdict.FASTER and said.with_tracer
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: folder / "none", "none"),
+        (lambda folder: folder, "holds no run"),
+        (lambda folder: _written(folder / "x.txt", "1"), "x.txt"),
+        (lambda folder: _written(folder / "x.json", "{"), "not JSON"),
+        (lambda folder: _written(folder / "x.etdump", "junk"), "x.etdump"),
+    ],
+)
+def test_what_cannot_be_compared_at_all_exits_with_2(
+    linux: Path, tmp_path: Path, sme2prof, spoil: Callable[[Path], Path], said: str
+) -> None:
+    done = sme2prof("compare", linux, spoil(tmp_path))
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_runs_without_a_common_experiment_are_refused(linux: Path, emulated: Path) -> None:
+    with pytest.raises(InputError, match="no experiment in common"):
+        compare(linux, emulated)
+
+
+def test_an_experiment_missing_on_one_side_is_told(two: tuple[Path, Path]) -> None:
+    a, b = two
+    shutil.rmtree(b / OFF)
+    edit(b / "metrics.json", lambda metrics: metrics.update(latencies=metrics["latencies"][:1]))
+    edit(b / "manifest.json", lambda manifest: manifest["results"].pop())
+    found = compare(a, b)
+    assert [series.experiment for series in found.only_a] == [OFF] and not found.only_b
+    assert any(str(found.only_a[0]) in warning for warning in warnings(found))
+
+
+@pytest.mark.parametrize("content", ["{", "[1, 2]"])
+def test_a_file_that_is_no_measurement_is_not_cured_by_the_pipeline(tmp_path: Path, content: str) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(content)
+    with pytest.raises(FormatError) as problem:
+        compare(bad, bad)
+    assert "pipeline" not in problem.value.fix and "name a run directory" in problem.value.fix
+
+
+def test_a_run_recorded_and_its_replay_are_the_same_measurement(linux: Path) -> None:
+    assert verdicts(compare(SME2, linux)) == {Verdict.NO_CHANGE}

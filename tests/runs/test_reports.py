@@ -1,0 +1,336 @@
+"""Reports of run directories: what they say first, what they prove, and what they must never show."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pages import headings, lines, section, table, tables
+from recorded_runs import ARM, RUNS, SME2, Json, copied, edit, load, replay
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block
+from model_profiling.report.markdown import render_markdown
+from model_profiling.report.run_report import run_document
+from model_profiling.report.verdict import verdict
+from model_profiling.run import Times
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.report import gather_report, write_report
+
+HEADINGS = [
+    "Latency",
+    "Where the time goes",
+    "Operators",
+    "Portable and delegated",
+    "Kernels",
+    "Numerical parity",
+    "Measurement quality",
+    "Machine and versions",
+    "How to reproduce",
+]
+MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
+
+
+@pytest.fixture
+def run_dir(arm_home: Path, tmp_path: Path) -> Path:
+    """A run of a CPU without SME2, to spoil."""
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def emulated(arm_home: Path, tmp_path: Path) -> Path:
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "emulated"
+
+
+@pytest.fixture(scope="module")
+def arm(arm_home: Path) -> ReportData:
+    return gather_report(arm_home / "runs" / "xnnpack_fp16" / "linux")
+
+
+@pytest.fixture(scope="module")
+def sme2(sme2_home: Path) -> ReportData:
+    return gather_report(sme2_home / "runs" / "xnnpack_fp16" / "linux")
+
+
+def page_of(run_dir: Path) -> list[Block]:
+    return run_document(gather_report(run_dir))
+
+
+def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData) -> None:
+    page = run_document(arm)
+    assert lines(page)[0] == " ".join(verdict(arm))
+    assert [heading for heading in headings(page) if heading in HEADINGS] == HEADINGS
+    for heading in headings(page):
+        assert section(page, heading), heading
+    assert render_markdown(page).startswith(f"# {arm.title}\n")
+
+
+def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: ReportData) -> None:
+    latency = section(run_document(arm), "Latency")
+    plain = table(latency, "experiment", "threads", "SME2", "rounds")
+    traced = table(latency, "experiment", "threads", "traced median ms")
+    measured = load(arm.run.path / "metrics.json")["latencies"]
+    assert len(measured) == len(plain) == len(traced) == 4
+    for entry, row, cost in zip(measured, plain, traced, strict=True):
+        assert row[:2] == cost[:2] == [entry["experiment"], str(entry["threads"])]
+        assert float(row[4]) == pytest.approx(entry["end_to_end_ms"]["median"], rel=0.01)
+        assert float(cost[2]) == pytest.approx(entry["traced_ms"]["median"], rel=0.01)
+        assert float(cost[3].partition("%")[0]) == pytest.approx(
+            100 * entry["tracer_cost"]["share"], abs=0.051
+        )
+
+
+def test_on_and_off_without_sme2_are_not_compared(arm: ReportData) -> None:
+    found = {pair.label: pair for pair in arm.pairs}
+    assert not found["SME2"].comparable and found["SME2"].pair.not_comparable
+    assert found["threads"].comparable and arm.has_sme2 is False
+    assert not [finding for finding in arm.findings if finding.subject == "SME2"]
+    rows = table(section(run_document(arm), "Latency"), "experiment", "threads", "SME2")
+    assert {row[2] for row in rows} == {"absent"}
+
+
+def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportData) -> None:
+    found = next(pair for pair in sme2.pairs if pair.label == "SME2")
+    assert found.speedup.verdict is Verdict.FASTER and found.speedup.ratio == pytest.approx(2, rel=0.1)
+    page = run_document(sme2)
+    operators = tables(section(page, "Operators"), "operator")[0]
+    changed = [row for row in operators if row[7] == "F16 → PF16"]
+    assert {row[1] for row in changed} == {"Convolution", "GEMM"}
+    assert all(
+        float(row[3]) < float(row[2]) and row[6] == "faster" for row in changed if float(row[2]) > 0.01
+    )
+    assert any(kernels.sme.answer == "sme2" for kernels in sme2.evidence[0].kernels if kernels.sme2)
+    rows = table(section(page, "Latency"), "experiment", "threads", "SME2")
+    assert [row[2] for row in rows] == ["on", "off"]
+
+
+def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
+    operators = tables(section(run_document(arm), "Operators"), "operator")[0]
+    places = {row[8]: row[9] for row in operators if row[8] not in ("-", "inserted by lowering")}
+    assert {"features.0", "features.2", "features.4", "mix"} <= set(places)
+    assert all(re.fullmatch(r"small_cnn\.py:\d+", place) for place in places.values())
+    assert any(row[8] == "inserted by lowering" and row[9] == "-" for row in operators)
+
+
+def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:
+    outside = table(section(run_document(arm), "Portable and delegated"), "outside delegates")
+    assert [row[0] for row in outside] == ["native_call_mean.out"]
+
+
+def test_evidence_of_emulation_is_part_of_the_run(arm: ReportData) -> None:
+    assert [place.emulated for place in arm.evidence] == [False, True]
+    proven = {kernels.series.experiment: kernels.sme.answer for kernels in arm.evidence[1].kernels}
+    assert proven == {"emulated_sme2_on": "sme2", "emulated_sme2_off": "none"}
+    assert {kernels.sme.answer for kernels in arm.evidence[0].kernels} == {"untested"}
+    page = run_document(arm)
+    kernels = tables(section(page, "Kernels"), "kernel", "instruction set")[-1]
+    assert any(row[1] == "SME2" and row[2].endswith("calls") and row[3] == "-" for row in kernels)
+    latency = section(page, "Latency")
+    assert not [row for rows in tables(latency) for row in rows if row[0].startswith("emulated")]
+
+
+def test_a_run_keeps_its_evidence_when_the_emulated_run_is_gone_or_spoilt(run_dir: Path) -> None:
+    beside = run_dir.parent / "emulated"
+    (beside / "manifest.json").write_text("{")
+    assert len(gather_report(run_dir).evidence) == 2
+    shutil.rmtree(beside)
+    assert len(gather_report(run_dir).evidence) == 2
+
+
+def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated: Path) -> None:
+    (emulated / "manifest.json").write_text("{")
+    data = replay(ARM, emulated.with_name("again")).data
+    assert len(data.evidence) == 1 and data.experiments
+
+
+def test_evidence_of_another_program_is_not_used(run_dir: Path) -> None:
+    edit(run_dir / "evidence.json", lambda evidence: evidence.update(model_sha256="0" * 64))
+    assert len(gather_report(run_dir).evidence) == 1
+    beside = run_dir.parent / "emulated" / "manifest.json"
+    edit(beside, lambda manifest: manifest.update(model_sha256="0" * 64))
+    assert len(replay(ARM, run_dir.with_name("again")).data.evidence) == 1
+
+
+def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Path) -> None:
+    linux = load(emulated.parent / "linux" / "metrics.json")
+    for spoilt in ("nothing", "metrics", "manifest"):
+        if spoilt == "metrics":
+            edit(
+                emulated / "metrics.json",
+                lambda metrics: metrics.update(latencies=linux["latencies"], times="hardware"),
+            )
+        if spoilt == "manifest":
+            (emulated / "manifest.json").unlink()
+        data = gather_report(emulated)
+        page = run_document(data)
+        assert data.times is Times.EMULATED and not data.timed
+        assert not MILLISECONDS.search(render_markdown(page)), spoilt
+        assert [kernels.sme.proves_sme for kernels in data.evidence[0].kernels if kernels.sme2] == [True]
+        operators = tables(section(page, "Operators"), "operator", "category", "million operations")
+        assert "F16 → PF16" in {row[3] for row in operators[0]}
+        assert table(section(page, "Where the work is"), "category", "operators", "million operations")
+
+
+def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
+    for path in [*run_dir.rglob("*_kernels.csv"), *run_dir.rglob("*.etdump"), run_dir / "evidence.json"]:
+        path.unlink()
+
+    def forget(manifest: Json) -> None:
+        manifest["machine"]["before"] = None
+        for result in manifest["results"]:
+            result.update(outputs=[], kernels=None, features_present=[])
+
+    edit(run_dir / "manifest.json", forget)
+    data = gather_report(run_dir)
+    assert {kernels.sme.answer for place in data.evidence for kernels in place.kernels} == {"unknown"}
+    assert data.analysis is None and data.remarks and not data.findings
+    assert section(run_document(data), "Kernels")
+
+
+def test_a_run_that_only_traces_kernels_shows_no_latency(tmp_path: Path) -> None:
+    traces = [{"name": f"t_sme2_{switch}", "sme2": switch, "mode": "xnntrace"} for switch in ("on", "off")]
+    traced = replay(SME2, tmp_path / "trace", traces)
+    assert traced.data.times is Times.TRACED and not traced.data.timed
+    page = run_document(traced.data)
+    assert not MILLISECONDS.search(render_markdown(page))
+    assert [row[0] for row in tables(section(page, "Kernels"), "experiment")[0]] == [
+        "t_sme2_on",
+        "t_sme2_off",
+    ]
+    assert validate(traced.run_dir).ok, validate(traced.run_dir).as_text()
+
+
+def test_bare_dumps_are_of_an_unknown_machine(arm_home: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in (arm_home / "runs" / "xnnpack_fp16" / "linux").glob("*/*_t1.etdump"):
+        shutil.copy(path, bare / path.name)
+    data = gather_report(bare)
+    assert data.times is Times.UNKNOWN and not data.timed and not data.has_sme2
+    assert {pair.speedup.verdict for pair in data.pairs} == {Verdict.NOT_COMPARABLE}
+    assert not [finding for finding in data.findings if finding.max_gain_pct]
+    page = run_document(data)
+    assert tables(section(page, "Latency"), "experiment", "threads", "SME2", "runs", "traced median ms")
+    missing = " ".join(data.remarks)
+    assert "manifest.json" in missing and ".pte" in missing
+    said = gather_report(bare, times=Times.HARDWARE)
+    assert said.timed and said.headline is not None and said.headline.latency is None
+
+
+def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
+    alone = replay(ARM, tmp_path / "alone", [{"name": "only", "sme2": "on"}]).data
+    assert not alone.pairs and alone.headline is not None and alone.headline.summary is not None
+    page = run_document(alone)
+    assert len(table(section(page, "Latency"), "experiment", "threads", "SME2")) == 1
+    assert len(table(section(page, "Operators"), "operator", "category", "ms", "share")) > 4
+
+
+def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
+    def fail(manifest: Json) -> None:
+        manifest.update(state="failed", warnings=["the fan was off"])
+        manifest["results"][0].update(state="failed", problem="the runner crashed")
+
+    before = set(gather_report(run_dir).quality)
+    edit(run_dir / "manifest.json", fail)
+    new = [line for line in gather_report(run_dir).quality if line not in before]
+    assert len(new) == 2 and "the runner crashed" in new[0] and new[1] == "the fan was off"
+    edit(run_dir / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
+    assert any("interrupted" in line for line in gather_report(run_dir).quality)
+
+
+def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
+    before = verdict(gather_report(run_dir))
+
+    def spoil(metrics: Json) -> None:
+        metrics["parity"][0]["parity"]["verdict"] = "mismatch"
+
+    edit(run_dir / "metrics.json", spoil)
+    (new,) = [sentence for sentence in verdict(gather_report(run_dir)) if sentence not in before]
+    assert "linux_sme2_on" in new and "linux_sme2_off" in new
+
+
+@pytest.mark.parametrize("part", ["linux_sme2_on", "linux_sme2_on/rounds"])
+def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
+    whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
+    with pytest.raises(InputError, match="is a part of the run in") as problem:
+        gather_report(whole / part)
+    assert str(whole) in problem.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("manifest.json", "{", "manifest.json"),
+        ("manifest.json", "[]", "manifest.json"),
+        ("manifest.json", '{"schema_version": 3, "results": []}', "schema_version"),
+        ("manifest.json", '{"schema_version": 1, "results": [{"threads": "many"}]}', "results.0"),
+        ("manifest.json", '{"schema_version": 2, "results": [], "pairs": [{}]}', "pairs.0.label"),
+        ("metrics.json", '{"schema_version": 1, "comparisons": [{"label": "x"}]}', "comparisons"),
+        ("metrics.json", '{"schema_version": 2, "latencies": [{}]}', "latencies.0.experiment"),
+        ("evidence.json", '{"schema_version": 1}', "evidence.json"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_place(run_dir: Path, name: str, content: str, place: str) -> None:
+    (run_dir / name).write_text(content)
+    with pytest.raises(FormatError, match=re.escape(place)) as problem:
+        gather_report(run_dir)
+    assert name in problem.value.problem and problem.value.fix
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(InputError, match="cannot write"):
+        write_report(run_dir, out=blocked / "report.md")
+    assert blocked.read_text() == "in the way" and (run_dir / "report.md").is_file()
+
+
+def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(run_dir: Path) -> None:
+    def elsewhere(metrics: Json) -> None:
+        metrics["latencies"][0]["traced_ms"]["median"] *= 3
+
+    before = set(gather_report(run_dir).quality)
+    edit(run_dir / "metrics.json", elsewhere)
+    (new,) = [line for line in gather_report(run_dir).quality if line not in before]
+    assert new.startswith("linux_sme2_on, 1 thread")
+
+
+def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData) -> None:
+    page = section(run_document(replace(arm, pairs=())), "Where the time goes")
+    parts = {row[0]: row for row in table(page, "category", "ms", "share")}
+    traced = load(arm.run.path / "metrics.json")["latencies"][0]["traced_ms"]["median"]
+    assert float(parts["End to end, traced"][1]) == pytest.approx(traced, rel=0.05)
+    series = arm.experiments[0].dumps
+    assert series is not None and series.runs == 6 * RUNS and len(series.typical) == 16
+    assert any(series.taken_from in line for line in lines(page))
+
+
+def test_the_command_and_the_script_write_the_same_report(
+    run_dir: Path, tmp_path: Path, sme2prof, script
+) -> None:
+    done = sme2prof("report", run_dir, "--title", "Mine")
+    first = (run_dir / "report.md").read_text()
+    assert done.returncode == 0 and first.startswith("# Mine\n") and str(run_dir / "report.md") in done.stdout
+    done = script("scripts/generate_report.py", "--run-dir", run_dir, "--out", tmp_path / "r.md")
+    assert done.ok, done.tail()
+    assert (tmp_path / "r.md").read_text().split("\n", 1)[1] == first.split("\n", 1)[1]
+    assert sme2prof("report", tmp_path / "nothing").returncode == 2
+
+
+def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) -> None:
+    runs = arm_home / "runs" / "xnnpack_fp16"
+    page = tmp_path / "page.md"
+    words = ("scripts/generate_combined_report.py", "--out", page, "--run-dirs")
+    done = script(*words, runs / "linux", runs / "emulated")
+    assert done.ok, done.tail()
+    text = {part.partition("\n")[0]: part for part in page.read_text().split("\n## ")}
+    latencies = [line for line in text["Latency"].splitlines() if "small_cnn" in line]
+    emulated = [line for line in latencies if "emulated |" in line]
+    assert len(latencies) == 5 and len(emulated) == 1 and not re.search(r"\d\.\d+", emulated[0].split("|")[5])
+    assert "SME2 ran" in text["Kernels and numerics"] and "emulated" not in text["Where the time goes"]
+    assert script(*words, tmp_path / "no").returncode == 2

@@ -1,0 +1,336 @@
+"""`sme2prof validate`: a real run passes, and every promise broken on purpose is found, with its cure."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import DATA, INT8, Json, copied, edit, load
+
+from model_profiling.check import Check
+from model_profiling.etdump import read_etdump
+from model_profiling.statistics.latency import summarize
+from model_profiling.validation.validate import validate
+
+OTHER = DATA.parent / "etdump" / "three_delegates.etdump"
+CHECKS = [
+    "manifest",
+    "JSON files",
+    "state",
+    "files",
+    "program",
+    "same program",
+    "latencies",
+    "comparisons",
+    "no latency",
+    "kernels",
+    "outputs",
+    "dumps",
+    "closure",
+    "analysis",
+    "CSV files",
+]
+
+
+@pytest.fixture
+def run_dir(sme2_home: Path, tmp_path: Path) -> Path:
+    return copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def emulated(arm_home: Path, tmp_path: Path) -> Path:
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "emulated"
+
+
+def failed(run_dir: Path) -> dict[str, Check]:
+    return {check.name: check for check in validate(run_dir).checks if check.status == "fail"}
+
+
+def only(run_dir: Path, pattern: str) -> Path:
+    return sorted(run_dir.rglob(pattern))[0]
+
+
+def skipped(run_dir: Path) -> set[str]:
+    return {check.name for check in validate(run_dir).checks if check.status == "skipped"}
+
+
+def test_a_real_run_is_valid(sme2_home: Path, arm_home: Path) -> None:
+    runs = arm_home / "runs" / "xnnpack_fp16"
+    for run_dir, left_out in (
+        (sme2_home / "runs" / "xnnpack_fp16" / "linux", {"no latency"}),
+        (runs / "linux", {"no latency"}),
+        (runs / "emulated", {"latencies", "comparisons"}),
+    ):
+        validation = validate(run_dir)
+        assert validation.ok, validation.as_text()
+        assert [check.name for check in validation.checks] == CHECKS
+        assert skipped(run_dir) == left_out
+
+
+def in_manifest(change: Callable[[Json], object]) -> Callable[[Path], None]:
+    return lambda run_dir: edit(run_dir / "manifest.json", change)
+
+
+def in_json(pattern: str, change: Callable[[Json], object]) -> Callable[[Path], None]:
+    return lambda run_dir: edit(only(run_dir, pattern), change)
+
+
+def in_bytes(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def apply(run_dir: Path) -> None:
+        path = only(run_dir, pattern)
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def removed(pattern: str) -> Callable[[Path], None]:
+    return lambda run_dir: only(run_dir, pattern).unlink()
+
+
+def other_program(run_dir: Path) -> None:
+    with next(run_dir.parents[2].glob("artifacts/*_fp16.pte")).open("ab") as stream:
+        stream.write(b"\0")
+
+
+def doubled_round(stats: Json) -> None:
+    stats["end_to_end_rounds_ms"][0] = [2 * value for value in stats["end_to_end_rounds_ms"][0]]
+
+
+def consistently_slower(run_dir: Path) -> None:
+    """Latencies and every figure made from them doubled; only the journal still knows."""
+    path = only(run_dir, "*_robust_stats.json")
+
+    def double(stats: Json) -> None:
+        rounds = [[2 * value for value in latencies] for latencies in stats["end_to_end_rounds_ms"]]
+        stats["end_to_end_rounds_ms"] = rounds
+        stats["end_to_end_ms"] = summarize([value for latencies in rounds for value in latencies]).as_dict()
+
+    edit(path, double)
+    stats = load(path)
+    edit(
+        run_dir / "metrics.json",
+        lambda metrics: [
+            entry.update(end_to_end_ms=stats["end_to_end_ms"])
+            for entry in metrics["latencies"]
+            if (entry["experiment"], entry["threads"]) == (stats["experiment"], stats["threads"])
+        ],
+    )
+
+
+def wrong_verdict(metrics: Json) -> None:
+    metrics["comparisons"][0]["speedup"].update(verdict="faster", ratio=1.01, low=0.9, high=1.2)
+
+
+def other_verdict(summary: Json) -> None:
+    summary["pairs"][0]["e2e"].update(verdict="slower")
+
+
+def not_allowed(manifest: Json) -> None:
+    manifest["pairs"][0]["not_comparable"] = "the CPUs differ"
+
+
+def backwards_time(run_dir: Path) -> None:
+    """Make the first inference of a dump end before it began."""
+    path = only(run_dir, "*_t1.etdump")
+    table = read_etdump(path)
+    event = int((table.name == table.name_index("Method::execute")).nonzero()[0][0])
+    end, start = int(table.end_ns[event]), int(table.start_ns[event])
+    content = path.read_bytes()
+    assert content.count(struct.pack("<Q", end)) == 1
+    path.write_bytes(content.replace(struct.pack("<Q", end), struct.pack("<Q", start)))
+
+
+# What is spoilt, the check that must find it, and what that must name.
+BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a manifest cut short": (in_bytes("manifest.json", lambda raw: raw[:-9]), "manifest", "manifest.json"),
+    "a manifest of another format": (
+        in_manifest(lambda manifest: manifest.update(schema_version=7)),
+        "manifest",
+        "schema_version",
+    ),
+    "a run that was interrupted": (
+        in_manifest(lambda manifest: manifest.update(state="interrupted")),
+        "state",
+        "interrupted",
+    ),
+    "an experiment that failed": (
+        in_manifest(lambda manifest: manifest["results"][1].update(state="failed", problem="crashed")),
+        "state",
+        "crashed",
+    ),
+    "half-written files": (lambda run_dir: (run_dir / ".report.md.x.part").write_text(""), "state", ""),
+    "a missing log": (removed("*_t1.log"), "files", "_t1.log"),
+    "a missing dump": (removed("*_r3.etdump"), "files", "_r3.etdump"),
+    "a missing output": (removed("*_output0.bin"), "outputs", "_output0.bin"),
+    "missing metrics": (removed("metrics.json"), "files", "metrics.json"),
+    "a program exported again": (other_program, "program", "small_cnn_xnnpack_fp16.pte"),
+    "the graph of another program": (
+        in_json("program_graph.json", lambda graph: graph.update(sha256="0" * 64)),
+        "program",
+        "program_graph.json",
+    ),
+    "a dump cut short": (in_bytes("*_r2.etdump", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
+    "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
+    "runs that are missing": (
+        in_manifest(lambda manifest: manifest["results"][0].update(runs=6)),
+        "dumps",
+        "linux_sme2_on_t1.etdump",
+    ),
+    "time that runs backwards": (backwards_time, "closure", "_t1.etdump"),
+    "statistics that were edited": (
+        in_json("*_robust_stats.json", lambda stats: stats["end_to_end_ms"].update(median=0.5)),
+        "latencies",
+        "linux_sme2_off",
+    ),
+    "latencies that were edited": (
+        in_json("*_robust_stats.json", doubled_round),
+        "latencies",
+        "linux_sme2_off",
+    ),
+    "latencies that were edited with their statistics": (consistently_slower, "latencies", "journal.jsonl"),
+    "a round left out": (
+        in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
+        "latencies",
+        "5 rounds",
+    ),
+    "an experiment with more rounds than the run": (
+        in_manifest(lambda manifest: manifest["schedule"].update(rounds_done=5)),
+        "latencies",
+        "6 rounds",
+    ),
+    "metrics of another run": (
+        in_json("metrics.json", lambda metrics: metrics["latencies"][0]["end_to_end_ms"].update(mean=1.0)),
+        "latencies",
+        "metrics.json",
+    ),
+    "a verdict its interval does not give": (
+        in_json("metrics.json", wrong_verdict),
+        "comparisons",
+        "faster",
+    ),
+    "a verdict on what may not be compared": (
+        in_manifest(not_allowed),
+        "comparisons",
+        "the CPUs differ",
+    ),
+    "a comparison nobody asked for": (
+        in_json("metrics.json", lambda metrics: metrics["comparisons"][0]["baseline"].update(threads=3)),
+        "comparisons",
+        "SME2",
+    ),
+    "outputs that differ": (
+        in_bytes("linux_sme2_on/*_output0.bin", lambda raw: struct.pack("<e", 9.0) * (len(raw) // 2)),
+        "outputs",
+        "linux_sme2_on",
+    ),
+    "an output cut short": (in_bytes("*_output0.bin", lambda raw: raw[:-4]), "outputs", "_output0.bin"),
+    "a summary that was edited": (
+        in_json("analysis_summary.json", lambda summary: summary["per_etdump"][0].update(e2e_ms=1e-3)),
+        "analysis",
+        "e2e_ms",
+    ),
+    "a category that was edited": (
+        in_json(
+            "analysis_summary.json",
+            lambda summary: summary["per_etdump"][0]["categories_ms"].update({"Data Movement": 99.0}),
+        ),
+        "analysis",
+        "Data Movement",
+    ),
+    "another verdict in the summary": (in_json("analysis_summary.json", other_verdict), "analysis", "slower"),
+    "a pair left out of the summary": (
+        in_json("analysis_summary.json", lambda summary: summary.update(pairs=[])),
+        "analysis",
+        "SME2",
+    ),
+    "a missing summary": (removed("analysis_summary.json"), "analysis", "analysis_summary.json"),
+    "a missing CSV file": (removed("*_ops_stats.csv"), "CSV files", "_ops_stats.csv"),
+    "a CSV file that was edited": (
+        in_bytes("*_all_runs_timeline.csv", lambda raw: raw.replace(b",Execute,", b",Executed,", 1)),
+        "CSV files",
+        "line 2",
+    ),
+    "a CSV file cut short": (
+        in_bytes("*_all_runs_timeline.csv", lambda raw: raw[: raw.rfind(b"\n", 0, -1) + 1]),
+        "CSV files",
+        "_all_runs_timeline.csv, line",
+    ),
+    "a JSON file without its version": (
+        in_json("*_pipeline_summary.json", lambda summary: summary.pop("schema_version")),
+        "JSON files",
+        "_pipeline_summary.json",
+    ),
+    "a damaged journal": (
+        in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw),
+        "latencies",
+        "journal.jsonl, line 1",
+    ),
+    "SME2 kernels where it was off": (
+        lambda run_dir: shutil.copy(
+            only(run_dir, "linux_sme2_on/*_kernels.csv"), only(run_dir, "linux_sme2_off/*_kernels.csv")
+        ),
+        "kernels",
+        "linux_sme2_off",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found_with_its_cure(run_dir: Path, name: str) -> None:
+    spoil, check, names = BROKEN[name]
+    spoil(run_dir)
+    found = failed(run_dir)
+    assert check in found, found
+    assert names in found[check].found and found[check].fix
+
+
+@pytest.mark.parametrize("program_is_here", [True, False])
+def test_a_dump_of_another_program_is_found(run_dir: Path, program_is_here: bool) -> None:
+    if not program_is_here:
+        shutil.rmtree(run_dir.parents[2] / "artifacts")
+        (run_dir / "program_graph.json").unlink()
+    dump = only(run_dir, "linux_sme2_off/*_t1.etdump")
+    shutil.copy(INT8.with_suffix(".etdump") if program_is_here else OTHER, dump)
+    assert dump.name in failed(run_dir)["same program"].found
+
+
+def test_latencies_in_an_emulated_run_are_found(emulated: Path) -> None:
+    linux = load(emulated.parent / "linux" / "metrics.json")
+    edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=linux["latencies"]))
+    assert list(failed(emulated)) == ["no latency"]
+
+
+def test_a_switch_that_did_not_work_is_found(emulated: Path) -> None:
+    on, off = (only(emulated, f"emulated_sme2_{switch}/*_kernels.csv") for switch in ("on", "off"))
+    shutil.copy(on, off)
+    assert list(failed(emulated)) == ["kernels"]
+
+
+def test_dumps_alone_promise_only_themselves(sme2_home: Path, tmp_path: Path) -> None:
+    shutil.copy(only(sme2_home, "*_t1.etdump"), tmp_path / "a_t1.etdump")
+    assert validate(tmp_path).ok
+    (tmp_path / "b_t1.etdump").write_bytes(b"ED00")
+    assert list(failed(tmp_path)) == ["dumps"]
+
+
+def test_the_command_and_the_script_exit_with_0_1_or_2(
+    run_dir: Path, tmp_path: Path, sme2prof, script
+) -> None:
+    done = sme2prof("validate", run_dir)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("\nvalid")
+    (run_dir / "metrics.json").unlink()
+    done = sme2prof("validate", run_dir, "--json")
+    facts = json.loads(done.stdout)
+    assert done.returncode == 1 and facts["ok"] is False and facts["schema_version"] == 1
+    done = script("scripts/validate_results.py", "--results", run_dir)
+    fix = failed(run_dir)["files"].fix
+    assert done.returncode == 1 and "FAIL  files" in done.stdout and fix in done.stdout
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for place in (tmp_path / "none", empty):
+        done = sme2prof("validate", place)
+        assert done.returncode == 2 and done.stderr.startswith("error: ")

@@ -1,0 +1,348 @@
+"""What the kit once answered wrongly, each held by the right answer: issue 8 tells how it was seen."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pages import section, tables
+from recorded_runs import (
+    ARM,
+    EMULATED,
+    INT8,
+    OLD,
+    ON_AND_OFF,
+    PROGRAM,
+    RUNS,
+    SME2,
+    X86_64,
+    copied,
+    edit,
+    load,
+    replay,
+)
+from replay import ReplayTarget
+
+from model_profiling.cli.script import run_script
+from model_profiling.errors import SetupError
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block
+from model_profiling.report.run_report import run_document
+from model_profiling.report.verdict import verdict
+from model_profiling.run import Run
+from model_profiling.run.series import default_label
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.targets import Job
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.profile import ProfileOptions, profile
+from model_profiling.workflow.report import gather_report
+
+WITHOUT_SME2 = [X86_64, ARM, OLD / "linux"]
+COUPLES = [{"name": f"{couple}_sme2_{switch}", "sme2": switch} for couple in "ab" for switch in ("off", "on")]
+MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
+
+
+def kept(recorded: Path, folder: Path) -> Path:
+    """A copy of a recorded run, without its program: as if it had been mailed."""
+    return Path(shutil.copytree(recorded, folder / recorded.name))
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def interrupt_after(count: int) -> Callable[[Job], None]:
+    jobs: list[Job] = []
+
+    def before(job: Job) -> None:
+        jobs.append(job)
+        if len(jobs) > count:
+            raise KeyboardInterrupt
+
+    return before
+
+
+def about_sme2(data: ReportData) -> list[str]:
+    """Advice that takes a difference between SME2 on and off for granted."""
+    return [finding.id for finding in data.findings if "sme2" in finding.id]
+
+
+def assert_not_comparable(data: ReportData) -> None:
+    """The one answer about SME2 on a CPU without it."""
+    found = [pair for pair in data.pairs if pair.pair.baseline.threads == pair.pair.candidate.threads]
+    assert found and data.has_sme2 is False
+    for pair in found:
+        assert pair.pair.not_comparable and pair.speedup.verdict is Verdict.NOT_COMPARABLE
+        assert pair.speedup.ratio is None and pair.side_by_side is None
+    assert not about_sme2(data)
+
+
+@pytest.mark.parametrize("recorded", WITHOUT_SME2, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_analyze_on_a_cpu_without_sme2_compares_nothing_and_advises_nothing_about_it(
+    recorded: Path, tmp_path: Path, sme2prof
+) -> None:
+    run_dir = kept(recorded, tmp_path)
+    done = sme2prof("analyze", run_dir)
+    assert done.returncode == 0 and Verdict.NOT_COMPARABLE.value in done.stdout
+    assert Verdict.NO_CHANGE.value not in done.stdout or recorded == ARM  # its threads are comparable
+    summary = load(run_dir / "analysis_summary.json")
+    pair = summary["pairs"][0]
+    assert pair["not_comparable"] and pair["e2e"]["verdict"] == "not comparable"
+    assert all(part["ratio"] is None for part in (*pair["operators"], *pair["categories"]))
+    assert not [finding for finding in summary["findings"] if "sme2" in finding["id"]]
+    assert_not_comparable(gather_report(run_dir))
+
+
+@pytest.mark.parametrize("recorded", WITHOUT_SME2, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_so_does_the_report_with_metrics_gone(recorded: Path, tmp_path: Path) -> None:
+    run_dir = kept(recorded, tmp_path)
+    (run_dir / "metrics.json").unlink()
+    assert_not_comparable(gather_report(run_dir))
+    (run_dir / "analysis_summary.json").unlink()
+    assert_not_comparable(gather_report(run_dir))
+
+
+@pytest.mark.parametrize("jobs", [4, 11, 25])
+def test_so_does_the_report_on_an_interrupted_run(tmp_path: Path, jobs: int, sme2prof) -> None:
+    run_dir = tmp_path / "linux"
+    target = ReplayTarget(X86_64, before=interrupt_after(jobs))
+    with pytest.raises(KeyboardInterrupt):
+        replay(target, run_dir)
+    found = Run.open(run_dir)
+    assert found.manifest is not None and found.manifest.unfinished == "interrupted"
+    assert_not_comparable(gather_report(run_dir))
+    assert sme2prof("analyze", run_dir).returncode == (0 if found.dumps else 2)
+    if found.dumps:
+        (pair,) = load(run_dir / "analysis_summary.json")["pairs"]
+        assert pair["e2e"]["verdict"] == "not comparable"
+
+
+@pytest.mark.parametrize("recorded", [X86_64, SME2], ids=lambda path: path.name)
+def test_two_couples_are_two_pairs_with_one_label_and_one_answer_in_every_file(
+    recorded: Path, tmp_path: Path
+) -> None:
+    outcome = replay(recorded, tmp_path / "linux", COUPLES)
+    found = Run.open(outcome.run_dir)
+    expected = [(f"{couple}_sme2_off", f"{couple}_sme2_on") for couple in "ab"]
+    assert [(pair.baseline.experiment, pair.candidate.experiment) for pair in found.pairs] == expected
+    assert [pair.label for pair in found.pairs] == [
+        default_label(pair.baseline, pair.candidate) for pair in found.pairs
+    ]
+    stated = [(pair.label, answer_of(found, pair.label)) for pair in found.pairs]
+    metrics = load(outcome.run_dir / "metrics.json")["comparisons"]
+    assert [(pair["label"], pair["speedup"]["verdict"]) for pair in metrics] == stated
+    summary = load(outcome.run_dir / "analysis_summary.json")["pairs"]
+    assert [(pair["label"], pair["e2e"]["verdict"]) for pair in summary] == stated
+    assert [(pair.label, pair.speedup.verdict.value) for pair in outcome.data.pairs] == stated
+    (shown,) = tables(section(run_document(outcome.data), "Latency"), "comparison")
+    assert [(row[0], row[6]) for row in shown] == stated
+    assert [(pair["label"], pair["speedup"]["verdict"]) for pair in outcome.summary["comparisons"]] == stated  # type: ignore[attr-defined]
+
+
+def answer_of(run: Run, label: str) -> str:
+    (pair,) = [pair for pair in run.pairs if pair.label == label]
+    answer = run.comparison(pair)
+    assert answer is not None
+    return answer.speedup.verdict.value
+
+
+def test_a_folder_of_bare_dumps_has_the_same_pairs_and_labels(tmp_path: Path) -> None:
+    made = replay(SME2, tmp_path / "linux", COUPLES)
+    for path in [*made.run_dir.rglob("*.json"), *made.run_dir.rglob("*.csv")]:
+        path.unlink()
+    bare = Run.open(made.run_dir)
+    assert [(pair.label, pair.baseline, pair.candidate) for pair in bare.pairs] == [
+        (pair.label, pair.baseline, pair.candidate) for pair in made.run.pairs
+    ]
+
+
+@pytest.mark.parametrize("name", ["emulated-earlier-1", "emulated-20260101-101010", "emulated_again"])
+@pytest.mark.parametrize("lost", [("manifest.json",), ("manifest.json", "*.json", "*.csv")])
+def test_an_emulated_run_under_a_name_of_the_kit_shows_no_time_without_its_manifest(
+    tmp_path: Path, name: str, lost: Sequence[str], sme2prof
+) -> None:
+    for recorded in (EMULATED, OLD / "emulated"):
+        run_dir = Path(shutil.copytree(recorded, tmp_path / recorded.parent.name / name))
+        for path in {path for pattern in lost for path in run_dir.rglob(pattern)}:
+            path.unlink()
+        done = sme2prof("analyze", run_dir)
+        assert done.returncode == 0 and not MILLISECONDS.search(done.stdout)
+        assert sme2prof("report", run_dir).returncode == 0
+        assert not MILLISECONDS.search((run_dir / "report.md").read_text())
+
+
+def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out_small_cnn"
+    shutil.copytree(PROGRAM.parent, out / "artifacts")
+    monkeypatch.setattr(
+        "model_profiling.workflow.profile.open_target",
+        lambda choice: ReplayTarget(EMULATED if "emulated" in str(choice) else ARM),
+    )
+    before: dict[str, bytes] = {}
+    for program in (PROGRAM, INT8):
+        named = str(out / "artifacts" / program.name)
+        profile(named, ProfileOptions(target="emulated"))
+        profile(named, ProfileOptions(target="host", runs=RUNS))
+        before = before or files_in(out / "runs" / "xnnpack_fp16")
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ["xnnpack_fp16", "xnnpack_int8"]
+    assert files_in(out / "runs" / "xnnpack_fp16") == before
+    for variant in ("xnnpack_fp16", "xnnpack_int8"):
+        data = gather_report(out / "runs" / variant / "linux")
+        assert "sme2" in {kernels.sme.answer for place in data.evidence for kernels in place.kernels}
+        assert data.run.manifest is not None and data.run.evidence is not None
+        assert data.run.evidence.model_sha256 == data.run.manifest.model_sha256
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_run_that_cannot_be_prepared_leaves_the_last_good_one_in_place(
+    sme2_home: Path, tmp_path: Path, force: bool
+) -> None:
+    from model_profiling.workflow.measure import RunOptions
+
+    run_dir = copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+    before = files_in(run_dir)
+    target = ReplayTarget(SME2, unprepared=SetupError("there is no C++ compiler", "install one"))
+    with pytest.raises(SetupError):
+        replay(target, run_dir, options=RunOptions(force=force))
+    assert files_in(run_dir) == before
+    assert [path.name for path in run_dir.parent.iterdir() if path.is_dir()] == ["linux"]
+
+
+def test_a_folder_above_the_runs_is_refused_and_a_run_named(arm_home: Path, tmp_path: Path, sme2prof) -> None:
+    out = copied(arm_home, tmp_path)
+    shutil.copytree(out / "runs" / "xnnpack_fp16", out / "runs" / "xnnpack_int8")
+    before = files_in(out)
+    for folder in (out, out / "runs", out / "runs" / "xnnpack_fp16"):
+        for command in ("analyze", "report", "validate"):
+            done = sme2prof(command, folder)
+            assert done.returncode in (1, 2), command
+            assert str(out / "runs" / "xnnpack_fp16" / "emulated") in done.stderr + done.stdout, command
+    assert files_in(out) == before
+
+
+@pytest.mark.parametrize("recorded", [ARM, X86_64, SME2, EMULATED], ids=lambda path: path.name)
+def test_a_moved_run_keeps_modules_and_source_lines_and_validates(
+    recorded: Path, tmp_path: Path, sme2prof
+) -> None:
+    run_dir = kept(recorded, tmp_path)
+    places = {
+        (operator.source.module_path, operator.source.place.file, operator.source.place.line)
+        for operator in analyse(run_dir).series[0].operators
+    }
+    assert {module for module, _, _ in places} >= {"features.0", "features.2", "features.4", "mix"}
+    assert {file for _, file, _ in places} == {"", "/home/user/small_cnn.py"}
+    assert all(line for _, file, line in places if file)
+    # Analysed where it is now, everything in it is as good as before, and validates.
+    assert sme2prof("analyze", run_dir).returncode == 0
+    assert validate(run_dir).ok, validate(run_dir).as_text()
+    csv = {name: content for name, content in files_in(run_dir).items() if name.endswith(".csv")}
+    moved = Path(shutil.move(run_dir, tmp_path / "elsewhere"))
+    assert validate(moved).ok, validate(moved).as_text()
+    assert {check.name: check.status for check in validate(moved).checks}["CSV files"] == "pass"
+    assert sme2prof("analyze", moved).returncode == 0
+    assert {name: content for name, content in files_in(moved).items() if name.endswith(".csv")} == csv
+
+
+def test_the_text_of_source_lines_travels_with_the_run() -> None:
+    kept_graph = load(ARM / "program_graph.json")
+    (text,) = {line for line in kept_graph["excerpts"]["/home/user/small_cnn.py:22"] if "features" in line}
+    assert "self.features(image)" in text
+
+
+@pytest.mark.parametrize("recorded", [ARM, X86_64, SME2, OLD / "linux"], ids=lambda path: path.name)
+def test_the_figures_on_a_page_add_up_as_they_are_printed(recorded: Path, tmp_path: Path) -> None:
+    data = gather_report(kept(recorded, tmp_path))
+    page = run_document(data)
+    wholes = list(_breakdowns(section(page, "Where the time goes")))
+    assert wholes
+    for whole in wholes:
+        for column in whole.values():
+            *parts, total = column.values()
+            assert sum(parts) == total
+    for whole, rows in zip(wholes, tables(section(page, "Operators"), "operator", "category"), strict=True):
+        paired = len(rows[0]) == 10
+        columns = {"before ms": 2, "after ms": 3, "share after": 4} if paired else {"ms": 2, "share": 3}
+        for name, place in columns.items():
+            by_category: dict[str, Decimal] = defaultdict(Decimal)
+            for row in rows:
+                by_category[row[1]] += _figure(row[place])
+            for category, shown in by_category.items():
+                assert shown == whole[name][category], (name, category)
+
+
+def _breakdowns(blocks: Sequence[Block]) -> Iterator[dict[str, dict[str, Decimal]]]:
+    """Each table of "Where the time goes" by column, with the end-to-end line last."""
+    for rows in tables(blocks, "category"):
+        paired = len(rows[0]) == 8
+        columns = {"before ms": 1, "share before": 2, "after ms": 3, "share after": 4}
+        for_one = {"ms": 1, "share": 2}
+        found = {
+            name: {row[0]: _figure(row[place]) for row in rows}
+            for name, place in (columns if paired else for_one).items()
+        }
+        assert all(
+            list(column.values())[-1] == Decimal("100.0") for name, column in found.items() if "share" in name
+        )
+        yield found
+
+
+def _figure(cell: str) -> Decimal:
+    return Decimal(cell.rstrip("%")) if cell != "-" else Decimal(0)
+
+
+def test_headline_compare_and_tables_show_the_same_figures(sme2_home: Path, sme2prof) -> None:
+    run_dir = sme2_home / "runs" / "xnnpack_fp16" / "linux"
+    data = gather_report(run_dir)
+    ((row,),) = tables(section(run_document(data), "Latency"), "comparison")
+    first = verdict(data)[0]
+    assert f"{row[1]} ms before, {row[2]} ms after" in first
+    off, on = (next(run_dir.glob(f"linux_sme2_{switch}/*_robust_stats.json")) for switch in ("off", "on"))
+    found = json.loads(sme2prof("compare", off, on, "--json").stdout)["series"][0]["end_to_end"]
+    assert (f"{found['baseline_median']:.3f}", f"{found['candidate_median']:.3f}") == (row[1], row[2])
+    assert f"{found['ratio']:.3f}x" == row[4]
+
+
+def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2prof
+) -> None:
+    monkeypatch.setattr("model_profiling.workflow.measure.open_target", lambda *_: ReplayTarget(SME2))
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps(
+            {
+                "model": str(PROGRAM),
+                "output_root": str(tmp_path / "run"),
+                "experiments": [{**experiment, "runs": RUNS} for experiment in ON_AND_OFF],
+                "schedule": {"rounds": 3},
+            }
+        )
+    )
+    code = run_script("run", "--config", "", system=sys.platform, argv=["--config", str(config), "--force"])
+    assert code == 0
+    commands = gather_report(tmp_path / "run").reproduce
+    assert len(commands) == 2
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "sme2prof" and sme2prof(*words).returncode == 0, command
+
+
+def test_so_it_is_for_runs_of_scripts_of_0_1_0(tmp_path: Path) -> None:
+    run_dir = kept(OLD / "linux", tmp_path)
+
+    def by_script(manifest: dict[str, object]) -> None:
+        words = ["sme2prof", "--config", "c.json"]
+        manifest.update(sessions=[{"command_line": words}], config_file="/home/user/c.json")
+
+    edit(run_dir / "manifest.json", by_script)
+    assert gather_report(run_dir).reproduce[0] == "sme2prof run /home/user/c.json"
