@@ -11,7 +11,8 @@ from pathlib import Path
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
-from model_profiling.run.opened import times_of_file
+from model_profiling.run.comparability import why_not_comparable
+from model_profiling.run.opened import origin_of_file, times_of_file
 from model_profiling.run.times import Times
 
 _EXECUTE = "Method::execute"
@@ -44,6 +45,12 @@ def check_latencies(path: Path) -> tuple[Times, int]:
             "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
         )
     return times, result.etdump_warmup_runs if result else 0
+
+
+def why_not_compared(before: Path, after: Path) -> str | None:
+    """Why the times in two files must not be compared; files of an unknown machine are taken as they are."""
+    origins = [origin_of_file(path) for path in (before, after)]
+    return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
 
 
 def read_latencies(path: Path, *, warmup_runs: int = 0) -> Latencies:

@@ -77,7 +77,7 @@ def test_every_block_on_a_terminal() -> None:
         "",
         "Title",
         "The conv is slow.",
-        "NAME        MS",
+        "name        ms",
         "a          1.5",
         "lon ger  10.25",
         "1. first",
