@@ -49,8 +49,8 @@ def page(data: ReportData) -> str:
 
 
 def test_the_shift_of_the_bottleneck_is_said() -> None:
-    conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None)
-    moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None)
+    conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None, None)
+    moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None, None)
     assert shift_text(conv, moving) == (
         "The bottleneck moved from Convolution (70.0% of the time before) to Data Movement "
         "(20.0% before, 50.0% after)."
