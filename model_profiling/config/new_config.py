@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
 from model_profiling.errors import InputError
@@ -14,9 +14,7 @@ from model_profiling.run.names import default_run_dir
 from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
-KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
-
-_TARGETS = {"mac": "host", "linux": "host", "android": "android", "emulated": "emulated"}
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    target: dict[str, object] = {"name": _TARGETS[wanted.kind]}
+    target: dict[str, object] = {"name": "host" if wanted.kind in ("mac", "linux") else wanted.kind}
     if wanted.device:
         target["device"] = wanted.device
     schedule: dict[str, object] = {"rounds": wanted.rounds}
