@@ -190,7 +190,7 @@ def _clamp(entry: Table) -> tuple[float | None, float | None] | None:
     limits = entry.table(3, "an XNNPACK node's limits")
     if limits is None:
         return None
-    low, high = limits.real(0, "f32"), limits.real(1, "f32")
+    low, high = limits.real(0), limits.real(1)
     if math.isnan(low) or math.isnan(high):
         raise limits.buffer.damaged("an XNNPACK node's limits are not numbers", limits.at)
     limited = tuple(limit if math.isfinite(limit) else None for limit in (low, high))
