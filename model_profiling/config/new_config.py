@@ -59,6 +59,14 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     schedule: dict[str, object] = {"rounds": wanted.rounds}
     if wanted.precision is not None:
         schedule["precision"] = wanted.precision
+    pairs = [
+        {
+            "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
+            "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
+            "label": f"SME2 on vs off, {plural(threads, 'thread')}",
+        }
+        for threads in wanted.threads
+    ]
     root = wanted.output_root or default_run_dir(wanted.model, wanted.kind)
     return {
         "schema_version": 1,
@@ -67,7 +75,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         "target": target,
         "schedule": schedule,
         "experiments": new_experiments(wanted, folder),
-        "analysis": {"compare_pairs": [_pair(wanted, threads) for threads in wanted.threads]},
+        "analysis": {"compare_pairs": pairs},
     }
 
 
@@ -88,14 +96,6 @@ def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict
         "runs": 1 if traced else wanted.runs,
         "warmup": 0 if traced else wanted.warmup,
         "threads": list(wanted.threads[:1] if traced else wanted.threads),
-    }
-
-
-def _pair(wanted: NewConfig, threads: int) -> dict[str, object]:
-    return {
-        "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
-        "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
-        "label": f"SME2 on vs off, {plural(threads, 'thread')}",
     }
 
 

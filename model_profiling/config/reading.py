@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from model_profiling.config.checks import file_problems, setting_problems
 from model_profiling.config.json_text import read_object
 from model_profiling.config.problems import Problem, problems_of
-from model_profiling.config.settings import Experiment, ProfileConfig, Schedule, Side
+from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Schedule, Side
 from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
@@ -111,10 +111,8 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
     experiments = []
     for experiment in config.experiments:
         switch = switch_in_name(experiment.runner_path) or switch_in_name(experiment.name) or "on"
-        runner = (
-            experiment.runner_path if experiment.runner is None else str(_found(experiment.runner, folder))
-        )
-        update = {"sme2": experiment.sme2 or switch, "runner_path": runner}
+        runner = experiment.runner and str(_found(experiment.runner, folder))
+        update = {"sme2": experiment.sme2 or switch, "runner_path": runner or BUILTIN}
         experiments.append(experiment.model_copy(update=update))
     files = tuple(_found(file, folder) for file in config.inputs.files)
     return config.model_copy(
