@@ -12,7 +12,8 @@ from conftest import missing
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
-from model_profiling.statistics.parity import compare_outputs, saved_outputs
+from model_profiling.runner.result import read_result
+from model_profiling.statistics.parity import OutputFile, compare_outputs
 from model_profiling.targets import Job, cross, debian, qemu
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import Launch, execute
@@ -32,6 +33,14 @@ def emulated() -> EmulatedTarget:
 
 def of(kernels: Mapping[str, int | None], isa: str) -> list[str]:
     return [name for name in kernels if f"_{isa}_" in f"{name}_"]
+
+
+def saved_outputs(result: Path) -> list[OutputFile]:
+    return [
+        OutputFile(result.parent / output.file.name, output.dtype, output.shape, output.dim_order)
+        for output in read_result(result).outputs
+        if output.file is not None
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
