@@ -13,8 +13,7 @@ import pytest
 
 from model_profiling import process
 from model_profiling.check import Check
-from model_profiling.doctor import checks
-from model_profiling.doctor.records import Diagnosis
+from model_profiling.doctor import Diagnosis, checks
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]
