@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling.statistics.parity import compare_outputs, saved_outputs
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
+from model_profiling.statistics.parity import compare_outputs, saved_outputs
 from model_profiling.targets import Job, cross, debian, qemu
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.execution import execute
+from model_profiling.targets.transport import LocalTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 
@@ -181,6 +182,7 @@ def test_the_way_of_a_machine_that_is_not_arm(
     assert str(tmp_path) in str(made.build.library_path)
     found = qemu.find_qemu(made.build.path, made.sysroot)
     assert "-L" in found.prefix
-    launch = Launch(made.build.path, prefix=found.prefix, timings_are_latency=False)
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
-    assert of(execute(job, launch, tmp_path, "cross").kernels, "sme2")
+    runner, transport = (str(made.build.path),), LocalTransport(found.prefix)
+    outcome = execute(job, tmp_path, "cross", runner=runner, transport=transport)
+    assert of(outcome.kernels, "sme2")
