@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.errors import InputError
 from model_profiling.config.new_config import KINDS, Kind, NewConfig, default_output_root, write_new_config
+from model_profiling.errors import InputError
 from model_profiling.targets import why_not_yet
 
 
@@ -94,7 +94,7 @@ def new(
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
-    if missing := why_not_yet(wanted.kind):
+    if missing := why_not_yet(wanted.target):
         frame.warn(f"{missing}; this config cannot be run until it is")
         return
     frame.say(f"next: sme2prof run {path}")

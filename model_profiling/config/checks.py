@@ -180,7 +180,7 @@ def _one_of(threads: tuple[int, ...]) -> str:
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
     # Without a device to name, auto is this machine.
-    if not target.spec.startswith("android"):
+    if target.choice.kind != "android":
         for field in ("device", "remote", "device_path"):
             if getattr(target, field) is not None:
                 fix = f'set target.name to "android" or drop {field}'

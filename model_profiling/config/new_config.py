@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config.reading import parse_config
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
-from model_profiling.config.reading import parse_config
+from model_profiling.targets.protocol import TargetChoice, TargetKind
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
 
-_TARGETS = {"mac": "host", "linux": "host", "android": "android", "emulated": "emulated"}
+# The others are this machine.
+_TARGETS: dict[Kind, TargetKind] = {"android": "android", "emulated": "emulated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class NewConfig:
     trace: bool = False
     runner_on: Path | None = None
     runner_off: Path | None = None
+
+    @property
+    def target(self) -> TargetChoice:
+        return TargetChoice(_TARGETS.get(self.kind, "host"), self.device)
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
@@ -57,7 +63,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     experiments = [_experiment(wanted, switch, "timing", folder) for switch in ("on", "off")]
     if wanted.trace:
         experiments += [_experiment(wanted, switch, "xnntrace", folder) for switch in ("on", "off")]
-    target: dict[str, object] = {"name": _TARGETS[wanted.kind]}
+    target: dict[str, object] = {"name": wanted.target.kind}
     if wanted.device:
         target["device"] = wanted.device
     schedule: dict[str, object] = {"rounds": wanted.rounds}
@@ -75,12 +81,12 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     }
 
 
-def default_output_root(model: Path, kind: Kind) -> Path:
-    """`runs/<kind>` beside the folder `artifacts` a model was exported to, or else in `out_<model>` here."""
+def default_output_root(model: Path, place: str) -> Path:
+    """`runs/<place>` beside the folder `artifacts` a model was exported to, or else in `out_<model>` here."""
     if model.parent.name == "artifacts":
-        return model.parent.parent / "runs" / kind
+        return model.parent.parent / "runs" / place
     name = re.sub(r"_(xnnpack|portable)_(fp32|fp16|int8|q8)$", "", model.stem)
-    return Path(f"out_{name}") / "runs" / kind
+    return Path(f"out_{name}") / "runs" / place
 
 
 def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict[str, object]:

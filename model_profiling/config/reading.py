@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model_profiling.errors import InputError
 from model_profiling.config.checks import (
     file_problems,
     setting_problems,
@@ -33,9 +32,10 @@ from model_profiling.config.settings import (
     Side,
     TargetSettings,
 )
-from model_profiling.wording import plural
+from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.targets import why_not_yet
+from model_profiling.wording import plural
 
 __all__ = [
     "BUILTIN",
@@ -115,7 +115,7 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not meant."""
     found = []
-    if missing := why_not_yet(config.target.spec):
+    if missing := why_not_yet(config.target.choice):
         found.append(f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and config.schedule.rounds < 6:

@@ -14,14 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import PydanticCustomError
 
 from model_profiling.runner.features import closure
+from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000
 
 Switch = Literal["on", "off"]
 Mode = Literal["timing", "xnntrace"]
-TargetName = Literal["auto", "host", "emulated", "android"]
-PowerMode = Literal["leave", "boost", "app"]
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -199,7 +198,7 @@ class Experiment(Settings):
 class TargetSettings(Settings):
     """Where the experiments run."""
 
-    name: TargetName = Field(
+    name: TargetKind = Field(
         default="auto",
         description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
         '"auto" is the device if one is named here, otherwise this machine.',
@@ -227,12 +226,10 @@ class TargetSettings(Settings):
     )
 
     @property
-    def spec(self) -> str:
-        """The target as `--target` takes it: `host`, `android:SERIAL`."""
-        serial = self.device or self.remote
-        if self.name == "android" or (self.name == "auto" and serial):
-            return f"android:{serial}" if serial else "android"
-        return self.name
+    def choice(self) -> TargetChoice:
+        """The target these settings name."""
+        kind = "android" if self.name == "auto" and (self.device or self.remote) else self.name
+        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode)
 
 
 class Schedule(Settings):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from model_profiling.doctor import checks
 from model_profiling.check import Check
+from model_profiling.doctor import checks
 from model_profiling.doctor.records import Diagnosis, TargetState
 from model_profiling.errors import ProfilingError
 from model_profiling.runner.features import FEATURES, detect_host

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.errors import InputError
 from model_profiling.config.reading import ProfileConfig, load_config
+from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.run_directory import Json
 from model_profiling.pipeline.session import Measured, conclude, measure, reopen
@@ -87,7 +87,7 @@ def run_config(
         else:
             measured = measure(
                 config,
-                target or open_target(config.target.spec),
+                target or open_target(config.target.choice),
                 only=options.only,
                 resume=options.resume,
                 force=options.force,

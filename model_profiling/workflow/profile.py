@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 from model_profiling import files
-from model_profiling.errors import InputError, SetupError
-from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.pipeline.locking import locked
 from model_profiling.config.new_config import NewConfig, default_output_root, new_config
+from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.run_directory import check_folder, check_startable, read_manifest
 from model_profiling.pipeline.session import refresh
 from model_profiling.progress import Progress, Silent
 from model_profiling.runner.features import Rung, ladder
-from model_profiling.targets import Target, TargetPlan, open_target, plan_targets
+from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config, told
 from model_profiling.workflow.programs import find_or_export
 
@@ -31,7 +31,7 @@ class ProfileOptions:
     None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
     """
 
-    target: str = "auto"
+    target: TargetChoice = field(default_factory=TargetChoice)
     dtype: str | None = None
     backend: str | None = None
     runs: int | None = None
@@ -136,8 +136,8 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
 
 def _root(target: Target, program: Path, options: ProfileOptions) -> Path:
     if options.outdir is not None:
-        return options.outdir / "runs" / target.platform
-    return default_output_root(program, target.platform)
+        return options.outdir / "runs" / target.place
+    return default_output_root(program, target.place)
 
 
 def rung_name(platform: str, rung: Rung) -> str:

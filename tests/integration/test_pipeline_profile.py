@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from conftest import missing
 
-from model_profiling.errors import InputError, SetupError
 from model_profiling.config.reading import load_config
+from model_profiling.errors import InputError, SetupError
 from model_profiling.runner.features import host_features
+from model_profiling.targets import TargetChoice
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
@@ -169,4 +170,6 @@ def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> N
     for platform in ("linux", "mac"):
         (tmp_path / "runs" / platform / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds other files"):
-        profile(str(exported("toy_cnn", "fp32").pte), ProfileOptions(target="host", outdir=tmp_path))
+        profile(
+            str(exported("toy_cnn", "fp32").pte), ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
+        )

@@ -131,7 +131,7 @@ def test_an_unauthorised_phone_is_told_apart(tmp_path: Path, monkeypatch: pytest
 
 
 def test_text_puts_the_fix_under_what_failed() -> None:
-    text = as_text(Diagnosis((Check("thing", "fail", "gone", "bring it back"),), {"sme2": False}, ()))
+    text = Diagnosis((Check("thing", "fail", "gone", "bring it back"),), {"sme2": False}, ()).as_text()
     lines = text.splitlines()
     assert lines[0].startswith("FAIL  thing")
     assert lines[1].strip() == "fix: bring it back"

@@ -13,7 +13,7 @@ import pytest
 from model_profiling import process
 from model_profiling.analysis.latency_files import read_latencies
 from model_profiling.errors import FormatError, InputError
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
@@ -146,7 +146,7 @@ def test_a_real_dump_and_its_runner_agree(
     tmp_path: Path, exported: Callable[..., object], tool: Callable[..., process.Completed]
 ) -> None:
     program = exported("toy_cnn", "fp32").pte  # type: ignore[attr-defined]
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
     outcome = target.execute(Job(program, warmup=1, runs=5, etdump=True), tmp_path, "toy")
     assert outcome.etdump is not None
