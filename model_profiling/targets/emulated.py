@@ -31,17 +31,16 @@ class EmulatedTarget:
         self._fetch = fetch
         self.build: RunnerBuild | None = None
         self.qemu: Qemu | None = None
+        self.sysroot: Path | None = None
 
     def prepare(self) -> None:
         if self.qemu is not None:
             return
-        sysroot: Path | None = None
         if platform.machine().lower() in ("aarch64", "arm64"):
             self.build = build_runner()
         else:
-            cross = build_cross_runner()
-            self.build, sysroot = cross.build, cross.sysroot
-        self.qemu = find_qemu(self.build.path, sysroot, fetch=self._fetch)
+            self.build, self.sysroot = build_cross_runner(fetch=self._fetch)
+        self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         runner = (str(self.build.path),) if self.build else ()
