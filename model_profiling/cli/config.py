@@ -87,7 +87,7 @@ def new(
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
-    if missing := why_not_yet(wanted.kind):
+    if missing := why_not_yet(wanted.target):
         frame.warn(f"{missing}; this config cannot be run until it is")
         return
     frame.say(f"next: sme2prof run {path}")

@@ -138,7 +138,7 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
     # Without a device to name, auto is this machine.
-    if not target.spec.startswith("android"):
+    if target.choice.kind != "android":
         for field in ("device", "remote", "device_path"):
             if getattr(target, field) is not None:
                 fix = f'set target.name to "android" or drop {field}'

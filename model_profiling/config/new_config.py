@@ -11,10 +11,13 @@ from model_profiling.config.reading import parse_config
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run.names import default_run_dir
+from model_profiling.targets.protocol import TargetChoice, TargetKind
 from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# The others are this machine.
+_TARGETS: dict[Kind, TargetKind] = {"android": "android", "emulated": "emulated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,10 @@ class NewConfig:
     trace: bool = False
     runner_on: Path | None = None
     runner_off: Path | None = None
+
+    @property
+    def target(self) -> TargetChoice:
+        return TargetChoice(_TARGETS.get(self.kind, "host"), self.device)
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
@@ -53,7 +60,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    target: dict[str, object] = {"name": "host" if wanted.kind in ("mac", "linux") else wanted.kind}
+    target: dict[str, object] = {"name": wanted.target.kind}
     if wanted.device:
         target["device"] = wanted.device
     schedule: dict[str, object] = {"rounds": wanted.rounds}

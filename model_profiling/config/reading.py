@@ -79,7 +79,7 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not meant."""
     found = []
-    if missing := why_not_yet(config.target.spec):
+    if missing := why_not_yet(config.target.choice):
         found.append(f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.rounds) < 6:

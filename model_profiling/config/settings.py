@@ -15,13 +15,12 @@ from pydantic_core import PydanticCustomError
 
 from model_profiling.run.series import Switch
 from model_profiling.runner.features import closure
+from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000
 
 Mode = Literal["timing", "xnntrace"]
-TargetName = Literal["auto", "host", "emulated", "android"]
-PowerMode = Literal["leave", "boost", "app"]
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -164,7 +163,7 @@ class Experiment(Settings):
 class TargetSettings(Settings):
     """Where the experiments run."""
 
-    name: TargetName = Field(
+    name: TargetKind = Field(
         default="auto",
         description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
         '"auto" is the device if one is named here, otherwise this machine.',
@@ -186,12 +185,10 @@ class TargetSettings(Settings):
     """Folder on the device for the runner and models."""
 
     @property
-    def spec(self) -> str:
-        """The target as `--target` takes it: `host`, `android:SERIAL`."""
-        serial = self.device or self.remote
-        if self.name == "android" or (self.name == "auto" and serial):
-            return f"android:{serial}" if serial else "android"
-        return self.name
+    def choice(self) -> TargetChoice:
+        """The target these settings name."""
+        kind = "android" if self.name == "auto" and (self.device or self.remote) else self.name
+        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode)
 
 
 class Schedule(Settings):

@@ -1,4 +1,4 @@
-"""Whatever run is made, and whatever happens to it, its files and its report state the same pairs and verdicts.
+"""Whatever run is made, and whatever happens to it, its files and report state the same pairs and verdicts.
 
 Runs are drawn from a seed: which machine, which experiments, what is compared, what fails, what gets lost.
 """
