@@ -7,8 +7,7 @@ from pathlib import Path
 
 from model_profiling.progress import Progress
 from model_profiling.targets import TargetChoice
-from model_profiling.validation.records import Validation
-from model_profiling.validation.validate import validate
+from model_profiling.validation.validate import Validation, validate
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
 
