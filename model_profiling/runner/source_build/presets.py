@@ -26,7 +26,7 @@ class _Preset(TypedDict, total=False):
     hidden: bool
     inherits: str | list[str]
     cacheVariables: dict[str, object]
-    vendor: dict[str, object]
+    vendor: object
 
 
 class _PresetsFile(TypedDict, total=False):
@@ -123,7 +123,7 @@ def merge_presets(checkout: Path) -> bool:
     present, shipped = _read(path), _read(SHIPPED)
     merged = {**present, "version": max(present.get("version", 0), shipped["version"])}
     for kind in _LISTS:
-        theirs = [preset for preset in present.get(kind, []) if _OWNER not in (preset.get("vendor") or {})]
+        theirs = [preset for preset in present.get(kind, []) if not _is_ours(preset)]
         taken = {preset["name"]: tracked for preset in _read(tracked).get(kind, [])}
         taken |= {preset["name"]: path for preset in theirs}
         if clash := next((preset["name"] for preset in shipped[kind] if preset["name"] in taken), None):
@@ -136,6 +136,11 @@ def merge_presets(checkout: Path) -> bool:
         return False
     files.write_json(path, merged)
     return True
+
+
+def _is_ours(preset: _Preset) -> bool:
+    vendor = preset.get("vendor")
+    return isinstance(vendor, dict) and _OWNER in vendor
 
 
 def _read(path: Path) -> _PresetsFile:
