@@ -204,10 +204,10 @@ class Run:
         return replace(pair, not_comparable=reason)
 
     def comparison(self, pair: Pair) -> PairSpeedup | None:
-        """The stored answer to `pair`; None where none was given."""
+        """The stored answer to `pair`; None where none was given, or may not be."""
         for found in self.metrics.comparisons if self.metrics else ():
             if (found.baseline, found.candidate) == (pair.baseline, pair.candidate):
-                return found
+                return None if pair.not_comparable and found.speedup.ratio is not None else found
         return None
 
     def robust_stats(self, series: Series) -> RobustStats | None:

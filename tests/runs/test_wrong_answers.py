@@ -24,6 +24,7 @@ from recorded_runs import (
     RUNS,
     SME2,
     X86_64,
+    Json,
     copied,
     edit,
     load,
@@ -40,13 +41,13 @@ from model_profiling.report.verdict import verdict
 from model_profiling.run import Run
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.targets import Job
+from model_profiling.targets import Job, TargetChoice
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.profile import ProfileOptions, profile
 from model_profiling.workflow.report import gather_report
 
-WITHOUT_SME2 = [X86_64, ARM, OLD / "linux"]
+WITHOUT_SME2 = {"x86_64": X86_64, "arm": ARM, "arm by 0.1.0": OLD / "linux", "x86_64 by 0.1.0": OLD / "linux"}
 COUPLES = [{"name": f"{couple}_sme2_{switch}", "sme2": switch} for couple in "ab" for switch in ("off", "on")]
 MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 
@@ -54,6 +55,22 @@ MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 def kept(recorded: Path, folder: Path) -> Path:
     """A copy of a recorded run, without its program: as if it had been mailed."""
     return Path(shutil.copytree(recorded, folder / recorded.name))
+
+
+@pytest.fixture(params=WITHOUT_SME2)
+def without_sme2(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A finished run of a CPU without SME2, without its program."""
+    run_dir = kept(WITHOUT_SME2[request.param], tmp_path)
+    if request.param == "x86_64 by 0.1.0":
+        edit(run_dir / "manifest.json", as_on_x86_64)
+    return run_dir
+
+
+def as_on_x86_64(manifest: Json) -> None:
+    """No feature is known to the kit there: that once counted as not knowing whether SME2 is there."""
+    manifest["machine"]["before"].update(cpu="made x86_64 CPU", machine="x86_64", features=[])
+    for result in manifest["results"]:
+        result.update(features_present=[])
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -86,14 +103,13 @@ def assert_not_comparable(data: ReportData) -> None:
     assert not about_sme2(data)
 
 
-@pytest.mark.parametrize("recorded", WITHOUT_SME2, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_analyze_on_a_cpu_without_sme2_compares_nothing_and_advises_nothing_about_it(
-    recorded: Path, tmp_path: Path, sme2prof
+    without_sme2: Path, sme2prof
 ) -> None:
-    run_dir = kept(recorded, tmp_path)
+    run_dir = without_sme2
     done = sme2prof("analyze", run_dir)
     assert done.returncode == 0 and Verdict.NOT_COMPARABLE.value in done.stdout
-    assert Verdict.NO_CHANGE.value not in done.stdout or recorded == ARM  # its threads are comparable
+    assert Verdict.NO_CHANGE.value not in done.stdout
     summary = load(run_dir / "analysis_summary.json")
     pair = summary["pairs"][0]
     assert pair["not_comparable"] and pair["e2e"]["verdict"] == "not comparable"
@@ -102,13 +118,11 @@ def test_analyze_on_a_cpu_without_sme2_compares_nothing_and_advises_nothing_abou
     assert_not_comparable(gather_report(run_dir))
 
 
-@pytest.mark.parametrize("recorded", WITHOUT_SME2, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_so_does_the_report_with_metrics_gone(recorded: Path, tmp_path: Path) -> None:
-    run_dir = kept(recorded, tmp_path)
-    (run_dir / "metrics.json").unlink()
-    assert_not_comparable(gather_report(run_dir))
-    (run_dir / "analysis_summary.json").unlink()
-    assert_not_comparable(gather_report(run_dir))
+def test_so_does_the_report_with_metrics_gone(without_sme2: Path) -> None:
+    (without_sme2 / "metrics.json").unlink()
+    assert_not_comparable(gather_report(without_sme2))
+    (without_sme2 / "analysis_summary.json").unlink()
+    assert_not_comparable(gather_report(without_sme2))
 
 
 @pytest.mark.parametrize("jobs", [4, 11, 25])
@@ -165,19 +179,31 @@ def test_a_folder_of_bare_dumps_has_the_same_pairs_and_labels(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("name", ["emulated-earlier-1", "emulated-20260101-101010", "emulated_again"])
-@pytest.mark.parametrize("lost", [("manifest.json",), ("manifest.json", "*.json", "*.csv")])
+def manifest_lost(recorded: Path, run_dir: Path) -> None:
+    shutil.copytree(recorded, run_dir)
+    (run_dir / "manifest.json").unlink()
+
+
+def only_dumps_left(recorded: Path, run_dir: Path) -> None:
+    """Nothing but the folder's own name tells."""
+    for dump in recorded.glob("*/*.etdump"):
+        folder = run_dir / dump.parent.name.removeprefix("emulated_")
+        folder.mkdir(parents=True)
+        shutil.copy(dump, folder / "small_cnn_t1.etdump")
+
+
+@pytest.mark.parametrize("name", ["emulated-earlier-1", "emulated-20260101-101010", "emulated"])
+@pytest.mark.parametrize("left", [manifest_lost, only_dumps_left])
+@pytest.mark.parametrize("recorded", [EMULATED, OLD / "emulated"], ids=["today", "0.1.0"])
 def test_an_emulated_run_under_a_name_of_the_kit_shows_no_time_without_its_manifest(
-    tmp_path: Path, name: str, lost: Sequence[str], sme2prof
+    tmp_path: Path, name: str, left: Callable[[Path, Path], None], recorded: Path, sme2prof
 ) -> None:
-    for recorded in (EMULATED, OLD / "emulated"):
-        run_dir = Path(shutil.copytree(recorded, tmp_path / recorded.parent.name / name))
-        for path in {path for pattern in lost for path in run_dir.rglob(pattern)}:
-            path.unlink()
-        done = sme2prof("analyze", run_dir)
-        assert done.returncode == 0 and not MILLISECONDS.search(done.stdout)
-        assert sme2prof("report", run_dir).returncode == 0
-        assert not MILLISECONDS.search((run_dir / "report.md").read_text())
+    run_dir = tmp_path / name
+    left(recorded, run_dir)
+    done = sme2prof("analyze", run_dir)
+    assert done.returncode == 0 and not MILLISECONDS.search(done.stdout)
+    assert sme2prof("report", run_dir).returncode == 0
+    assert not MILLISECONDS.search((run_dir / "report.md").read_text())
 
 
 def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
@@ -192,8 +218,8 @@ def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
     before: dict[str, bytes] = {}
     for program in (PROGRAM, INT8):
         named = str(out / "artifacts" / program.name)
-        profile(named, ProfileOptions(target="emulated"))
-        profile(named, ProfileOptions(target="host", runs=RUNS))
+        profile(named, ProfileOptions(target=TargetChoice("emulated")))
+        profile(named, ProfileOptions(target=TargetChoice("host"), runs=RUNS))
         before = before or files_in(out / "runs" / "xnnpack_fp16")
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["xnnpack_fp16", "xnnpack_int8"]
     assert files_in(out / "runs" / "xnnpack_fp16") == before
@@ -340,7 +366,7 @@ def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_
 def test_so_it_is_for_runs_of_scripts_of_0_1_0(tmp_path: Path) -> None:
     run_dir = kept(OLD / "linux", tmp_path)
 
-    def by_script(manifest: dict[str, object]) -> None:
+    def by_script(manifest: Json) -> None:
         words = ["sme2prof", "--config", "c.json"]
         manifest.update(sessions=[{"command_line": words}], config_file="/home/user/c.json")
 

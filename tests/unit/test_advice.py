@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.advice import Finding, advise
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.run import advise
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump

@@ -24,13 +24,14 @@ from model_profiling.config.reading import (
     pairs,
     parse_config,
 )
-from model_profiling.config.schema import SHIPPED_SCHEMA, config_schema
+from model_profiling.config.schema import config_schema
 from model_profiling.config.settings import Feature
 from model_profiling.errors import InputError
 from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 
 ROOT = Path(__file__).resolve().parents[2]
+SHIPPED_SCHEMA = ROOT / "model_profiling" / "configs" / "schema.json"
 SHIPPED = sorted((ROOT / "model_profiling" / "configs").glob("*/*.json"))
 
 Raw = dict[str, typing.Any]

@@ -16,7 +16,7 @@ from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import write_record
 from model_profiling.run import Manifest, Result, Times
 from model_profiling.run.manifest import TargetFacts
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
@@ -156,7 +156,7 @@ def test_a_real_dump_and_its_runner_agree(
     tmp_path: Path, exported: Callable[..., object], tool: Callable[..., process.Completed]
 ) -> None:
     program = exported("toy_cnn", "fp32").pte  # type: ignore[attr-defined]
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
     outcome = target.execute(Job(program, warmup=1, runs=5, etdump=True), tmp_path / "own", "toy")
     assert outcome.etdump is not None
