@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from model_profiling import files, process
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -78,7 +78,7 @@ def make_program(folder: Path) -> Path:
 
 
 def make_dump(pte: Path, runs: int, folder: Path) -> Path:
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
     job = Job(pte, runs=runs, warmup=2, etdump=True, timeout_s=1800)
     dump = target.execute(job, folder, f"runs_{runs}").etdump

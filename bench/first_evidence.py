@@ -21,7 +21,7 @@ from pathlib import Path
 from model_profiling import process
 
 ROOT = Path(__file__).resolve().parents[1]
-FETCH = "from model_profiling.targets import open_target; open_target('emulated').prepare()"
+FETCH = "from model_profiling.targets.emulated import EmulatedTarget; EmulatedTarget().prepare()"
 
 
 def sme2_calls(kernels: Path) -> int:

@@ -35,7 +35,7 @@ from model_profiling.statistics.speedup import (
     compare_rounds,
     precise_enough,
 )
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 FALSE_ALLOWED = 0.05
 FOUND_WANTED = 0.80
@@ -100,7 +100,7 @@ def main() -> int:
 
 def measured(scratch: Path, rounds: int, runs: int, seed: int) -> Pool:
     programs = exported(scratch)
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
     order = random.Random(seed)
     pool: Pool = []

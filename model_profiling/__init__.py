@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.comparison import Comparison
+    from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
     from model_profiling.workflow.measure import RunOutcome
@@ -33,6 +34,7 @@ __all__ = [
     "ProfilingError",
     "RunAnalysis",
     "RunOutcome",
+    "TargetChoice",
     "analyse",
     "compare",
     "export_model",
@@ -52,6 +54,7 @@ _PLACES = {
     "ProfilingError": "errors",
     "RunAnalysis": "analysis.run",
     "RunOutcome": "workflow.measure",
+    "TargetChoice": "targets",
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",
     "export_model": "export",

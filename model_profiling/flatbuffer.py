@@ -29,17 +29,9 @@ Source: TypeAlias = str | Path | bytes | bytearray | memoryview | mmap.mmap
 _TABLE_BYTES = 8
 # No real program comes near to it; reading this much one by one takes a few seconds.
 _MOST_BYTES = 24_000_000
-_SCALARS = {
-    "i8": struct.Struct("<b"),
-    "u8": struct.Struct("<B"),
-    "i16": struct.Struct("<h"),
-    "u16": struct.Struct("<H"),
-    "i32": struct.Struct("<i"),
-    "u32": struct.Struct("<I"),
-    "i64": struct.Struct("<q"),
-    "u64": struct.Struct("<Q"),
-}
-_FLOATS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
+_CODES = {"i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
+_SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _CODES.items()}
+_FLOAT = struct.Struct("<f")
 
 
 def load(source: Source, kind: str) -> tuple[str, NDArray[np.uint8]]:
@@ -69,8 +61,7 @@ class FlatBuffer:
         self.source = source
         self.origin = origin
         self._bytes = memoryview(data)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
-        self._columns: dict[str, NDArray[np.generic]] = {}
-        self._aligned_columns: dict[str, NDArray[np.generic]] = {}
+        self._columns: dict[tuple[str, bool], NDArray[np.generic]] = {}
         self._bytes_left = min(self.size, _MOST_BYTES)
 
     def damaged(self, what: str, at: int | None = None) -> FormatError:
@@ -96,18 +87,14 @@ class FlatBuffer:
         """The root table, whose offset is stored at `at`."""
         return Table(self, at + self.read("u32", at, what), what)
 
-    def column(self, kind: str) -> NDArray[np.generic]:
-        """A view of the buffer in which entry i is the scalar that begins at byte i, aligned or not."""
-        if kind not in self._columns:
-            self._columns[kind] = self._view(_dtype(kind), step=1)
-        return self._columns[kind]
-
-    def aligned_column(self, kind: str) -> NDArray[np.generic]:
-        """A view in which entry i is the i-th scalar, several times quicker to gather from."""
-        if kind not in self._aligned_columns:
+    def column(self, kind: str, *, aligned: bool = False) -> NDArray[np.generic]:
+        """A view of the buffer in which entry i is the scalar that begins at byte i; where `aligned`, the
+        i-th scalar, which is several times quicker to gather from.
+        """
+        if (kind, aligned) not in self._columns:
             dtype = _dtype(kind)
-            self._aligned_columns[kind] = self._view(dtype, step=dtype.itemsize)
-        return self._aligned_columns[kind]
+            self._columns[kind, aligned] = self._view(dtype, step=dtype.itemsize if aligned else 1)
+        return self._columns[kind, aligned]
 
     def rows(self, width: int) -> NDArray[np.void]:
         """A view in which entry i is the `width` bytes that begin at byte i."""
@@ -158,12 +145,12 @@ class Table:
         at = self._field(field, _SCALARS[kind].size)
         return self.buffer.read(kind, at, self.what) if at else default
 
-    def real(self, field: int, kind: str, default: float = 0.0) -> float:
-        layout = _FLOATS[kind]
-        at = self._field(field, layout.size)
+    def real(self, field: int) -> float:
+        """A 32-bit floating-point number, 0 when it is left out."""
+        at = self._field(field, _FLOAT.size)
         if not at:
-            return default
-        value: float = layout.unpack(self.buffer.slice(at, layout.size, self.what).tobytes())[0]
+            return 0.0
+        value: float = _FLOAT.unpack(self.buffer.slice(at, _FLOAT.size, self.what).tobytes())[0]
         return value
 
     def _target(self, field: int) -> int:
@@ -256,23 +243,20 @@ class Tables:
 
     def scalars(self, field: int, kind: str, default: int) -> Int64:
         """A field of every table; 64-bit unsigned values that exceed the signed range are refused."""
-        at = self.fields(field, int(kind[1:]) // 8)
+        return self._gathered(self.fields(field, int(kind[1:]) // 8), kind, default)
+
+    def targets(self, field: int) -> Int64:
+        """Where the table, string or vector begins that a field refers to; 0 where it is left out."""
+        at = self.fields(field, 4)
+        return at + self._gathered(at, "u32", 0)
+
+    def _gathered(self, at: Int64, kind: str, default: int) -> Int64:
         present = at > 0
         if present.all():
             return gather(self.buffer, at, kind, self.what)
         values = np.full(len(at), default, np.int64)
         values[present] = gather(self.buffer, at[present], kind, self.what)
         return values
-
-    def targets(self, field: int) -> Int64:
-        """Where the table, string or vector begins that a field refers to; 0 where it is left out."""
-        at = self.fields(field, 4)
-        present = at > 0
-        if present.all():
-            return at + gather(self.buffer, at, "u32", self.what)
-        targets = np.zeros(len(at), np.int64)
-        targets[present] = at[present] + gather(self.buffer, at[present], "u32", self.what)
-        return targets
 
 
 def gather(buffer: FlatBuffer, at: Int64, kind: str, what: str) -> Int64:
@@ -283,12 +267,9 @@ def gather(buffer: FlatBuffer, at: Int64, kind: str, what: str) -> Int64:
     if at.min() < 0 or at.max() >= len(column):
         refuse(buffer, (at < 0) | (at >= len(column)), at, f"{what} leaves the file")
     width = column.itemsize
-    aligned = buffer.aligned_column(kind)
-    if aligned.flags.aligned and not int(np.bitwise_or.reduce(at)) & (width - 1):
-        values = aligned[at // width]
-    else:
-        values = column[at]
-    numbers = values.astype(np.int64, copy=False)
+    aligned = buffer.column(kind, aligned=True)
+    quick = aligned.flags.aligned and not int(np.bitwise_or.reduce(at)) & (width - 1)
+    numbers = (aligned[at // width] if quick else column[at]).astype(np.int64, copy=False)
     if kind == "u64":
         refuse(buffer, numbers < 0, at, f"{what} has a number out of range")
     return numbers

@@ -39,6 +39,8 @@ def read_record(
 ) -> Record:
     """The record in `path`; `upgrade` turns an older file's content into today's."""
     content = read_json_object(path, fix)
+    if "schema_version" not in content:
+        raise FormatError(f"{path}: schema_version: required", fix)
     return parse_record(kind, upgrade(content) if upgrade else content, str(path), fix)
 
 

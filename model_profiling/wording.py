@@ -55,7 +55,8 @@ def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[f
     scale = 10**decimals
     exact = [part * scale for part in parts]
     down = [int(value // 1) for value in exact]
-    missing = round(whole * scale) - sum(down)
+    # Rounded as printing rounds it: in decimals, not after a product that may end on a half.
+    missing = round(round(whole, decimals) * scale) - sum(down)
     by_loss = sorted(range(len(parts)), key=lambda place: down[place] - exact[place])
     step = 1 if missing >= 0 else -1
     for turn in range(abs(missing)):

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.metadata
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,9 +16,13 @@ from pathlib import Path
 import pytest
 
 from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.host import HostTarget
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,30 @@ def exported() -> Callable[..., Artifact]:
         return Artifact(pte, Path(f"{pte}.etrecord"), Path(f"{pte}.json"))
 
     return export
+
+
+@pytest.fixture(scope="session")
+def emulated() -> EmulatedTarget:
+    """A machine with SME2, under QEMU."""
+    if sys.platform != "linux":
+        pytest.skip("QEMU's user mode runs on Linux only")
+    target = EmulatedTarget()
+    try:
+        target.prepare()
+    except SetupError as problem:
+        missing(str(problem))
+    return target
+
+
+@pytest.fixture(scope="session")
+def arm(request: pytest.FixtureRequest) -> HostTarget | EmulatedTarget:
+    """A machine with Arm's CPU features: this one or, if it is of another kind, QEMU's."""
+    if not ON_ARM:
+        target: EmulatedTarget = request.getfixturevalue("emulated")
+        return target
+    host = HostTarget()
+    host.prepare()
+    return host
 
 
 @pytest.fixture

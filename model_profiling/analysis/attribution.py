@@ -148,25 +148,21 @@ def attribute(table: EventTable, warmup_runs: int = 0) -> Attribution:
     """Attribute every nanosecond of every run in `table`, leaving out the first `warmup_runs`."""
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
-        raise FormatError(
-            f"{table.source} holds no {EXECUTE} event",
-            "make the dump with the event tracer on and run the model at least once",
-        )
+        fix = "make the dump with the event tracer on and run the model at least once"
+        raise FormatError(f"{table.source} holds no {EXECUTE} event", fix)
     blocks = table.block[last].astype(np.int64)
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
     lost = sum(name in _CALLS for name in _outside(table, first, last).name)
     if warmup_runs >= len(last):
-        raise FormatError(
-            f"{table.source} holds {len(last)} runs, all of them warm-up", "measure more runs than warm-ups"
-        )
+        what = f"{table.source} holds {len(last)} runs, all of them warm-up"
+        raise FormatError(what, "measure more runs than warm-ups")
     first, last, blocks = first[warmup_runs:], last[warmup_runs:], blocks[warmup_runs:]
     groups = sorted(_groups(table, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0]))
-    outside = _outside(table, first, last)
     return Attribution(
         source=table.source,
         groups=tuple(groups),
-        outside=outside,
+        outside=_outside(table, first, last),
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
         warnings=tuple(_warnings(groups, lost)),
     )
@@ -189,13 +185,12 @@ def _same_structure(table: EventTable, events: Int64) -> list[Int64]:
     if all(bool((column[events] == column[events[0]]).all()) for column in columns):
         return [np.arange(len(events))]
     # Rare: tell structures apart by a 64-bit fingerprint of each run.
-    weights = (
-        np.random.default_rng(0).integers(1, 2**63, (len(columns), events.shape[1]), dtype=np.uint64) | 1
-    )
+    size = (len(columns), events.shape[1])
+    weights = np.random.default_rng(0).integers(1, 2**63, size, dtype=np.uint64) | 1
     prints = np.zeros(len(events), np.uint64)
     for column, weight in zip(columns, weights, strict=True):
         prints += (column[events].astype(np.int64).view(np.uint64) * weight).sum(axis=1, dtype=np.uint64)
-    return [np.flatnonzero(prints == one) for one in np.unique(prints)]
+    return [np.flatnonzero(prints == found) for found in np.unique(prints)]
 
 
 def _group(table: EventTable, events: Int64, runs: Int64, blocks: Int64) -> RunGroup:
@@ -327,14 +322,8 @@ def _warnings(groups: Sequence[RunGroup], lost: int) -> list[str]:
     strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})
     if strange:
         said.append(f"events outside every call are counted as unattributed: {', '.join(strange)}")
-    over = sorted(
-        {
-            node.call
-            for group in groups
-            for node in group.nodes
-            if node.share is Share.DELEGATE and bool((group.self_ns[:, node.column] < 0).any())
-        }
-    )
+    delegates = ((group, node) for group in groups for node in group.nodes if node.share is Share.DELEGATE)
+    over = sorted({node.call for group, node in delegates if (group.self_ns[:, node.column] < 0).any()})
     if over:
         said.append(
             f"operators of delegate calls {', '.join(map(str, over))} add up to more than the call itself "

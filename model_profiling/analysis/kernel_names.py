@@ -28,15 +28,15 @@ class Kernel:
 
     name: str
     library: str
-    isa: str
-    role: str
-    dtype: str
-    operation: str
-    variant: str
-    shape: str
-    arch_chain: str
-    has_sme: bool | None
-    has_sme2: bool | None
+    isa: str = UNKNOWN
+    role: str = UNKNOWN
+    dtype: str = ""
+    operation: str = ""
+    variant: str = ""
+    shape: str = ""
+    arch_chain: str = ""
+    has_sme: bool | None = None
+    has_sme2: bool | None = None
 
     @property
     def known(self) -> bool:
@@ -45,23 +45,20 @@ class Kernel:
 
 # The first row whose pattern matches a whole word of the architecture chain wins; strongest first, so that
 # `neondotfp16arith` is dot product and `asm_aarch64_neonfma_cortex_a75` is NEON.
-_XNN_ISA = tuple(
-    (re.compile(pattern), isa)
-    for pattern, isa in (
-        (r"neonsme2", "SME2"),
-        (r"neonsme", "SME"),
-        (r"neoni8mm.*", "i8mm"),
-        (r"neonbf16", "bf16"),
-        (r"neondot.*", "dotprod"),
-        (r"(neon)?fp16arith", "fp16"),
-        (r"neon(fma|v8|fp16|mlal)?", "NEON"),
-        (r"wasm.*", "WebAssembly"),
-        (r"rvv.*", "RISC-V"),
-        (r"hvx", "Hexagon"),
-        (r"vsx", "VSX"),
-        (r"(s?sse\d*|avx|fma3|f16c|amd64).*", "x86"),
-        (r"scalar|armsimd32|vfp", "scalar"),
-    )
+_XNN_ISA = (
+    (r"neonsme2", "SME2"),
+    (r"neonsme", "SME"),
+    (r"neoni8mm.*", "i8mm"),
+    (r"neonbf16", "bf16"),
+    (r"neondot.*", "dotprod"),
+    (r"(neon)?fp16arith", "fp16"),
+    (r"neon(fma|v8|fp16|mlal)?", "NEON"),
+    (r"wasm.*", "WebAssembly"),
+    (r"rvv.*", "RISC-V"),
+    (r"hvx", "Hexagon"),
+    (r"vsx", "VSX"),
+    (r"(s?sse\d*|avx|fma3|f16c|amd64).*", "x86"),
+    (r"scalar|armsimd32|vfp", "scalar"),
 )
 
 # Role by XNNPACK's operation.
@@ -91,15 +88,15 @@ _KAI_OPERATION = re.compile(
     r"(?P<variant>(?:_(?:clamp|transpose|pack|kxn|nxk))*)_(?P<rest>\w+)"
 )
 _KAI_ISA = (
-    (re.compile(r"sme2(p\d+)?"), "SME2"),
-    (re.compile(r"sme1?"), "SME"),
-    (re.compile(r"sve2(p\d+)?"), "SVE2"),
-    (re.compile(r"sve"), "SVE"),
-    (re.compile(r"i8mm"), "i8mm"),
-    (re.compile(r"dotprod"), "dotprod"),
-    (re.compile(r"bf16"), "bf16"),
-    (re.compile(r"fp16"), "fp16"),
-    (re.compile(r"neon"), "NEON"),
+    (r"sme2(p\d+)?", "SME2"),
+    (r"sme1?", "SME"),
+    (r"sve2(p\d+)?", "SVE2"),
+    (r"sve", "SVE"),
+    (r"i8mm", "i8mm"),
+    (r"dotprod", "dotprod"),
+    (r"bf16", "bf16"),
+    (r"fp16", "fp16"),
+    (r"neon", "NEON"),
 )
 _KAI_TILE = re.compile(r"\d+(v[ls])?x\d+(v[ls])?(x\d+)?|\d+xc|s\d+")
 _KAI_DTYPE = re.compile(r"(?P<element>bf16|[fxsuqi][a-z]*\d+[a-z\d]*?)(?P<packed>p.*)?")
@@ -107,32 +104,36 @@ _KAI_DTYPE = re.compile(r"(?P<element>bf16|[fxsuqi][a-z]*\d+[a-z\d]*?)(?P<packed
 
 def classify(symbol: str) -> Kernel:
     """Describe the kernel a symbol names; fields the name does not tell are `unknown` or empty."""
-    name = symbol.strip().removeprefix("_") if symbol.startswith("_") else symbol.strip()
+    name = symbol.removeprefix("_").strip()
     if match := _KAI_NAME.fullmatch(name):
         return _classify_kleidiai(name, match["body"])
     if match := _XNN_NAME.fullmatch(name):
         return _classify_xnnpack(name, match["head"], match["shape"] or "", match["arch"])
-    return Kernel(name, UNKNOWN, UNKNOWN, UNKNOWN, "", "", "", "", "", None, None)
+    return Kernel(name, UNKNOWN)
+
+
+def _isa(rules: tuple[tuple[str, str], ...], words: list[str], otherwise: str) -> str:
+    return next((isa for rule, isa in rules if any(re.fullmatch(rule, word) for word in words)), otherwise)
 
 
 def _classify_xnnpack(name: str, head: str, shape: str, arch: str) -> Kernel:
     words = head.split("_")
     count = next((i for i, word in enumerate(words) if not _XNN_DTYPE.fullmatch(word)), len(words))
-    operation, variant = _operation(words[count:])
+    # `gemm minmax fp32` is an operation and its variant; some operations are two words.
+    after = count + (2 if "_".join(words[count : count + 2]) in _ROLE_OF else 1)
+    operation = "_".join(words[count:after])
     chain = arch.split("_")
-    isa = next((isa for rule, isa in _XNN_ISA if any(rule.fullmatch(word) for word in chain)), UNKNOWN)
-    role = _ROLE_OF.get(operation, "")
-    if not role:
-        # Everything XNNPACK does value by value is called v<something>.
-        role = "elementwise" if re.fullmatch(r"v[a-z]\w*", operation) else UNKNOWN
+    isa = _isa(_XNN_ISA, chain, UNKNOWN)
+    # Everything XNNPACK does value by value is called v<something>.
+    other_role = "elementwise" if re.fullmatch(r"v[a-z]\w*", operation) else UNKNOWN
     return Kernel(
         name=name,
         library="xnnpack",
         isa=isa,
-        role=role,
+        role=_ROLE_OF.get(operation, other_role),
         dtype="_".join(words[:count]),
         operation=operation,
-        variant=variant,
+        variant="_".join(words[after:]),
         shape=shape or next((word for word in chain if _TILE.fullmatch(word)), ""),
         arch_chain=arch,
         has_sme=isa in ("SME", "SME2"),
@@ -140,30 +141,23 @@ def _classify_xnnpack(name: str, head: str, shape: str, arch: str) -> Kernel:
     )
 
 
-def _operation(words: list[str]) -> tuple[str, str]:
-    """Split `gemm minmax fp32` into the operation and its variant; some operations are two words."""
-    for length in (2, 1):
-        operation = "_".join(words[:length])
-        if operation in _ROLE_OF or length == 1:
-            return operation, "_".join(words[length:])
-    return "", ""
-
-
 def _classify_kleidiai(name: str, body: str) -> Kernel:
     match = _KAI_OPERATION.fullmatch(body)
     if match is None:
-        return Kernel(name, "kleidiai", UNKNOWN, UNKNOWN, "", "", "", "", "", None, None)
+        return Kernel(name, "kleidiai")
     operation = match["operation"]
     words = match["rest"].split("_")
-    start = _first_isa(words)
+    # Where the instruction sets begin; data types come first and may be called bf16 too.
+    begins = (place for place, word in enumerate(words) if word.startswith(("neon", "sve", "sme")))
+    start = next(begins, len(words))
     types, tiles = [], []
     for word in words[:start]:
         if _KAI_TILE.fullmatch(word):
             tiles.append(word)
         elif found := _KAI_DTYPE.fullmatch(word):
             types.append(found["element"])
-    isa = next((isa for rule, isa in _KAI_ISA if any(rule.fullmatch(w) for w in words[start:])), "portable")
-    instruction = [word for word in words[start:] if not any(rule.fullmatch(word) for rule, _ in _KAI_ISA)]
+    isa = _isa(_KAI_ISA, words[start:], "portable")
+    instruction = [word for word in words[start:] if not _isa(_KAI_ISA, [word], "")]
     return Kernel(
         name=name,
         library="kleidiai",
@@ -177,14 +171,6 @@ def _classify_kleidiai(name: str, body: str) -> Kernel:
         has_sme=isa in ("SME", "SME2"),
         has_sme2=isa == "SME2",
     )
-
-
-def _first_isa(words: list[str]) -> int:
-    """Where the instruction sets begin; data types come first and may be called bf16 too."""
-    for index, word in enumerate(words):
-        if word.startswith(("neon", "sve", "sme")):
-            return index
-    return len(words)
 
 
 def classify_operator(event_name: str) -> Kernel | None:
@@ -202,8 +188,6 @@ def classify_operator(event_name: str) -> Kernel | None:
         dtype=what.family.replace(", ", "_"),
         operation=what.matrix.operation,
         variant=what.matrix.path,
-        shape="",
-        arch_chain="",
         has_sme=sme,
         has_sme2=False if sme is False else None,
     )

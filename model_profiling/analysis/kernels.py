@@ -21,6 +21,7 @@ from model_profiling.analysis.kernel_names import (
     classify_operator,
 )
 from model_profiling.program.category import operator_type
+from model_profiling.wording import plural
 
 Evidence = Literal["executed", "configured"]
 
@@ -70,9 +71,8 @@ class MatrixShare:
 
 def executed_kernels(calls: Mapping[str, int | None]) -> tuple[KernelUse, ...]:
     """Uses from a trace run's list of called symbols; a count of zero is a kernel that did not run."""
-    return _ordered(
-        KernelUse(classify(symbol), "executed", count) for symbol, count in calls.items() if count != 0
-    )
+    ran = ((symbol, count) for symbol, count in calls.items() if count != 0)
+    return _ordered(KernelUse(classify(symbol), "executed", count) for symbol, count in ran)
 
 
 def operator_kernels(event_names: Iterable[str]) -> tuple[KernelUse, ...]:
@@ -100,7 +100,12 @@ def compare_kernels(on: Iterable[KernelUse], off: Iterable[KernelUse]) -> tuple[
     left, right = _strongest(on), _strongest(off)
     kernels = {name: use.kernel for name, use in {**right, **left}.items()}
     pairs = [KernelPair(kernel, left.get(name), right.get(name)) for name, kernel in kernels.items()]
-    return tuple(sorted(pairs, key=lambda pair: (_rank_of_evidence(pair), *_order(pair.kernel))))
+
+    def order(pair: KernelPair) -> tuple[bool, bool, int, int, str]:
+        evidence = {use.evidence for use in (pair.on, pair.off) if use is not None}
+        return ("executed" not in evidence, *_order(pair.kernel))
+
+    return tuple(sorted(pairs, key=order))
 
 
 def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
@@ -111,11 +116,9 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
         found = [use for use in executed if use.kernel.isa == isa]
         if found:
             return SmeVerdict(answer, f"{isa} ran: {_count(found)}")  # type: ignore[arg-type]
-    operators = [
-        use.kernel for use in executed if use.kernel.library == "operator" and use.kernel.role == "matmul"
-    ]
     if traced:
         return SmeVerdict("none", "no SME or SME2 kernel ran")
+    operators = [use.kernel for use in executed if _multiplies(use.kernel)]
     if operators and all(kernel.has_sme is False for kernel in operators):
         return SmeVerdict("none", "no operator of the dump took an SME or SME2 path")
     if any(use.kernel.has_sme for use in known):
@@ -124,29 +127,24 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
 
 
 def matrix_share(uses: Iterable[KernelUse]) -> MatrixShare | None:
-    """How much of the matrix work went to SME, by operators; None where no dump or log told of operators.
+    """How much of the matrix work went to SME, by operators; None where no dump or log names any.
 
     A model may run one operator on SME2 and forty beside it: that SME2 ran does not say how much of it did.
     """
-    counted = [
-        (use.calls or 0, bool(use.kernel.has_sme))
-        for use in uses
-        if use.kernel.library == "operator" and use.kernel.role == "matmul"
-    ]
-    if not counted:
-        return None
-    return MatrixShare(
-        sme=sum(calls for calls, sme in counted if sme), total=sum(calls for calls, _ in counted)
-    )
+    counted = [use for use in uses if _multiplies(use.kernel)]
+    sme = sum(use.calls or 0 for use in counted if use.kernel.has_sme)
+    return MatrixShare(sme, total=sum(use.calls or 0 for use in counted)) if counted else None
+
+
+def _multiplies(kernel: Kernel) -> bool:
+    return kernel.library == "operator" and kernel.role == "matmul"
 
 
 def _count(uses: list[KernelUse]) -> str:
     kind = "operator" if uses[0].kernel.library == "operator" else "kernel"
-    text = f"{len(uses)} {kind}{'' if len(uses) == 1 else 's'}"
     if any(use.calls is None for use in uses):
-        return text
-    calls = sum(use.calls or 0 for use in uses)
-    return f"{text}, {calls} call{'' if calls == 1 else 's'}"
+        return plural(len(uses), kind)
+    return f"{plural(len(uses), kind)}, {plural(sum(use.calls or 0 for use in uses), 'call')}"
 
 
 def _strongest(uses: Iterable[KernelUse]) -> dict[str, KernelUse]:
@@ -158,21 +156,13 @@ def _strongest(uses: Iterable[KernelUse]) -> dict[str, KernelUse]:
     return best
 
 
-def _rank_of_evidence(pair: KernelPair) -> int:
-    return 0 if "executed" in (pair.on and pair.on.evidence, pair.off and pair.off.evidence) else 1
-
-
 _ISA_ORDER = {isa: rank for rank, isa in enumerate((SME_OR_SME2, *ISAS, *OTHER_ISAS, UNKNOWN))}
 _ROLE_ORDER = {role: rank for rank, role in enumerate(("matmul", "depthwise", "convolution", "packing"))}
 
 
 def _order(kernel: Kernel) -> tuple[bool, int, int, str]:
-    return (
-        kernel.library == "operator",
-        _ISA_ORDER[kernel.isa],
-        _ROLE_ORDER.get(kernel.role, len(_ROLE_ORDER)),
-        kernel.name,
-    )
+    role = _ROLE_ORDER.get(kernel.role, len(_ROLE_ORDER))
+    return kernel.library == "operator", _ISA_ORDER[kernel.isa], role, kernel.name
 
 
 def _ordered(uses: Iterable[KernelUse]) -> tuple[KernelUse, ...]:

@@ -45,6 +45,9 @@ class OperatorPair:
     change: Change
     speedup: Speedup | None
     """With confidence, from rounds; None where there were too few or the times mean nothing."""
+    ratio: float | None
+    """How many times faster the candidate is: with confidence where rounds gave it, else from the times
+    shown; None where one side has no time, or the two may not be compared."""
 
     @property
     def main(self) -> Operator:
@@ -68,16 +71,6 @@ class OperatorPair:
         return self.candidate_ms - self.baseline_ms
 
     @property
-    def ratio(self) -> float | None:
-        """How many times faster the candidate is: with confidence where rounds gave it, else from the times
-        shown; None where one side has no time."""
-        if self.speedup is not None and self.speedup.ratio is not None:
-            return self.speedup.ratio
-        if self.baseline_ms <= 0 or self.candidate_ms <= 0:
-            return None
-        return self.baseline_ms / self.candidate_ms
-
-    @property
     def families(self) -> tuple[str, str]:
         return _families(self.baseline), _families(self.candidate)
 
@@ -92,15 +85,8 @@ class CategoryPair:
     baseline_share: float
     candidate_share: float
     speedup: Speedup | None
-
-    @property
-    def ratio(self) -> float | None:
-        """As `OperatorPair.ratio`."""
-        if self.speedup is not None and self.speedup.ratio is not None:
-            return self.speedup.ratio
-        if self.baseline_ms <= 0 or self.candidate_ms <= 0:
-            return None
-        return self.baseline_ms / self.candidate_ms
+    ratio: float | None
+    """As `OperatorPair.ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +120,12 @@ class Pairing:
         return tuple(pair for pair in self.operators if pair.change in changes)
 
 
-def pair_dumps(baseline: DumpAnalysis, candidate: DumpAnalysis, *, label: str = "") -> Pairing:
+def pair_dumps(
+    baseline: DumpAnalysis, candidate: DumpAnalysis, *, label: str = "", not_comparable: str | None = None
+) -> Pairing:
     """Pair two single dumps: there are ratios, but nothing that could give them confidence."""
-    return pair_series(series_of([baseline]), series_of([candidate]), label=label)
+    sides = series_of([baseline]), series_of([candidate])
+    return pair_series(*sides, label=label, not_comparable=not_comparable)
 
 
 def pair_series(
@@ -176,7 +165,13 @@ def pair_series(
         with_tracer=answer.with_tracer if answer else True,
         categories=_categories(baseline, candidate, comparing),
         operators=tuple(
-            OperatorPair(ours, theirs, _change(ours, theirs), operator_speedups.get(str(index)))
+            OperatorPair(
+                ours,
+                theirs,
+                _change(ours, theirs),
+                found := operator_speedups.get(str(index)),
+                comparing.ratio(found, *(sum(each.typical_ms for each in side) for side in (ours, theirs))),
+            )
             for index, (ours, theirs) in enumerate(pairs)
         ),
     )
@@ -310,6 +305,11 @@ class _Comparing:
         compare = compare_rounds if self.interleaved else compare_separate
         return compare(before, after, not_comparable=self.why_not)
 
+    def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
+        if self.why_not or (found is None and (before_ms <= 0 or after_ms <= 0)):
+            return None
+        return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
+
     def many(
         self,
         pairs: Mapping[str, tuple[Rounds, Rounds]],
@@ -339,5 +339,7 @@ def _categories(
     found = []
     for name in ours:
         before, after = baseline.spent(ours[name]), candidate.spent(theirs[name])
-        found.append(CategoryPair(name, before.ms, after.ms, before.share, after.share, speedups.get(name)))
+        ratio = comparing.ratio(speedups.get(name), before.ms, after.ms)
+        times = before.ms, after.ms, before.share, after.share
+        found.append(CategoryPair(name, *times, speedups.get(name), ratio))
     return tuple(found)

@@ -33,7 +33,6 @@ class RoofGap:
     operator: Operator
     efficiency: float
     """Achieved over attainable, 1 is on the roof."""
-    bound: Literal["compute", "memory"]
 
     @property
     def most_saved(self) -> float:
@@ -60,8 +59,7 @@ def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, .
         traffic = (operator.gbytes_per_s or 0.0) / roof.gbytes_per_s
         arithmetic = (operator.gflops or 0.0) / roof.gflops if _matrix(operator) else 0.0
         # The nearer roof is the one that binds.
-        efficiency = min(1.0, max(traffic, arithmetic))
-        gaps.append(RoofGap(operator, efficiency, "compute" if arithmetic >= traffic else "memory"))
+        gaps.append(RoofGap(operator, efficiency=min(1.0, max(traffic, arithmetic))))
     return tuple(sorted(gaps, key=lambda gap: gap.efficiency))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from model_profiling.analysis.advice import Finding, advise
+from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series_findings import about_series, about_structure
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
@@ -105,6 +107,21 @@ def analyse_run(
             *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
         ),
     )
+
+
+def advise(
+    series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
+) -> list[Finding]:
+    """Everything found in a run and the pairs compared in it, the largest gain first.
+
+    The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. None is about
+    time where times are not latencies.
+    """
+    found = [finding for rounds in series for finding in about_structure(rounds)]
+    timed = [rounds for rounds in series if rounds.times.are_latencies]
+    found += [finding for rounds in timed for finding in about_series(rounds, roof)]
+    found += [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
+    return sorted((*found, *about_threads(series)), key=lambda finding: -finding.max_gain_pct)
 
 
 def _once(findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:

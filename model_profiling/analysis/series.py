@@ -121,9 +121,13 @@ class SeriesAnalysis:
         """Milliseconds in every run, by round."""
         return [_ms(values) for values in np.split(part, self._edges)]
 
+    def place(self, operator: Operator) -> int:
+        """Where it stands among `operators`; runs may differ in what they call at one position."""
+        return self.rows[_key(operator)]
+
     def operator_rounds(self, operators: Sequence[Operator]) -> list[list[float]]:
         """What operators took together in the runs that have all of them, by round; empty where none has."""
-        times: Int64 = self.operator_ns[[self.rows[_key(operator)] for operator in operators]]
+        times: Int64 = self.operator_ns[[self.place(operator) for operator in operators]]
         found = []
         for values in np.split(times, self._edges, axis=1):
             whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(operators))

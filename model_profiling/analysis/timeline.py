@@ -31,15 +31,16 @@ _Row = Mapping[str, str]
 def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
     """Analyse one timeline CSV; `name` stands for the experiment."""
     rows = _rows(path)
-    table = _table(path, rows)
+    try:
+        # Other kits write a timeline event by event; runs are put back together here.
+        rows.sort(key=lambda row: (int(row["run_index"]), int(row["node_id"])))
+        table, view = _table(path, rows), _StatedView(rows)
+    except (KeyError, ValueError, TypeError, OverflowError) as problem:
+        raise FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again") from problem
     stem = path.stem
     for ending in _ENDINGS:
         stem = stem.removesuffix(ending)
     dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
-    try:
-        view = _StatedView(rows)
-    except (KeyError, ValueError) as problem:
-        raise _unreadable(path, problem) from problem
     return analyse_dump(table, dump, view=view)
 
 
@@ -71,28 +72,18 @@ def _rows(path: Path) -> list[_Row]:
             reader = csv.DictReader(stream)
             lacking = [column for column in _NEEDED if column not in (reader.fieldnames or ())]
             if lacking:
-                raise FormatError(
-                    f"{path} is not a timeline: it lacks {', '.join(lacking)}",
-                    "make one with model_profiling/tools/etdump_to_csv.py --all-runs",
-                )
-            rows = [row for row in reader if row.get("level") != "outside"]
+                fix = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
+                raise FormatError(f"{path} is not a timeline: it lacks {', '.join(lacking)}", fix)
+            return [row for row in reader if row.get("level") != "outside"]
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise InputError(f"cannot read {path}: {problem}", "name a timeline CSV file") from problem
-    try:
-        # Other kits write a timeline event by event; runs are put back together here.
-        return sorted(rows, key=lambda row: (int(row["run_index"]), int(row["node_id"])))
-    except (ValueError, TypeError) as problem:
-        raise _unreadable(path, problem) from problem
 
 
 def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
     wanted = [row for row in rows if row["block"] != "Default"]
-    try:
-        start = np.array([round(float(row["start_us"]) * 1e3) for row in wanted], np.int64)
-        duration = np.array([round(float(row["duration_ms"]) * 1e6) for row in wanted], np.int64)
-        run = np.array([int(row["run_index"]) for row in wanted], np.int32)
-    except (ValueError, TypeError, OverflowError) as problem:
-        raise _unreadable(path, problem) from problem
+    start = np.array([round(float(row["start_us"]) * 1e3) for row in wanted], np.int64)
+    duration = np.array([round(float(row["duration_ms"]) * 1e6) for row in wanted], np.int64)
+    run = np.array([int(row["run_index"]) for row in wanted], np.int32)
     names = tuple(dict.fromkeys(("Execute", *(row["name"] for row in wanted))))
     index = {name: place for place, name in enumerate(names)}
     order, block = np.unique(run, return_inverse=True)
@@ -130,10 +121,6 @@ def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
 
 def _delegated(row: _Row) -> bool:
     return row["delegate_backend"] not in _NOT_DELEGATED and not row["name"].endswith("_CALL")
-
-
-def _unreadable(path: Path, problem: Exception) -> FormatError:
-    return FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again")
 
 
 def _instructions(rows: Sequence[_Row]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

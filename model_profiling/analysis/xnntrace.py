@@ -6,6 +6,7 @@ Text in, records out. Lines may come from a terminal (`Debug (XNNPACK): ...`) or
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,10 +63,8 @@ class XnnTrace:
         """The delegate calls, one group per inference; needs the runner's own count of iterations."""
         if not self.iterations or len(self.calls) % self.iterations:
             count = self.iterations or "an unknown number of"
-            raise FormatError(
-                f"{len(self.calls)} delegate calls do not divide into {count} iterations",
-                "use the complete log of a run that ended well",
-            )
+            what = f"{len(self.calls)} delegate calls do not divide into {count} iterations"
+            raise FormatError(what, "use the complete log of a run that ended well")
         size = len(self.calls) // self.iterations
         return tuple(self.calls[start : start + size] for start in range(0, len(self.calls), size or 1))
 
@@ -94,10 +93,6 @@ class SequenceMatch:
 
     pairs: tuple[tuple[OperatorStep, str], ...]
     departure: Departure | None
-
-    @property
-    def complete(self) -> bool:
-        return self.departure is None
 
 
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
@@ -134,11 +129,8 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
             if place[1] == 0:
                 name = found["name"].removesuffix(" Default")
                 calls[-1].append(OperatorStep(place[0], name, bool(found["skip"]), number))
-    return XnnTrace(
-        configured=tuple(configured),
-        calls=tuple(DelegateCall(tuple(steps)) for steps in calls if steps),
-        iterations=_iterations(text),
-    )
+    made = tuple(DelegateCall(tuple(steps)) for steps in calls if steps)
+    return XnnTrace(tuple(configured), made, _iterations(text))
 
 
 def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
@@ -150,9 +142,8 @@ def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
         raise InputError(f"cannot read {path}: {reason}", "give the log of a trace runner") from problem
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        raise InputError(
-            f"{path} has no XNNPACK lines", "run a runner of an -xnnlog preset, see docs/source_builds.md"
-        )
+        fix = "run a runner of an -xnnlog preset, see docs/source_builds.md"
+        raise InputError(f"{path} has no XNNPACK lines", fix)
     return trace
 
 
@@ -170,24 +161,22 @@ def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> S
     A dump names an operator when it is created, the log when it runs; what is chosen in between
     (`Mean (ND)` becoming `Mean (ND) Reduce`) is at the end of the log's name only.
     """
-    ran = tuple(steps)
     pairs: list[tuple[OperatorStep, str]] = []
-    for position, (step, event) in enumerate(zip(ran, event_names, strict=False)):
-        if not _same(step.name, operator_type(event.strip())):
-            return SequenceMatch(tuple(pairs), Departure(position, step.name, event, step.line))
+    departure = None
+    for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):
+        if step is None:
+            departure = Departure(position, None, event, None)
+        elif event is None or not _same(step.name, operator_type(event.strip())):
+            departure = Departure(position, step.name, event, step.line)
+        if departure:
+            break
         pairs.append((step, event))
-    end = len(pairs)
-    if end < len(ran):
-        return SequenceMatch(tuple(pairs), Departure(end, ran[end].name, None, ran[end].line))
-    if end < len(event_names):
-        return SequenceMatch(tuple(pairs), Departure(end, None, event_names[end], None))
-    return SequenceMatch(tuple(pairs), None)
+    return SequenceMatch(tuple(pairs), departure)
 
 
 def _same(logged: str, family: str) -> bool:
-    return logged == family or (
-        logged.startswith(f"{family} ") and not set("()") & set(logged[len(family) :])
-    )
+    chosen = logged.removeprefix(f"{family} ")
+    return logged == family or (chosen != logged and not set("()") & set(chosen))
 
 
 def _without_place(message: str) -> str:
@@ -205,10 +194,8 @@ def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
         elif found := _LOGCAT.match(line.strip()):
             owner = int(found["pid"] or found["brief_pid"])
             if pid is None and chosen not in (None, owner):
-                raise InputError(
-                    f"the log holds XNNPACK lines of processes {chosen} and {owner}",
-                    "choose one with --pid or clear logcat before the run",
-                )
+                what = f"the log holds XNNPACK lines of processes {chosen} and {owner}"
+                raise InputError(what, "choose one with --pid or clear logcat before the run")
             if chosen is None:
                 chosen = owner
             if owner == chosen:

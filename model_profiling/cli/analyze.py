@@ -9,19 +9,16 @@ from pathlib import Path
 import click
 
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.report.breakdown import break_down, series_table
 from model_profiling.report.data import report_data
-from model_profiling.report.document import Block, Heading, Paragraph, make_table
+from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
-from model_profiling.wording import plural
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
-_SHOWN_OPERATORS = 5
 
 
 @frame.command(
@@ -66,7 +63,7 @@ def command(  # noqa: PLR0917  click passes every option by name
 
 def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
     for series in analysis.series:
-        yield from _series(series)
+        yield from series_blocks(series)
     data = report_data(analysis.run, analysis)
     if data.pairs:
         yield Heading("Compared")
@@ -78,23 +75,3 @@ def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
         yield Paragraph(
             f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
         )
-
-
-def _series(series: SeriesAnalysis) -> Iterator[Block]:
-    yield Heading(f"{series.name}: {plural(series.runs, 'run')} with the tracer on")
-    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:_SHOWN_OPERATORS]
-    if series.times.are_shown:
-        yield Paragraph(f"times are the {series.taken_from}")
-        yield series_table(series)
-        shown = break_down(series)
-        rows = [(operator.name, *shown.of([operator]).cells, operator.place) for operator in longest]
-        yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
-    else:
-        yield Paragraph(f"from {series.times.origin}: its times mean nothing and are not shown")
-        counts = [
-            (category.value, str(sum(operator.category is category for operator in series.operators)))
-            for category in series.breakdown.categories
-        ]
-        yield make_table(("category", "operators"), counts, numbers=(1,))
-    if names := series.first.unknown_names:
-        yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -15,13 +16,7 @@ from model_profiling.run.names import default_run_dir
 from model_profiling.targets import why_not_yet
 
 
-def _this_machine() -> Kind:
-    return "mac" if platform.system() == "Darwin" else "linux"
-
-
-def _threads(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
+def _threads(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.strip().isdigit() and int(word) > 0 for word in words):
         raise click.BadParameter("give counts like 1 or 1,2,4")
@@ -36,7 +31,7 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option("--output", type=click.Path(path_type=Path), help="The config to write, or a folder for it.")
 @click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
 @click.option("--output-root", type=click.Path(path_type=Path), help="The run directory.")
-@click.option("--threads", callback=_threads, help="Thread counts, such as 1,2,4. Default: 1.")
+@click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
 @click.option("--runs", type=click.IntRange(1), help="Timed inferences in each process. Default: 10.")
 @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
 @click.option("--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of on and off.")
@@ -64,24 +59,21 @@ def new(
     force: bool,
 ) -> None:
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
-    asking = model is None and sys.stdin.isatty()
+    here: Kind = "mac" if platform.system() == "Darwin" else "linux"
     if model is None:
-        if not asking:
+        if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
         model = Path(click.prompt("Exported program (.pte)"))
-    if asking:
-        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=_this_machine())
-        suggested = default_run_dir(model, kind or _this_machine())
+        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=here)
+        suggested = default_run_dir(model, kind or here)
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested)))
-        threads = threads or _threads(
-            click.get_current_context(), _thread_option(), click.prompt("Thread counts", default="1")
-        )
+        threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1")
         runs = runs or click.prompt("Timed inferences in each process", type=click.IntRange(1), default=10)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False)
         output = output or Path(click.prompt("Write the config to", default="config.json"))
     wanted = NewConfig(
         model=model,
-        kind=kind or _this_machine(),
+        kind=kind or here,
         output_root=output_root,
         threads=threads or (1,),
         runs=runs or 10,
@@ -95,14 +87,10 @@ def new(
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
-    if missing := why_not_yet(wanted.kind):
+    if missing := why_not_yet(wanted.target):
         frame.warn(f"{missing}; this config cannot be run until it is")
         return
     frame.say(f"next: sme2prof run {path}")
-
-
-def _thread_option() -> click.Parameter:
-    return next(option for option in new.params if option.name == "threads")
 
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)
@@ -114,17 +102,17 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     from model_profiling.wording import plural
 
     problems = check_config(path, files=not no_files)
+    config = None if problems else load_config(path, files=not no_files)
+    warned = config_warnings(config) if config else ()
     if as_json:
-        found = [problem.as_dict() for problem in problems]
-        warned = () if problems else config_warnings(load_config(path, files=not no_files))
+        found = [asdict(problem) for problem in problems]
         frame.facts({"schema_version": 1, "ok": not problems, "problems": found, "warnings": list(warned)})
         return 1 if problems else 0
     for problem in problems:
         frame.say(f"{path}: {problem.text}; {problem.fix}")
-    if problems:
+    if config is None:
         return 1
-    config = load_config(path, files=not no_files)
-    for text in config_warnings(config):
+    for text in warned:
         frame.warn(text)
     experiments, comparisons = len(config.experiments), len(pairs(config))
     frame.say(f"{path} is fine: {plural(experiments, 'experiment')}, {plural(comparisons, 'comparison')}")

@@ -12,6 +12,7 @@ from model_profiling.cli.progress import shown_progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
+from model_profiling.wording import plural
 
 
 @frame.command(
@@ -76,15 +77,13 @@ def print_result(result: ExportResult) -> None:
     coverage, accuracy = result.coverage, result.accuracy
     frame.say(f"{result.pte}  ({result.size_bytes / 1e6:.1f} MB, {result.seconds:.0f} s)")
     frame.say(f"  inputs     {'; '.join(result.inputs)}")
-    plural = "" if coverage.partitions == 1 else "s"
     frame.say(
-        f"  delegated  {coverage.delegated} of {coverage.operators} operators"
-        f" in {coverage.partitions} partition{plural};"
+        f"  delegated  {coverage.delegated} of {coverage.operators} operators in"
+        f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
-    for (operator, reason), count in Counter(
-        (u.operator, u.reason) for u in coverage.undelegated
-    ).most_common():
+    outside = Counter((left.operator, left.reason) for left in coverage.undelegated)
+    for (operator, reason), count in outside.most_common():
         frame.say(f"  outside    {count} x {operator}: {reason}")
     frame.say(
         f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"

@@ -8,16 +8,9 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ParamSpec
 
 import click
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-Options = ParamSpec("Options")
 
 
 def command(
@@ -100,13 +93,6 @@ def warn(text: str) -> None:
 def facts(content: Mapping[str, object]) -> None:
     """Print facts for machines."""
     click.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
-
-
-def console() -> Console:
-    """A rich console on stdout that keeps lines whole when it is not a terminal."""
-    from rich.console import Console
-
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

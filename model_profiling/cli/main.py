@@ -30,8 +30,6 @@ COMMANDS = {
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 
-INTERRUPTED = 130
-
 
 class LazyGroup(click.Group):
     """Imports a command's file only when it is used, so that --help stays quick."""
@@ -67,7 +65,7 @@ def program() -> click.Group:
     return click.version_option(__version__, prog_name="sme2prof")(group)
 
 
-def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911  one return for each way it can end
+def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     signal.signal(signal.SIGTERM, _terminated)
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
@@ -81,41 +79,33 @@ def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911  one return
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return _failure("interrupted; nothing was left half written", INTERRUPTED)
+        return _failure("interrupted; nothing was left half written", 130)
     except click.ClickException as problem:
-        return _usage_failure(problem)
-    except RunError as problem:
-        if problem.log_tail and debugging():
-            click.echo(problem.log_tail, err=True)
-        return _reported(problem)
+        where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
+        return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
     except ProfilingError as problem:
-        return _reported(problem)
+        if isinstance(problem, RunError) and problem.log_tail and debugging():
+            click.echo(problem.log_tail, err=True)
+        return _reported(problem, str(problem))
     except BrokenPipeError:
         # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
-        return _reported(
-            problem, f"unexpected {type(problem).__name__}: {problem}; run it with --debug and report it"
-        )
+        text = f"unexpected {type(problem).__name__}: {problem}; run it with --debug and report it"
+        return _reported(problem, text)
     return outcome if isinstance(outcome, int) else 0
 
 
-def _reported(problem: Exception, text: str | None = None) -> int:
+def _reported(problem: Exception, text: str) -> int:
     if debugging():
         import traceback
 
         traceback.print_exception(problem)
-    return _failure(text or str(problem), 2)
+    return _failure(text)
 
 
-def _usage_failure(problem: click.ClickException) -> int:
-    context = getattr(problem, "ctx", None)
-    where = context.command_path if context is not None else "sme2prof"
-    return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`", 2)
-
-
-def _failure(text: str, code: int) -> int:
+def _failure(text: str, code: int = 2) -> int:
     click.echo(f"error: {' '.join(text.split())}", err=True)
     return code
 

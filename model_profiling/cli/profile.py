@@ -13,7 +13,7 @@ from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
-from model_profiling.targets import target_kinds
+from model_profiling.targets import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
@@ -77,7 +77,7 @@ def command(
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
     options = ProfileOptions(
-        target=target,
+        target=parse_target(target),
         dtype=dtype,
         backend=backend,
         runs=runs,

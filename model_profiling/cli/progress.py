@@ -57,19 +57,17 @@ class PlainLines:
     """A line for each stage, and now and then how far it is: for logs of long jobs."""
 
     def __init__(self) -> None:
-        self._stage = ""
-        self._told = time.monotonic()
+        self._stage, self._shown = "", time.monotonic()
 
     def stage(self, text: str) -> None:
         if text != self._stage:
-            self._stage, self._told = text, time.monotonic()
+            self._stage, self._shown = text, time.monotonic()
             click.echo(text, err=True)
 
     def advance(self, done: int, total: int, text: str = "") -> None:
-        if done < total and time.monotonic() - self._told < _SECONDS_BETWEEN_LINES:
-            return
-        self._told = time.monotonic()
-        click.echo(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
+        if done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            click.echo(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
 
 
 @contextlib.contextmanager

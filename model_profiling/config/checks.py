@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling.config.problems import Problem, nearest
-from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, TargetSettings
+from model_profiling.config.settings import Experiment, ProfileConfig, Side, TargetSettings
 from model_profiling.run.series import switch_in_name
 from model_profiling.wording import plural
 
@@ -40,12 +40,10 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
         yield Problem("model", f"is {str(config.model)!r}, which is no .pte program", fix)
     yield from _experiment_problems(config)
     yield from _target_problems(config.target)
-    if config.schedule.precision is not None and config.schedule.min_rounds > config.schedule.rounds:
-        yield Problem(
-            "schedule.min_rounds",
-            f"is {config.schedule.min_rounds}, more than the {plural(config.schedule.rounds, 'round')}",
-            "raise rounds or lower min_rounds",
-        )
+    schedule = config.schedule
+    if schedule.precision is not None and schedule.min_rounds > schedule.rounds:
+        what = f"is {schedule.min_rounds}, more than the {plural(schedule.rounds, 'round')}"
+        yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
     yield from _pair_problems(config)
 
 
@@ -72,21 +70,14 @@ def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
     for field, text in (("runner_path", experiment.runner_path), ("name", experiment.name)):
         said = switch_in_name(text)
         if experiment.sme2 and said and said != experiment.sme2:
-            yield Problem(
-                f"{where}.sme2",
-                f'is "{experiment.sme2}", but {field} {text!r} says {said}',
-                f'set sme2 to "{said}" or change {field}',
-            )
+            what = f'is "{experiment.sme2}", but {field} {text!r} says {said}'
+            yield Problem(f"{where}.sme2", what, f'set sme2 to "{said}" or change {field}')
     if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
-        yield Problem(
-            f"{where}.disable", 'switches SME2 off while sme2 is "on"', 'set sme2 to "off" or disable less'
-        )
-    if experiment.runner_path != BUILTIN and experiment.disable:
-        yield Problem(
-            f"{where}.disable",
-            "only the kit's own runner can switch features off",
-            'set runner_path to "builtin" or drop disable',
-        )
+        fix = 'set sme2 to "off" or disable less'
+        yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
+    if experiment.runner is not None and experiment.disable:
+        fix = 'set runner_path to "builtin" or drop disable'
+        yield Problem(f"{where}.disable", "only the kit's own runner can switch features off", fix)
 
 
 def _argument_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
@@ -94,23 +85,20 @@ def _argument_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
         flag = word.partition("=")[0]
         flag = "--" + flag.lstrip("-") if flag.startswith("-") else flag
         if flag in _OWN_FLAGS:
-            yield Problem(
-                f"{where}.extra_args", f"sets {word!r}", f"use the setting {_OWN_FLAGS[flag]} instead"
-            )
+            fix = f"use the setting {_OWN_FLAGS[flag]} instead"
+            yield Problem(f"{where}.extra_args", f"sets {word!r}", fix)
         elif flag in _KITS_FLAGS:
             yield Problem(f"{where}.extra_args", f"sets {word!r}, which the kit sets itself", "drop it")
 
 
 def _same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
     """On and off with one stock runner would measure the same code twice."""
-    on = {one.runner_path for one in experiments if one.sme2 == "on"}
-    for place, one in enumerate(experiments):
-        if one.sme2 == "off" and one.runner_path != BUILTIN and one.runner_path in on:
-            yield Problem(
-                f"experiments[{place}].sme2",
-                "is off, but an experiment with SME2 on uses the same runner, which has no switch",
-                'set runner_path to "builtin", or to a runner built without SME2',
-            )
+    on = {experiment.runner_path for experiment in experiments if experiment.sme2 == "on"}
+    for place, experiment in enumerate(experiments):
+        if experiment.sme2 == "off" and experiment.runner is not None and experiment.runner_path in on:
+            what = "is off, but an experiment with SME2 on uses the same runner, which has no switch"
+            fix = 'set runner_path to "builtin", or to a runner built without SME2'
+            yield Problem(f"experiments[{place}].sme2", what, fix)
 
 
 def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
@@ -118,51 +106,39 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
     labels: set[str] = set()
     for place, pair in enumerate(config.analysis.compare_pairs):
         where = f"analysis.compare_pairs[{place}]"
-        found = []
-        for field, side in (("baseline", pair.baseline), ("candidate", pair.candidate)):
-            problem = _side_problem(side, by_name, f"{where}.{field}")
-            found.extend([problem] if problem else [])
+        found = [
+            *_side_problems(pair.baseline, by_name, f"{where}.baseline"),
+            *_side_problems(pair.candidate, by_name, f"{where}.candidate"),
+        ]
         yield from found
         if not found and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
         if pair.label is not None and pair.label in labels:
-            yield Problem(
-                f"{where}.label", f"is {pair.label!r} a second time", "give every pair its own label"
-            )
+            again = f"is {pair.label!r} a second time"
+            yield Problem(f"{where}.label", again, "give every pair its own label")
         labels.add(pair.label or "")
 
 
-def _side_problem(side: Side, by_name: Mapping[str, Experiment], where: str) -> Problem | None:
+def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:
     known = by_name.get(side.experiment)
     if known is None:
-        return Problem(
-            f"{where}.experiment",
-            f"is {side.experiment!r}, which is no experiment here",
-            nearest(side.experiment, by_name) or f"choose from {', '.join(by_name)}",
-        )
+        fix = nearest(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
+        yield Problem(f"{where}.experiment", f"is {side.experiment!r}, which is no experiment here", fix)
+        return
+    choices = f"choose from {', '.join(map(str, known.threads))}"
     if known.mode != "timing":
-        return Problem(
-            f"{where}.experiment",
-            f"is {side.experiment!r}, whose mode is {known.mode}: it measures no latency",
-            "name a timing experiment",
-        )
-    if side.threads is None and len(known.threads) > 1:
-        return Problem(
-            f"{where}.threads", f"is missing; {side.experiment} has several", _one_of(known.threads)
-        )
-    if side.threads is not None and side.threads not in known.threads:
-        problem = f"is {side.threads}, which {side.experiment} does not run with"
-        return Problem(f"{where}.threads", problem, _one_of(known.threads))
-    return None
-
-
-def _one_of(threads: tuple[int, ...]) -> str:
-    return f"choose from {', '.join(map(str, threads))}"
+        what = f"is {side.experiment!r}, whose mode is {known.mode}: it measures no latency"
+        yield Problem(f"{where}.experiment", what, "name a timing experiment")
+    elif side.threads is None and len(known.threads) > 1:
+        yield Problem(f"{where}.threads", f"is missing; {side.experiment} has several", choices)
+    elif side.threads is not None and side.threads not in known.threads:
+        what = f"is {side.threads}, which {side.experiment} does not run with"
+        yield Problem(f"{where}.threads", what, choices)
 
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
     # Without a device to name, auto is this machine.
-    if not target.spec.startswith("android"):
+    if target.choice.kind != "android":
         for field in ("device", "remote", "device_path"):
             if getattr(target, field) is not None:
                 fix = f'set target.name to "android" or drop {field}'
@@ -177,27 +153,24 @@ def _target_problems(target: TargetSettings) -> Iterator[Problem]:
 def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:
     """Files that are not there; `written` holds the paths as the user wrote them."""
     yield from _missing("model", written.model, config.model, folder)
-    for place, (one, as_written) in enumerate(zip(config.experiments, written.experiments, strict=True)):
-        if one.runner is None or as_written.runner is None:
+    experiments = zip(config.experiments, written.experiments, strict=True)
+    for place, (experiment, as_written) in enumerate(experiments):
+        if experiment.runner is None or as_written.runner is None:
             continue
         where = f"experiments[{place}].runner_path"
-        missing = list(_missing(where, as_written.runner, one.runner, folder))
+        missing = list(_missing(where, as_written.runner, experiment.runner, folder))
         yield from missing
-        if not missing and not os.access(one.runner, os.X_OK):
-            yield Problem(where, f"{one.runner} is not executable", f"chmod +x {one.runner}")
-    for place, (file, as_written_file) in enumerate(
-        zip(config.inputs.files, written.inputs.files, strict=True)
-    ):
-        yield from _missing(f"inputs.files[{place}]", as_written_file, file, folder)
-    for folder_or_file in (config.output_root, *config.output_root.parents):
-        if folder_or_file.exists():
-            if not folder_or_file.is_dir():
-                yield Problem("output_root", f"{folder_or_file} is a file", "name a folder")
-            elif not os.access(folder_or_file, os.W_OK):
-                yield Problem(
-                    "output_root", f"{folder_or_file} is not writable", "name a folder you may write to"
-                )
-            break
+        if not missing and not os.access(experiment.runner, os.X_OK):
+            yield Problem(where, f"{experiment.runner} is not executable", f"chmod +x {experiment.runner}")
+    inputs = zip(config.inputs.files, written.inputs.files, strict=True)
+    for place, (file, file_as_written) in enumerate(inputs):
+        yield from _missing(f"inputs.files[{place}]", file_as_written, file, folder)
+    above = (config.output_root, *config.output_root.parents)
+    start = next((path for path in above if path.exists()), None)
+    if start and not start.is_dir():
+        yield Problem("output_root", f"{start} is a file", "name a folder")
+    elif start and not os.access(start, os.W_OK):
+        yield Problem("output_root", f"{start} is not writable", "name a folder you may write to")
 
 
 _CURES = {
@@ -210,16 +183,10 @@ _CURES = {
 def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[Problem]:
     cure = next(cure for key, cure in _CURES.items() if key in where)
     if not found.exists():
-        yield Problem(where, _absence(written, found, folder), cure)
+        places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
+        absent = f"{found} does not exist" if written.is_absolute() else f"{written} is {places}"
+        yield Problem(where, absent, cure)
     elif not found.is_file():
         yield Problem(where, f"{found} is a folder", cure)
     elif found.stat().st_size == 0:
         yield Problem(where, f"{found} is empty", cure)
-
-
-def _absence(written: Path, found: Path, folder: Path) -> str:
-    if written.is_absolute():
-        return f"{found} does not exist"
-    if folder == Path.cwd():
-        return f"{written} is not in {folder}"
-    return f"{written} is neither in {folder} nor in {Path.cwd()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.config.problems import Problem
@@ -14,11 +15,6 @@ _LARGEST = 4_000_000
 
 def read_object(path: Path) -> dict[str, object] | Problem:
     """The JSON object in the file; a file that cannot be opened at all raises InputError."""
-    text = _read_text(path)
-    return _parse(text) if isinstance(text, str) else text
-
-
-def _read_text(path: Path) -> str | Problem:
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if path.is_dir():
@@ -36,10 +32,11 @@ def _read_text(path: Path) -> str | Problem:
         return Problem("", "the file is UTF-16, JSON is UTF-8", "save it as UTF-8")
     try:
         # Editors on Windows like to start a file with a byte order mark; it carries no meaning.
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         return Problem(f"line {line}", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
+    return _parse(text)
 
 
 def _parse(text: str) -> dict[str, object] | Problem:
@@ -50,8 +47,8 @@ def _parse(text: str) -> dict[str, object] | Problem:
     except _Refused as error:
         return error.problem
     except json.JSONDecodeError as error:
-        cure = _cure(text, error)
-        return Problem(f"line {error.lineno} column {error.colno}", f"is not JSON: {error.msg.lower()}", cure)
+        where = f"line {error.lineno} column {error.colno}"
+        return Problem(where, f"is not JSON: {error.msg.lower()}", _cure(text, error))
     except (RecursionError, ValueError):
         return Problem("", "the JSON is nested too deeply or holds a number too long", "simplify it")
     if not isinstance(parsed, dict):
@@ -59,10 +56,9 @@ def _parse(text: str) -> dict[str, object] | Problem:
     return parsed
 
 
+@dataclass
 class _Refused(Exception):
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.text)
-        self.problem = problem
+    problem: Problem
 
 
 def _once(entries: list[tuple[str, object]]) -> dict[str, object]:

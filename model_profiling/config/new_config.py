@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run.names import default_run_dir
+from model_profiling.targets.protocol import TargetChoice, TargetKind
 from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
-KINDS: tuple[Kind, ...] = ("mac", "linux", "android", "emulated")
-
-_TARGETS = {"mac": "host", "linux": "host", "android": "android", "emulated": "emulated"}
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# The others are this machine.
+_TARGETS: dict[Kind, TargetKind] = {"android": "android", "emulated": "emulated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class NewConfig:
     trace: bool = False
     runner_on: Path | None = None
     runner_off: Path | None = None
+
+    @property
+    def target(self) -> TargetChoice:
+        return TargetChoice(_TARGETS.get(self.kind, "host"), self.device)
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
@@ -55,12 +60,20 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    target: dict[str, object] = {"name": _TARGETS[wanted.kind]}
+    target: dict[str, object] = {"name": wanted.target.kind}
     if wanted.device:
         target["device"] = wanted.device
     schedule: dict[str, object] = {"rounds": wanted.rounds}
     if wanted.precision is not None:
         schedule["precision"] = wanted.precision
+    pairs = [
+        {
+            "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
+            "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
+            "label": f"SME2 on vs off, {plural(threads, 'thread')}",
+        }
+        for threads in wanted.threads
+    ]
     root = wanted.output_root or default_run_dir(wanted.model, wanted.kind)
     return {
         "schema_version": 1,
@@ -69,7 +82,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         "target": target,
         "schedule": schedule,
         "experiments": new_experiments(wanted, folder),
-        "analysis": {"compare_pairs": [_pair(wanted, threads) for threads in wanted.threads]},
+        "analysis": {"compare_pairs": pairs},
     }
 
 
@@ -90,14 +103,6 @@ def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict
         "runs": 1 if traced else wanted.runs,
         "warmup": 0 if traced else wanted.warmup,
         "threads": list(wanted.threads[:1] if traced else wanted.threads),
-    }
-
-
-def _pair(wanted: NewConfig, threads: int) -> dict[str, object]:
-    return {
-        "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
-        "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
-        "label": f"SME2 on vs off, {plural(threads, 'thread')}",
     }
 
 

@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 
 from model_profiling.config.settings import SYNONYMS, Experiment, ProfileConfig, shown
 
+Location = tuple[int | str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -24,9 +26,6 @@ class Problem:
     @property
     def text(self) -> str:
         return f"{self.where} {self.what}" if self.where else self.what
-
-    def as_dict(self) -> dict[str, object]:
-        return {"where": self.where, "what": self.what, "fix": self.fix}
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -42,32 +41,18 @@ def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Prob
     """
     found = error.errors(include_url=False)
     places = [details["loc"] for details in found]
+
+    def entries_are_wrong(above: Location) -> bool:
+        return any(place != above and place[: len(above)] == above for place in places)
+
     return tuple(
         _problem(details, raw)
         for details in found
-        if details["type"] != "too_short" or not any(_below(place, details["loc"]) for place in places)
+        if details["type"] != "too_short" or not entries_are_wrong(details["loc"])
     )
 
 
-def _below(place: tuple[int | str, ...], above: tuple[int | str, ...]) -> bool:
-    return len(place) > len(above) and place[: len(above)] == above
-
-
-def _problem(details: ErrorDetails, raw: Mapping[str, object]) -> Problem:
-    location = _in_file(details["loc"], raw)
-    where = _path(location)
-    kind = details["type"]
-    if kind == "extra_forbidden":
-        return Problem(where, "is no setting", _known_key_cure(location))
-    if kind == "missing":
-        return Problem(where, "is missing", _addition(location))
-    if kind == "kit":
-        return Problem(where, details["msg"], str(details.get("ctx", {}).get("fix", "")))
-    what, fix = _wording(kind, details)
-    return Problem(where, what, fix)
-
-
-def _in_file(location: tuple[int | str, ...], raw: Mapping[str, object]) -> tuple[int | str, ...]:
+def _in_file(location: Location, raw: Mapping[str, object]) -> Location:
     """`location` in the words of the file: under the older name if that is what was written there."""
     words: list[int | str] = []
     here: object = raw
@@ -83,11 +68,10 @@ def _in_file(location: tuple[int | str, ...], raw: Mapping[str, object]) -> tupl
     return tuple(words)
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    return path
+def _path(location: Location) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(
+        "."
+    )
 
 
 _WORDINGS = {
@@ -117,8 +101,18 @@ _PATTERNS = {
 }
 
 
-def _wording(kind: str, details: ErrorDetails) -> tuple[str, str]:
-    value, context = details["input"], details.get("ctx", {})
+def _problem(details: ErrorDetails, raw: Mapping[str, object]) -> Problem:
+    location = _in_file(details["loc"], raw)
+    where = _path(location)
+    if details["type"] == "extra_forbidden":
+        return Problem(where, "is no setting", _known_key_cure(location))
+    if details["type"] == "missing":
+        return Problem(where, "is missing", _addition(location))
+    return Problem(where, *_wording(details["type"], details["input"], details))
+
+
+def _wording(kind: str, value: object, details: ErrorDetails) -> tuple[str, str]:
+    context = details.get("ctx", {})
     if kind in _WORDINGS:
         wanted, example = _WORDINGS[kind]
         return f"is {shown(value)}, not {wanted}", f"write {example}"
@@ -133,38 +127,35 @@ def _wording(kind: str, details: ErrorDetails) -> tuple[str, str]:
     if kind == "string_pattern_mismatch":
         last = next((str(step) for step in reversed(details["loc"]) if step in _PATTERNS), "name")
         return f"is {shown(value)}", _PATTERNS[last]
-    lengths = {
+    others = {
+        "kit": (details["msg"], str(context.get("fix", ""))),
         "string_too_long": ("is too long", f"use at most {context.get('max_length')} characters"),
         "string_too_short": ("is empty", "write something, or leave it out"),
         "too_short": ("is empty", "add at least one entry"),
     }
-    return lengths.get(kind, (details["msg"].lower(), f"correct {_path(details['loc'])}"))
+    return others.get(kind, (details["msg"].lower(), f"correct {_path(details['loc'])}"))
 
 
-def _known_key_cure(location: tuple[int | str, ...]) -> str:
+def _known_key_cure(location: Location) -> str:
     """Where the key belongs, or the nearest one that is known here."""
-    key, parents = str(location[-1]), tuple(step for step in location[:-1] if isinstance(step, str))
-    here = _model_at(parents)
-    known = [*here.model_fields, *(SYNONYMS if here is Experiment else ())]
-    elsewhere = [where for where, fields in _all_fields() if key in fields]
-    if elsewhere:
-        return f"it belongs in {elsewhere[0]}"
+    key, known = str(location[-1]), _keys(_model_at(location[:-1]))
+    if key in ProfileConfig.model_fields:
+        return "it belongs in the top level"
+    for name in ProfileConfig.model_fields:
+        if key in _keys(_model_at((name,))):
+            return f"it belongs in {name}{'[]' if name == 'experiments' else ''}"
     return nearest(key, known) or f"remove it; known here: {', '.join(known)}"
 
 
-def _all_fields() -> list[tuple[str, set[str]]]:
-    places: list[tuple[str, set[str]]] = [("the top level", set(ProfileConfig.model_fields))]
-    for name in ("experiments", "schedule", "target", "analysis", "inputs"):
-        fields = set(_model_at((name,)).model_fields)
-        places.append((f"{name}[]" if name == "experiments" else name, fields))
-    places[1][1].update(SYNONYMS)
-    return places
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [*model.model_fields, *(SYNONYMS if model is Experiment else ())]
 
 
-def _model_at(parents: tuple[str, ...]) -> type[BaseModel]:
+def _model_at(location: Location) -> type[BaseModel]:
     model: type[BaseModel] = ProfileConfig
-    for name in parents:
-        model = _model_in(model.model_fields[name].annotation) or model
+    for name in location:
+        if isinstance(name, str):
+            model = _model_in(model.model_fields[name].annotation) or model
     return model
 
 
@@ -174,13 +165,11 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _addition(location: tuple[int | str, ...]) -> str:
+def _addition(location: Location) -> str:
     """How the missing setting is written."""
     key = str(location[-1])
-    field = _model_at(tuple(step for step in location[:-1] if isinstance(step, str))).model_fields[key]
-    example = field.examples[0] if field.examples else None
-    if example is not None:
-        return f'add "{key}": "{example}"'
-    return f'add "{key}"' + (
-        f": {field.description[0].lower()}{field.description[1:]}" if field.description else ""
-    )
+    field = _model_at(location[:-1]).model_fields[key]
+    if field.examples:
+        return f'add "{key}": "{field.examples[0]}"'
+    meaning = field.description or ""
+    return f'add "{key}": {meaning[:1].lower()}{meaning[1:]}'

@@ -15,40 +15,15 @@ from pydantic import ValidationError
 from model_profiling.config.checks import file_problems, setting_problems
 from model_profiling.config.json_text import read_object
 from model_profiling.config.problems import Problem, problems_of
-from model_profiling.config.settings import (
-    BUILTIN,
-    AnalysisSettings,
-    ComparePair,
-    Experiment,
-    Inputs,
-    ProfileConfig,
-    Schedule,
-    Side,
-    TargetSettings,
-)
+from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Schedule, Side
 from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.targets import why_not_yet
 from model_profiling.wording import plural
 
-__all__ = [
-    "BUILTIN",
-    "AnalysisSettings",
-    "ComparePair",
-    "Experiment",
-    "Inputs",
-    "ProfileConfig",
-    "Schedule",
-    "Side",
-    "TargetSettings",
-    "check_config",
-    "config_warnings",
-    "load_config",
-    "pairs",
-    "parse_config",
-    "series_of",
-]
+# Names that other rooms take from here beside the functions below.
+__all__ = ["Experiment", "ProfileConfig", "Schedule"]
 
 
 def load_config(path: Path, *, files: bool = True) -> ProfileConfig:
@@ -79,7 +54,7 @@ def parse_config(
         return None, problems_of(error, cleaned)
     if problems := tuple(setting_problems(written)):
         return None, problems
-    config = _resolved(_with_switches(written), folder.resolve())
+    config = _resolved(written, folder.resolve())
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
 
 
@@ -89,50 +64,36 @@ def series_of(experiment: Experiment) -> tuple[Series, ...]:
 
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """What is compared: the pairs asked for, or each SME2-off experiment with the SME2-on one like it."""
-    by_name = {experiment.name: experiment for experiment in config.experiments}
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
         return natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
-    return tuple(
-        make_pair(
-            Series(
-                pair.baseline.experiment,
-                pair.baseline.threads or by_name[pair.baseline.experiment].threads[0],
-            ),
-            Series(
-                pair.candidate.experiment,
-                pair.candidate.threads or by_name[pair.candidate.experiment].threads[0],
-            ),
-            pair.label,
-        )
-        for pair in config.analysis.compare_pairs
-    )
+    by_name = {experiment.name: experiment for experiment in config.experiments}
+
+    def series(side: Side) -> Series:
+        return Series(side.experiment, side.threads or by_name[side.experiment].threads[0])
+
+    wanted = config.analysis.compare_pairs
+    return tuple(make_pair(series(pair.baseline), series(pair.candidate), pair.label) for pair in wanted)
 
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not meant."""
     found = []
-    if missing := why_not_yet(config.target.spec):
+    if missing := why_not_yet(config.target.choice):
         found.append(f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-    if timing and config.schedule.rounds < 6:
-        found.append(
-            f"schedule.rounds is {config.schedule.rounds}: fewer than 6 can only show large differences"
-        )
+    if timing and (rounds := config.schedule.rounds) < 6:
+        found.append(f"schedule.rounds is {rounds}: fewer than 6 can only show large differences")
     for experiment in timing:
         if experiment.runs < 5:
-            found.append(
-                f"{experiment.name}: only {plural(experiment.runs, 'run')} in each process;"
-                " 10 or more are better"
-            )
+            few = plural(experiment.runs, "run")
+            found.append(f"{experiment.name}: only {few} in each process; 10 or more are better")
         if experiment.warmup == 0:
             found.append(f"{experiment.name}: without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
-        if experiment.cpu_affinity and max(experiment.threads) > len(experiment.cpu_affinity):
-            found.append(
-                f"{experiment.name}: {max(experiment.threads)} threads share "
-                f"{plural(len(experiment.cpu_affinity), 'CPU')} of cpu_affinity"
-            )
+        most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
+        if 0 < cpus < most:
+            found.append(f"{experiment.name}: {most} threads share {plural(cpus, 'CPU')} of cpu_affinity")
     if timing and not pairs(config):
         found.append("nothing will be compared: no SME2-off experiment has an SME2-on one like it")
     return tuple(found)
@@ -145,30 +106,20 @@ def _load(path: Path, *, files: bool) -> tuple[ProfileConfig | None, tuple[Probl
     return parse_config(raw, folder=path.parent, files=files)
 
 
-def _with_switches(config: ProfileConfig) -> ProfileConfig:
-    experiments = tuple(
-        experiment
-        if experiment.sme2
-        else experiment.model_copy(
-            update={"sme2": switch_in_name(experiment.runner_path) or switch_in_name(experiment.name) or "on"}
-        )
-        for experiment in config.experiments
-    )
-    return config.model_copy(update={"experiments": experiments})
-
-
 def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
-    experiments = tuple(
-        one if one.runner is None else one.model_copy(update={"runner_path": str(_found(one.runner, folder))})
-        for one in config.experiments
-    )
+    """`config` with absolute paths and every experiment's switch."""
+    experiments = []
+    for experiment in config.experiments:
+        switch = switch_in_name(experiment.runner_path) or switch_in_name(experiment.name) or "on"
+        runner = experiment.runner and str(_found(experiment.runner, folder))
+        update = {"sme2": experiment.sme2 or switch, "runner_path": runner or BUILTIN}
+        experiments.append(experiment.model_copy(update=update))
     files = tuple(_found(file, folder) for file in config.inputs.files)
-    start = _start_of_outputs(config, folder)
     return config.model_copy(
         update={
             "model": _found(config.model, folder),
-            "output_root": _absolute(start / config.output_root),
-            "experiments": experiments,
+            "output_root": _absolute(_start_of_outputs(config, folder) / config.output_root),
+            "experiments": tuple(experiments),
             "inputs": config.inputs.model_copy(update={"files": files}),
         }
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from model_profiling.config.settings import SYNONYMS, ProfileConfig
-
-SHIPPED_SCHEMA = Path(__file__).resolve().parents[1] / "configs" / "schema.json"
 
 
 def config_schema() -> dict[str, object]:
@@ -17,14 +13,9 @@ def config_schema() -> dict[str, object]:
     for old, new in SYNONYMS.items():
         settings[old] = {**settings[new], "description": f"Older name of {new}.", "deprecated": True}
         settings[old].pop("default", None)
-    side = schema["$defs"]["Side"]
     schema["$defs"]["Side"] = {
         "description": "An experiment's name, or its name and a thread count.",
-        "anyOf": [{"type": "string", "description": "An experiment's name."}, side],
+        "anyOf": [{"type": "string", "description": "An experiment's name."}, schema["$defs"]["Side"]],
     }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "schema_version": 1,
-        **schema,
-        "title": "SME2 profiling config",
-    }
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "schema_version": 1, **schema, "title": "SME2 profiling config"}

@@ -15,13 +15,12 @@ from pydantic_core import PydanticCustomError
 
 from model_profiling.run.series import Switch
 from model_profiling.runner.features import closure
+from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000
 
 Mode = Literal["timing", "xnntrace"]
-TargetName = Literal["auto", "host", "emulated", "android"]
-PowerMode = Literal["leave", "boost", "app"]
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -78,100 +77,65 @@ Text = Annotated[str, Field(strict=True)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Counted = Annotated[int, Field(strict=True, ge=1, le=MOST)]
 Threads = Annotated[int, Field(strict=True, ge=1, le=512)]
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 Cpu = Annotated[int, Field(strict=True, ge=0, le=1023)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
+# What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
+_COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
+_COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
+_CPU = {"type": "integer", "minimum": 0}
+_CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
+_CPUS = {"anyOf": [_CPU, _CPU_RANGES, {"type": "array", "items": _CPU}]}
+
 
 class Settings(BaseModel):
-    """An object of the config: unknown keys are errors, and nothing changes once it is read."""
+    """An object of the config: unknown keys are errors, and nothing changes once it is read.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    The text below a field is its description in the schema.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), use_attribute_docstrings=True
+    )
 
 
 class Experiment(Settings):
     """One way to run the model; experiments are compared with each other."""
 
-    name: Name = Field(
-        description="Names the experiment's folder and files; letters, digits, '.', '_' and '-'.",
-        examples=["mac_sme2_on"],
-    )
+    name: Name = Field(examples=["mac_sme2_on"])
+    """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
     runner_path: Text = Field(
-        default=BUILTIN,
-        description='The kit\'s own runner ("builtin"), or the path of an executor_runner of your own.',
-        min_length=1,
-        examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"],
+        default=BUILTIN, min_length=1, examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"]
     )
+    """The kit's own runner ("builtin"), or the path of an executor_runner of your own."""
     sme2: Switch | None = Field(
         default=None,
         description='Whether SME2 (and SME) may be used. Left out, it is "off" when the runner\'s path or '
         'else the name says so (sme2-off, sme2_off, no_sme2), otherwise "on".',
         examples=["on", "off"],
     )
-    disable: tuple[Feature, ...] = Field(
-        default=(),
-        description="CPU features to switch off in the kit's own runner; what depends on one goes with it.",
-        examples=[["i8mm"], ["sme2"]],
+    disable: tuple[Feature, ...] = Field(default=(), examples=[["i8mm"], ["sme2"]])
+    """CPU features to switch off in the kit's own runner; what depends on one goes with it."""
+    mode: Mode = "timing"
+    """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
+    runs: Counted = Field(default=10, examples=[10])
+    """Timed inferences in each process (older name: num_runs)."""
+    warmup: Whole = Field(default=3, examples=[3])
+    """Untimed inferences at the start of each process."""
+    threads: Annotated[tuple[Threads, ...], BeforeValidator(_as_list), WithJsonSchema(_COUNTS)] = Field(
+        default=(1,), min_length=1, examples=[1, [1, 2, 4]]
     )
-    mode: Mode = Field(
-        default="timing",
-        description='"timing" measures latency; "xnntrace" gathers kernel evidence and measures none.',
+    """Thread count, or a list of them to sweep (older name: num_threads)."""
+    cpu_affinity: Annotated[tuple[Cpu, ...], BeforeValidator(_as_cpus), WithJsonSchema(_CPUS)] = Field(
+        default=(), examples=[[4, 5], "4-7", "0xf0"]
     )
-    runs: Counted = Field(
-        default=10, description="Timed inferences in each process (older name: num_runs).", examples=[10]
-    )
-    warmup: Whole = Field(
-        default=3, description="Untimed inferences at the start of each process.", examples=[3]
-    )
-    threads: Annotated[
-        tuple[Threads, ...],
-        BeforeValidator(_as_list),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "integer", "minimum": 1, "maximum": 512},
-                    {
-                        "type": "array",
-                        "items": {"type": "integer", "minimum": 1, "maximum": 512},
-                        "minItems": 1,
-                        "uniqueItems": True,
-                    },
-                ]
-            }
-        ),
-    ] = Field(
-        default=(1,),
-        description="Thread count, or a list of them to sweep (older name: num_threads).",
-        min_length=1,
-        examples=[1, [1, 2, 4]],
-    )
-    cpu_affinity: Annotated[
-        tuple[Cpu, ...],
-        BeforeValidator(_as_cpus),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "integer", "minimum": 0},
-                    {
-                        "type": "string",
-                        "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$",
-                    },
-                    {"type": "array", "items": {"type": "integer", "minimum": 0}},
-                ]
-            }
-        ),
-    ] = Field(
-        default=(),
-        description='CPUs the process may run on: a list, ranges ("4-7"), or a hexadecimal mask ("0xf0").',
-        examples=[[4, 5], "4-7", "0xf0"],
-    )
-    extra_args: tuple[Text, ...] = Field(
-        default=(),
-        description="Further arguments for the runner, one word per entry.",
-        examples=[["--flag", "value"]],
-    )
+    """CPUs the process may run on: a list, ranges ("4-7"), or a hexadecimal mask ("0xf0")."""
+    extra_args: tuple[Text, ...] = Field(default=(), examples=[["--flag", "value"]])
+    """Further arguments for the runner, one word per entry."""
 
     @model_validator(mode="before")
     @classmethod
@@ -199,99 +163,75 @@ class Experiment(Settings):
 class TargetSettings(Settings):
     """Where the experiments run."""
 
-    name: TargetName = Field(
+    name: TargetKind = Field(
         default="auto",
         description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
         '"auto" is the device if one is named here, otherwise this machine.',
     )
-    device: Text | None = Field(
-        default=None,
-        min_length=1,
-        description="Serial of the Android device, as `adb devices` lists it.",
-        examples=["R5CT1234ABC"],
-    )
+    device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
+    """Serial of the Android device, as `adb devices` lists it."""
     remote: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5}$")] | None = Field(
-        default=None,
-        description="Address of an Android device on the network, host:port, for `adb connect`.",
-        examples=["192.0.2.7:5555"],
+        default=None, examples=["192.0.2.7:5555"]
     )
+    """Address of an Android device on the network, host:port, for `adb connect`."""
     power_mode: PowerMode = Field(
         default="leave",
         description='What to set on the device while measuring: "boost" (no power saving, no animations, '
         'stays awake), "app" (as people use it, awake while plugged in), "leave" (nothing).',
     )
     device_path: Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$")] | None = Field(
-        default=None,
-        description="Folder on the device for the runner and models.",
-        examples=["/data/local/tmp/sme2prof"],
+        default=None, examples=["/data/local/tmp/sme2prof"]
     )
+    """Folder on the device for the runner and models."""
 
     @property
-    def spec(self) -> str:
-        """The target as `--target` takes it: `host`, `android:SERIAL`."""
-        serial = self.device or self.remote
-        if self.name == "android" or (self.name == "auto" and serial):
-            return f"android:{serial}" if serial else "android"
-        return self.name
+    def choice(self) -> TargetChoice:
+        """The target these settings name."""
+        kind = "android" if self.name == "auto" and (self.device or self.remote) else self.name
+        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode)
 
 
 class Schedule(Settings):
     """How often, in what order and how patiently experiments are measured."""
 
-    rounds: Counted = Field(
-        default=12,
-        description="Rounds; each runs one process per timing experiment and thread count, in random order.",
-    )
-    min_rounds: Annotated[int, Field(strict=True, ge=3, le=MOST)] = Field(
-        default=6, description="Rounds measured before `precision` may stop early."
-    )
-    precision: Share | None = Field(
-        default=None,
-        description="Stop early once every compared pair's interval is this narrow: 0.01 is within 1%.",
-        examples=[0.01],
-    )
-    seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] | None = Field(
-        default=None,
-        description="Seed of the random order; left out, one is drawn and recorded.",
-        examples=[7],
-    )
-    cool_down_s: Seconds = Field(default=0.0, description="Seconds to rest before each process.")
+    rounds: Counted = 12
+    """Rounds; each runs one process per timing experiment and thread count, in random order."""
+    min_rounds: Annotated[int, Field(strict=True, ge=3, le=MOST)] = 6
+    """Rounds measured before `precision` may stop early."""
+    precision: Share | None = Field(default=None, examples=[0.01])
+    """Stop early once every compared pair's interval is this narrow: 0.01 is within 1%."""
+    seed: Seed | None = Field(default=None, examples=[7])
+    """Seed of the random order; left out, one is drawn and recorded."""
+    cool_down_s: Seconds = 0.0
+    """Seconds to rest before each process."""
     max_temperature_c: Annotated[float, Field(strict=True, ge=20, le=120, allow_inf_nan=False)] | None = (
-        Field(
-            default=None,
-            description="Wait before a process until the target is no hotter than this, where it can tell.",
-            examples=[45],
-        )
+        Field(default=None, examples=[45])
     )
-    temperature_wait_s: Seconds = Field(
-        default=300.0,
-        description="Longest wait for `max_temperature_c`; after it the run goes on with a warning.",
-    )
-    timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = Field(
-        default=600.0,
-        description="A process that takes longer than this many seconds is ended and counts as failed.",
-    )
+    """Wait before a process until the target is no hotter than this, where it can tell."""
+    temperature_wait_s: Seconds = 300.0
+    """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
+    timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
+    """A process that takes longer than this many seconds is ended and counts as failed."""
 
 
 class Inputs(Settings):
     """What the model is fed."""
 
-    files: tuple[ConfigPath, ...] = Field(
-        default=(), description="One file of raw tensor bytes per input; left out, inputs are made up."
-    )
-    fill: Literal["random", "ones"] = Field(default="random", description="How made-up inputs are filled.")
-    seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = Field(
-        default=0, description="Seed of random inputs; the same for every experiment."
-    )
+    files: tuple[ConfigPath, ...] = ()
+    """One file of raw tensor bytes per input; left out, inputs are made up."""
+    fill: Literal["random", "ones"] = "random"
+    """How made-up inputs are filled."""
+    seed: Seed = 0
+    """Seed of random inputs; the same for every experiment."""
 
 
 class Side(Settings):
     """One side of a comparison."""
 
-    experiment: Text = Field(description="An experiment's name.", examples=["mac_sme2_off"])
-    threads: Threads | None = Field(
-        default=None, description="Which thread count; may be left out if the experiment has only one."
-    )
+    experiment: Text = Field(examples=["mac_sme2_off"])
+    """An experiment's name."""
+    threads: Threads | None = None
+    """Which thread count; may be left out if the experiment has only one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -302,15 +242,12 @@ class Side(Settings):
 class ComparePair(Settings):
     """Two measurements to compare; the speedup is baseline over candidate."""
 
-    baseline: Side = Field(description="What is compared against, usually SME2 off.")
-    candidate: Side = Field(description="What is judged, usually SME2 on.")
-    label: Text | None = Field(
-        default=None,
-        min_length=1,
-        max_length=120,
-        description="Its title in reports.",
-        examples=["SME2, one thread"],
-    )
+    baseline: Side
+    """What is compared against, usually SME2 off."""
+    candidate: Side
+    """What is judged, usually SME2 on."""
+    label: Text | None = Field(default=None, min_length=1, max_length=120, examples=["SME2, one thread"])
+    """Its title in reports."""
 
 
 class AnalysisSettings(Settings):
@@ -321,33 +258,32 @@ class AnalysisSettings(Settings):
         description="Which pairs to compare; left out or empty, every SME2-off experiment with the SME2-on "
         "experiment it belongs to.",
     )
-    confidence: Annotated[float, Field(strict=True, ge=0.8, le=0.999)] = Field(
-        default=0.95, description="Confidence of intervals and verdicts."
-    )
-    practical_threshold: Annotated[float, Field(strict=True, ge=0, le=0.5)] = Field(
-        default=0.01,
-        description="Differences below this share are not called faster or slower, however certain.",
-    )
+    confidence: Annotated[float, Field(strict=True, ge=0.8, le=0.999)] = 0.95
+    """Confidence of intervals and verdicts."""
+    practical_threshold: Annotated[float, Field(strict=True, ge=0, le=0.5)] = 0.01
+    """Differences below this share are not called faster or slower, however certain."""
 
 
 class ProfileConfig(Settings):
     """A profiling run: one model, the experiments made with it, where, how often, and what is compared."""
 
-    schema_version: Literal[1] = Field(default=1, description="Version of this format.")
-    model: ConfigPath = Field(
-        description="The exported program (.pte).",
-        examples=["out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"],
-    )
-    output_root: ConfigPath = Field(
-        description="The run directory. Relative paths start where the model was found.",
-        examples=["out_toy_cnn/runs/mac"],
-    )
-    experiments: tuple[Experiment, ...] = Field(min_length=1, description="The ways to run the model.")
-    target: TargetSettings = Field(
-        default_factory=TargetSettings, description="The machine or device to run on."
-    )
-    schedule: Schedule = Field(default_factory=Schedule, description="How often and in what order.")
-    inputs: Inputs = Field(default_factory=Inputs, description="The inputs of the model.")
-    analysis: AnalysisSettings = Field(default_factory=AnalysisSettings, description="What is compared.")
-    method: Text = Field(default="forward", min_length=1, description="The program's method to run.")
-    notes: Text = Field(default="", description="Free text, kept with the results.")
+    schema_version: Literal[1] = 1
+    """Version of this format."""
+    model: ConfigPath = Field(examples=["out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"])
+    """The exported program (.pte)."""
+    output_root: ConfigPath = Field(examples=["out_toy_cnn/runs/mac"])
+    """The run directory. Relative paths start where the model was found."""
+    experiments: tuple[Experiment, ...] = Field(min_length=1)
+    """The ways to run the model."""
+    target: TargetSettings = Field(default_factory=TargetSettings)
+    """The machine or device to run on."""
+    schedule: Schedule = Field(default_factory=Schedule)
+    """How often and in what order."""
+    inputs: Inputs = Field(default_factory=Inputs)
+    """The inputs of the model."""
+    analysis: AnalysisSettings = Field(default_factory=AnalysisSettings)
+    """What is compared."""
+    method: Text = Field(default="forward", min_length=1)
+    """The program's method to run."""
+    notes: Text = ""
+    """Free text, kept with the results."""

@@ -1,7 +1,5 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
-from model_profiling.check import Check
-from model_profiling.doctor.examination import examine, prerequisites
-from model_profiling.doctor.records import Diagnosis, TargetState
+from model_profiling.doctor.examination import Diagnosis, TargetState, examine, prerequisites
 
-__all__ = ["Check", "Diagnosis", "TargetState", "examine", "prerequisites"]
+__all__ = ["Diagnosis", "TargetState", "examine", "prerequisites"]

@@ -6,6 +6,7 @@ They run before the kit is installed, too (`check_prereqs.sh`, `validate_setup.p
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling import process
-from model_profiling.check import Check
+from model_profiling.check import Check, all_pass, check_unless
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import find_compiler
 from model_profiling.runner.sdk import installed_sdk
+from model_profiling.runner.source_build.toolchain import CMAKE_MINIMUM
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 PYTHON = ((3, 10), (3, 13))
 NEEDED_GB = 1.0
 INSTALL_GB = 4.0
-CMAKE = (3, 29)
 DISTRIBUTION = "sme2-profiling-kit"
 _CXX17 = "#include <optional>\nint main() { std::optional<int> x{0}; return *x; }\n"
 
@@ -42,18 +43,10 @@ def python_version() -> Check:
 
 
 def virtual_environments() -> Check:
-    try:
-        import ensurepip
-        import venv
-    except ImportError:
-        return Check(
-            "venv",
-            "fail",
-            "Python's venv module is missing",
-            "apt install python3-venv, or as your system calls it",
-        )
-    del ensurepip, venv
-    return Check("venv", "pass", "venv and pip can be made")
+    if all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")):
+        return Check("venv", "pass", "venv and pip can be made")
+    fix = "apt install python3-venv, or as your system calls it"
+    return Check("venv", "fail", "Python's venv module is missing", fix)
 
 
 def compiler() -> Check:
@@ -95,36 +88,37 @@ def git() -> Check:
 def disk_space(needed_gb: float = NEEDED_GB) -> Check:
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     found = f"{free:.1f} GB free in {Path.cwd()}"
-    if free < needed_gb:
-        return Check("disk space", "fail", found, f"free at least {needed_gb:.0f} GB")
-    return Check("disk space", "pass", found)
+    short = [found] if free < needed_gb else []
+    return check_unless(short, "disk space", found, f"free at least {needed_gb:.0f} GB")
 
 
 def cmake() -> Check:
     path = shutil.which("cmake")
-    fix = f"pip install 'cmake>={CMAKE[0]}.{CMAKE[1]}' ninja; only source-built runners need it"
+    needed = ".".join(map(str, CMAKE_MINIMUM))
+    fix = f"pip install 'cmake>={needed}' ninja; only source-built runners need it"
     if path is None:
         return Check("CMake", "optional", "not found", fix)
     match = re.search(r"version (\d+)\.(\d+)", process.run([path, "--version"], timeout=20).stdout)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     found = f"{version[0]}.{version[1]} at {path}"
-    return Check("CMake", "pass", found) if version >= CMAKE else Check("CMake", "optional", found, fix)
+    if version >= CMAKE_MINIMUM:
+        return Check("CMake", "pass", found)
+    return Check("CMake", "optional", found, fix)
 
 
 def ndk() -> Check:
     fix = "unpack an NDK (r28 or newer) and set ANDROID_NDK; only source-built Android runners need it"
-    for variable in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
-        place = os.environ.get(variable)
-        if not place:
-            continue
-        properties = Path(place, "source.properties")
-        if not properties.is_file():
-            return Check("Android NDK", "optional", f"{variable}={place} holds no NDK", fix)
-        match = re.search(
-            r"Pkg\.Revision\s*=\s*(\S+)", properties.read_text(encoding="utf-8", errors="replace")
-        )
-        return Check("Android NDK", "pass", f"{match[1] if match else 'unknown revision'} at {place}")
-    return Check("Android NDK", "optional", "ANDROID_NDK is not set", fix)
+    variables = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    variable = next((name for name in variables if os.environ.get(name)), None)
+    if variable is None:
+        return Check("Android NDK", "optional", "ANDROID_NDK is not set", fix)
+    place = os.environ[variable]
+    properties = Path(place, "source.properties")
+    if not properties.is_file():
+        return Check("Android NDK", "optional", f"{variable}={place} holds no NDK", fix)
+    text = properties.read_text(encoding="utf-8", errors="replace")
+    match = re.search(r"Pkg\.Revision\s*=\s*(\S+)", text)
+    return Check("Android NDK", "pass", f"{match[1] if match else 'unknown revision'} at {place}")
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
@@ -134,12 +128,11 @@ def adb() -> tuple[Check, tuple[str, ...]]:
         return Check("adb", "optional", "not found", "install Android's platform-tools to profile phones"), ()
     listing = process.run([path, "devices"], timeout=30)
     if not listing.ok:
-        return Check(
-            "adb", "optional", f"`adb devices` failed: {listing.tail(1)}", "adb kill-server, then again"
-        ), ()
-    states = [line.split("\t") for line in listing.stdout.splitlines() if "\t" in line]
-    ready = tuple(serial for serial, state in states if state.strip() == "device")
-    waiting = [f"{serial} is {state.strip()}" for serial, state in states if state.strip() != "device"]
+        failure = f"`adb devices` failed: {listing.tail(1)}"
+        return Check("adb", "optional", failure, "adb kill-server, then again"), ()
+    states = [line.strip().split("\t") for line in listing.stdout.splitlines() if "\t" in line]
+    ready = tuple(serial for serial, state in states if state == "device")
+    waiting = [f"{serial} is {state}" for serial, state in states if state != "device"]
     if ready:
         return Check("adb", "pass", f"devices: {', '.join((*ready, *waiting))}"), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
@@ -149,33 +142,31 @@ def adb() -> tuple[Check, tuple[str, ...]]:
 def packages() -> Iterator[Check]:
     """Every package the kit asks for, and those ExecuTorch asks for: there, and of versions that fit."""
     try:
-        from packaging.requirements import Requirement
-
-        asked = [Requirement(line) for line in importlib.metadata.requires(DISTRIBUTION) or []]
-    except (ImportError, importlib.metadata.PackageNotFoundError):
-        yield Check(
-            "Python packages",
-            "fail",
-            f"{DISTRIBUTION} is not installed",
-            "bash model_profiling/scripts/setup_repo.sh",
-        )
+        yield from _requirements(DISTRIBUTION)
+    except ImportError:
+        fix = "bash model_profiling/scripts/setup_repo.sh"
+        yield Check("Python packages", "fail", f"{DISTRIBUTION} is not installed", fix)
         return
-    for requirement in asked:
-        if _applies(requirement):
-            yield _fits(requirement)
     try:
-        upstream = [Requirement(line) for line in importlib.metadata.requires("executorch") or []]
+        theirs = _requirements("executorch")
     except importlib.metadata.PackageNotFoundError:
         return
-    theirs = [_fits(requirement) for requirement in upstream if _applies(requirement)]
     yield from (check for check in theirs if check.status != "pass")
-    if all(check.status == "pass" for check in theirs):
+    if all_pass(theirs):
         yield Check("for ExecuTorch", "pass", f"the {len(theirs)} packages it asks for fit")
 
 
-def _applies(requirement: Requirement) -> bool:
-    marker = requirement.marker
-    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", "executorch"))
+def _requirements(distribution: str) -> list[Check]:
+    """What `distribution` asks for on this machine, one check a package."""
+    from packaging.requirements import Requirement
+
+    asked = [Requirement(line) for line in importlib.metadata.requires(distribution) or []]
+    extras = ("", "executorch")
+    return [
+        _fits(requirement)
+        for requirement in asked
+        if not requirement.marker or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
 
 
 def _fits(requirement: Requirement) -> Check:

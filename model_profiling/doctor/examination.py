@@ -3,28 +3,64 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from model_profiling.check import Check
+from model_profiling.check import Check, all_pass, check_lines, failed_names
 from model_profiling.doctor import checks
-from model_profiling.doctor.records import Diagnosis, TargetState
 from model_profiling.errors import ProfilingError
 from model_profiling.runner.features import FEATURES, detect_host
 from model_profiling.targets.emulated import EmulatedTarget
 
 
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """Where models can run from here, and what the result is good for."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything the doctor looked at."""
+
+    checks: tuple[Check, ...]
+    cpu_features: dict[str, bool]
+    targets: tuple[TargetState, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the kit's own runner can be built and run here."""
+        return all_pass(self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
+
+    def as_text(self) -> str:
+        """The checks, then features, targets and the verdict."""
+        lines = [*check_lines(self.checks), ""]
+        have, lack = (
+            " ".join(name for name, there in self.cpu_features.items() if there is wanted)
+            for wanted in (True, False)
+        )
+        lines.append(f"CPU features: {have or 'none'}; not here: {lack or 'nothing'}")
+        for target in self.targets:
+            available = "yes" if target.available else "no "
+            lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
+        failed = failed_names(self.checks)
+        return "\n".join([*lines, "", f"not ready: {failed}" if failed else "ready"])
+
+
 def prerequisites() -> Diagnosis:
     """What must be there before the kit is installed."""
     return _diagnosis(
-        [
-            checks.python_version(),
-            checks.virtual_environments(),
-            checks.compiler(),
-            checks.git(),
-            checks.disk_space(checks.INSTALL_GB),
-            checks.cmake(),
-        ],
-        targets=(),
+        checks.python_version(),
+        checks.virtual_environments(),
+        checks.compiler(),
+        checks.git(),
+        checks.disk_space(checks.INSTALL_GB),
+        checks.cmake(),
     )
 
 
@@ -32,7 +68,7 @@ def examine() -> Diagnosis:
     """Everything a user of the kit needs."""
     adb, devices = checks.adb()
     emulator, emulated = _emulator()
-    found = [
+    found = (
         checks.python_version(),
         *checks.packages(),
         checks.compiler(),
@@ -44,20 +80,15 @@ def examine() -> Diagnosis:
         checks.ndk(),
         checks.cmake(),
         checks.git(),
-    ]
-    targets = (
-        _host(all(check.status != "fail" for check in found)),
-        emulated,
-        TargetState(
-            "android", bool(devices), f"devices: {', '.join(devices)}" if devices else "no device is ready"
-        ),
     )
-    return _diagnosis(found, targets)
+    ready = f"devices: {', '.join(devices)}" if devices else "no device is ready"
+    android = TargetState("android", bool(devices), ready)
+    return _diagnosis(*found, targets=(_host(all_pass(found)), emulated, android))
 
 
-def _diagnosis(found: Sequence[Check], targets: tuple[TargetState, ...]) -> Diagnosis:
+def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
     have = detect_host().names
-    return Diagnosis(tuple(found), {name: name in have for name in FEATURES}, targets)
+    return Diagnosis(found, {name: name in have for name in FEATURES}, targets)
 
 
 def _cpu() -> Check:
@@ -73,20 +104,16 @@ def _cpu() -> Check:
 
 
 def _emulator() -> tuple[Check, TargetState]:
-    """Whether a QEMU at hand runs SME2 code: the kit's runner is started under it and asked."""
+    """Whether SME2 code runs here with what is at hand: the kit's runner is started under QEMU and asked."""
     target = EmulatedTarget(fetch=False)
     try:
         target.prepare()
     except ProfilingError as problem:
-        fix = f"the first --target emulated run fetches one where apt is at hand; else {problem.fix}"
-        return Check("QEMU with SME2", "optional", problem.problem, fix), TargetState(
-            "emulated", False, problem.problem
-        )
+        check = Check("SME2 emulation", "optional", problem.problem, problem.fix)
+        return check, TargetState("emulated", False, problem.problem)
     version = target.facts().versions.get("qemu", "")
-    return (
-        Check("QEMU with SME2", "pass", f"{version} runs SME2 code".strip()),
-        TargetState("emulated", True, "kernel evidence and parity; its timings are no latency"),
-    )
+    check = Check("SME2 emulation", "pass", f"QEMU {version} runs SME2 code")
+    return check, TargetState("emulated", True, "kernel evidence and parity; its timings are no latency")
 
 
 def _host(ready: bool) -> TargetState:

@@ -16,15 +16,9 @@ _LONGEST_ROW = 32 * _WORD
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _masks() -> Words:
-    """For each word of a row and each length of a string, the bits of the word that belong to the string."""
-    left = np.arange(_LONGEST_ROW + 1) - _WORD * np.arange(_LONGEST_ROW // _WORD)[:, None]
-    kept = np.clip(left, 0, _WORD) * 8
-    masks = np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)[kept]
-    return np.ascontiguousarray(masks)
-
-
-_MASKS = _masks()
+# For each word of a row and each length of a string, how many of the word's bits belong to the string.
+_BITS = 8 * np.clip(np.arange(_LONGEST_ROW + 1) - _WORD * np.arange(_LONGEST_ROW // _WORD)[:, None], 0, _WORD)
+_MASKS = np.ascontiguousarray(np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)[_BITS])
 
 
 class Interner:

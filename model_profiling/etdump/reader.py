@@ -22,10 +22,7 @@ _UINT32 = 2**32 - 1
 
 
 def read_etdump(
-    source: Source,
-    *,
-    time_scale: TimeScale = "ns",
-    delegate_time_scale: TimeScale | None = None,
+    source: Source, *, time_scale: TimeScale = "ns", delegate_time_scale: TimeScale | None = None
 ) -> EventTable:
     """Read an ETDump from a file or from bytes.
 
@@ -51,7 +48,8 @@ class _Reading:
     def table(self) -> EventTable:
         root = self._root()
         runs = self._runs(root)
-        slots, block = self._event_slots(runs)
+        # A slot in the list, the event's table with one reference in it, and a table that may be empty.
+        slots, block = self._lists(runs, 3, "a list of events", item_bytes=4 + 8 + 4)
         profile, allocation, debug = self._kinds(slots)
         blocks = self._blocks(runs, block[profile > 0])
         allocations = self._allocations(runs, allocation, block)
@@ -105,16 +103,14 @@ class _Reading:
 
     def _root(self) -> Table:
         """The root table; ExecuTorch writes the buffer's size in front of it, other writers may not."""
-        data = self.buffer.data
-        if data[8:12].tobytes() == _IDENTIFIER:
-            if self.buffer.read("u32", 0, "the size") + 4 > self.buffer.size:
-                raise FormatError(
-                    f"{self.buffer.source} is cut short: {self.buffer.size} bytes are there", "copy it again"
-                )
+        source, size = self.buffer.source, self.buffer.size
+        if self.buffer.data[8:12].tobytes() == _IDENTIFIER:
+            if self.buffer.read("u32", 0, "the size") + 4 > size:
+                raise FormatError(f"{source} is cut short: {size} bytes are there", "copy it again")
             return self.buffer.root(4, "the root table")
-        if data[4:8].tobytes() == _IDENTIFIER:
+        if self.buffer.data[4:8].tobytes() == _IDENTIFIER:
             return self.buffer.root(0, "the root table")
-        raise FormatError(f"{self.buffer.source} is not an ETDump", "name the .etdump that a runner wrote")
+        raise FormatError(f"{source} is not an ETDump", "name the .etdump that a runner wrote")
 
     def _runs(self, root: Table) -> Tables:
         first, count = root.vector(1, 4, "the list of blocks")
@@ -137,10 +133,6 @@ class _Reading:
         begins = np.cumsum(counts) - counts
         slots = np.arange(total, dtype=np.int64) * 4 + np.repeat(at + 4 - 4 * begins, counts)
         return slots, block
-
-    def _event_slots(self, runs: Tables) -> tuple[Int64, Int32]:
-        # A slot in the list, the event's table with one reference in it, and a table that may be empty.
-        return self._lists(runs, 3, "a list of events", item_bytes=4 + 8 + 4)
 
     def _kinds(self, slots: Int64) -> tuple[Int64, Int64, Int64]:
         """Where the profile, allocation or debug event of every event is; 0 for the other two."""
@@ -173,9 +165,8 @@ class _Reading:
         number = events.scalars(0, "i32", 0)
         slots, owner = self._lists(runs, 2, "a list of allocators", item_bytes=4 + 4)
         place = slots + gather(self.buffer, slots, "u32", "a list of allocators")
-        names = self.names.intern(
-            Tables(self.buffer, place, "an allocator").targets(0), "an allocator's name"
-        )
+        allocators = Tables(self.buffer, place, "an allocator")
+        names = self.names.intern(allocators.targets(0), "an allocator's name")
         # The runtime numbers a block's allocators from 1.
         first = np.searchsorted(owner, block[rows])
         wanted = first + number - 1
@@ -195,10 +186,9 @@ class _Reading:
         refuse(self.buffer, entry == 0, at[rows], "a debug event has no value")
         values = Tables(self.buffer, entry, "a logged value")
         output = values.targets(7)
-        is_output = np.zeros(len(rows), np.bool_)
-        is_output[output > 0] = (
-            Tables(self.buffer, output[output > 0], "a logged value").scalars(0, "u8", 0) > 0
-        )
+        is_output = output > 0
+        flags = Tables(self.buffer, output[is_output], "a logged value")
+        is_output[is_output] = flags.scalars(0, "u8", 0) > 0
         return DebugTable(
             block=block[rows],
             name=self._own_names(runtime_name, delegate_name, delegate_id),

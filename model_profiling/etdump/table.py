@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from model_profiling.flatbuffer import Int64
+
 if TYPE_CHECKING:
     import pandas
 
 Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 
@@ -34,9 +35,6 @@ class BlockTable:
     """Block b holds the profile events `first_event[b]` up to, not including, `first_event[b + 1]`;
     this array therefore has one entry more than there are blocks."""
 
-    def __len__(self) -> int:
-        return len(self.name)
-
 
 @dataclass(frozen=True, slots=True)
 class AllocationTable:
@@ -47,9 +45,6 @@ class AllocationTable:
     """Index into `EventTable.names` of the allocator's name, -1 where the block names none."""
     size: Int64
     """Bytes."""
-
-    def __len__(self) -> int:
-        return len(self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +61,6 @@ class DebugTable:
     """The value is an output of the program rather than an intermediate one."""
     value_type: NDArray[np.int8]
     """Number of the value's type: 0 nothing, 1 int, 2 bool, 3 float, 4 double, 5 tensor, 6 list, 7 text."""
-
-    def __len__(self) -> int:
-        return len(self.block)
 
 
 @dataclass(frozen=True, slots=True)

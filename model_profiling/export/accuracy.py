@@ -14,6 +14,8 @@ from model_profiling.export.tracing import Eager, Traced
 if TYPE_CHECKING:
     import torch
 
+    Tensors = list[torch.Tensor]
+
 LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.1}
 """Against PyTorch in the same dtype: rounding order may differ, the computation may not."""
 PRECISION_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "int8": 0.25}
@@ -27,29 +29,29 @@ def check_outputs(
     """Compare the program with eager PyTorch; wrong shapes, NaN and refusals to run are failures."""
     same_dtype, float32 = traced.eager.run(), eager.run()
     produced = _run_program(name, pte, traced.eager)[written_inputs:]
-    _check_shapes(name, produced, same_dtype)
-    _check_finite(name, produced, same_dtype, float32, dtype)
+    got, want = [tuple(t.shape) for t in produced], [tuple(t.shape) for t in same_dtype]
+    if got != want:
+        raise ExportError(
+            f"the exported program of '{name}' returns shapes {got} where PyTorch returns {want}",
+            "return plain tensors from forward(), in a fixed order",
+        )
+    _check_finite(name, dtype, produced, same_dtype, float32)
     return Accuracy(
         lowering=_deviation(produced, same_dtype, LOWERING_TOLERANCE[dtype]),
         precision=_deviation(produced, float32, PRECISION_TOLERANCE[dtype]),
     )
 
 
-def _run_program(name: str, pte: Path, eager: Eager) -> list[torch.Tensor]:
+def _run_program(name: str, pte: Path, eager: Eager) -> Tensors:
     import torch
     from executorch.runtime import Runtime
 
-    failure: Exception | None = None
-    outputs: list[object] = []
-    with quietly() as said:
-        try:
+    try:
+        with quietly() as said:
             method = Runtime.get().load_program(pte).load_method("forward")
-            outputs = list(method.execute(eager.inputs()))
-        except Exception as problem:  # noqa: BLE001  reported below, when the output is back
-            failure = problem
-    if failure is not None:
-        missing = _MISSING_OPERATOR.search(said.text)
-        if missing:
+            outputs = method.execute(eager.inputs())
+    except Exception as failure:
+        if missing := _MISSING_OPERATOR.search(said.text):
             raise ExportError(
                 f"the ExecuTorch runtime has no kernel for {missing['operator']}, which '{name}' needs",
                 "replace that operator in the model, or register a kernel for it",
@@ -62,23 +64,8 @@ def _run_program(name: str, pte: Path, eager: Eager) -> list[torch.Tensor]:
     return [output for output in outputs if isinstance(output, torch.Tensor)]
 
 
-def _check_shapes(name: str, produced: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
-    got, want = [tuple(t.shape) for t in produced], [tuple(t.shape) for t in wanted]
-    if got != want:
-        raise ExportError(
-            f"the exported program of '{name}' returns shapes {got} where PyTorch returns {want}",
-            "return plain tensors from forward(), in a fixed order",
-        )
-
-
-def _check_finite(
-    name: str,
-    produced: list[torch.Tensor],
-    same_dtype: list[torch.Tensor],
-    float32: list[torch.Tensor],
-    dtype: str,
-) -> None:
-    def broken(tensors: list[torch.Tensor]) -> int:
+def _check_finite(name: str, dtype: str, produced: Tensors, same_dtype: Tensors, float32: Tensors) -> None:
+    def broken(tensors: Tensors) -> int:
         return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
 
     count = broken(produced)
@@ -99,27 +86,22 @@ def _check_finite(
         )
 
 
-def _deviation(produced: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> Deviation:
+def _deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:
     import torch
 
-    if not produced:
+    pairs = [
+        (got.double().flatten(), want.double().flatten())
+        for got, want in zip(produced, wanted, strict=True)
+        if got.numel()
+    ]
+    if not pairs:
         return Deviation(0.0, 0.0, 1.0, tolerance)
-    got = torch.cat([t.detach().double().flatten() for t in produced])
-    want = torch.cat([t.detach().double().flatten() for t in wanted])
-    worst = max(
-        (_relative(a.double(), b.double()) for a, b in zip(produced, wanted, strict=True) if a.numel()),
-        default=0.0,
-    )
+    errors = [(float((got - want).abs().max()), float(want.abs().max())) for got, want in pairs]
+    got, want = (torch.cat(side) for side in zip(*pairs, strict=True))
     norms = float(got.norm() * want.norm())
     return Deviation(
-        max_abs=float((got - want).abs().max()) if got.numel() else 0.0,
-        max_rel=worst,
+        max_abs=max(error for error, _ in errors),
+        max_rel=max(error / scale if scale else error for error, scale in errors),
         cosine=float(got @ want) / norms if norms else 1.0,
         tolerance=tolerance,
     )
-
-
-def _relative(got: torch.Tensor, want: torch.Tensor) -> float:
-    scale = float(want.abs().max())
-    error = float((got - want).abs().max())
-    return error / scale if scale else error

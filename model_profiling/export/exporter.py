@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from model_profiling.errors import InputError, SetupError
-from model_profiling.export.lowering import BACKENDS
-from model_profiling.export.records import Accuracy, Coverage, ExportResult
-from model_profiling.export.tracing import ask
+from model_profiling.export.accuracy import check_outputs
+from model_profiling.export.graph_json import graph_json
+from model_profiling.export.lowering import BACKENDS, lower
+from model_profiling.export.quietly import quietly
+from model_profiling.export.records import Accuracy, ExportResult
+from model_profiling.export.tracing import ask, eager_model, trace
 from model_profiling.files import make_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
-from model_profiling.program import read_program
 from model_profiling.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs
 
-VERSIONED = ("executorch", "torch", "torchao")
 _SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
 
 
@@ -51,21 +52,18 @@ def export_model(
     """
     began = time.monotonic()
     progress = progress or Silent()
-    _check_choice(dtype, backend)
-    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
-    if calibration is not None and dtype != "int8":
-        raise InputError(f"calibration is for int8, not for {dtype}", "add --dtype int8, or leave it out")
-    _check_installed()
+    _check_options(dtype, backend, name, calibrated=calibration is not None)
+    made_with = versions()
     if outdir is not None:
         _check_writable(outdir)
 
-    from model_profiling.export.accuracy import check_outputs
-    from model_profiling.export.lowering import lower
-    from model_profiling.export.quietly import quietly
-    from model_profiling.export.tracing import eager_model, trace
+    import numpy as np
+    import torch
 
-    _seed(seed)
+    # Everything a factory may draw its weights and inputs from.
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
     progress.stage(f"loading {model}")
     with quietly(not verbose):
         named = load_model(model, name)
@@ -108,20 +106,13 @@ def export_model(
             size_bytes=pte_part.stat().st_size,
             inputs=tuple(describe_tensor(leaf) for leaf in traced.eager.inputs()),
             outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
-            coverage=Coverage(
-                delegated=lowered.delegated,
-                partitions=lowered.partitions,
-                undelegated=lowered.undelegated,
-                inserted_transposes=_inserted_transposes(pte_part),
-            ),
+            coverage=lowered.coverage,
             accuracy=accuracy,
             seconds=round(time.monotonic() - began, 3),
-            versions=versions(),
+            versions=made_with,
             warnings=tuple(_warnings(dtype, accuracy, calibrated=batches is not None)),
         )
         if graph is not None:
-            from model_profiling.export.graph_json import graph_json
-
             edge = lowered.etrecord.edge_dialect_program
             program = edge["forward"] if isinstance(edge, dict) else edge
             _write_part(files, graph, graph_json(named.name, program))
@@ -139,41 +130,31 @@ def describe_tensor(leaf: object) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what an export depends on."""
-    found = {package: importlib.metadata.version(package) for package in VERSIONED}
-    return found | {"python": platform.python_version()}
-
-
-def _seed(seed: int) -> None:
-    """Everything a factory may draw its weights and inputs from."""
-    import numpy as np
-    import torch
-
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-
-
-def _check_choice(dtype: str, backend: str) -> None:
-    if dtype not in DTYPES:
-        raise InputError(f"there is no dtype '{dtype}'", f"choose from {', '.join(DTYPES)}")
-    if backend not in BACKENDS:
-        raise InputError(f"there is no backend '{backend}'", f"choose from {', '.join(BACKENDS)}")
-    if dtype not in _SUPPORTED[backend]:
-        raise InputError(
-            f"the {backend} backend does not run {dtype}",
-            f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
-        )
-
-
-def _check_installed() -> None:
-    for package in VERSIONED:
+    found = {"python": platform.python_version()}
+    for package in ("executorch", "torch", "torchao"):
         try:
-            importlib.metadata.version(package)
+            found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError as problem:
             raise SetupError(
                 f"exporting needs the Python package '{package}', which is not installed",
                 "run `make quickstart`, or pip install 'sme2-profiling-kit[executorch]'",
             ) from problem
+    return found
+
+
+def _check_options(dtype: str, backend: str, name: str | None, *, calibrated: bool) -> None:
+    for kind, word, known in (("dtype", dtype, DTYPES), ("backend", backend, BACKENDS)):
+        if word not in known:
+            raise InputError(f"there is no {kind} '{word}'", f"choose from {', '.join(known)}")
+    if dtype not in _SUPPORTED[backend]:
+        raise InputError(
+            f"the {backend} backend does not run {dtype}",
+            f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
+        )
+    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
+    if calibrated and dtype != "int8":
+        raise InputError(f"calibration is for int8, not for {dtype}", "add --dtype int8, or leave it out")
 
 
 def _check_writable(outdir: Path) -> None:
@@ -215,15 +196,6 @@ def _warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[s
             " check the model's accuracy on real data"
             + ("" if calibrated or dtype != "int8" else ", and calibrate on real inputs (--calibration)")
         )
-
-
-def _inserted_transposes(pte: Path) -> int:
-    return sum(
-        node.kind == "StaticTranspose" and node.inserted
-        for method in read_program(pte).methods
-        for delegate in method.delegates
-        for node in delegate.nodes
-    )
 
 
 def _write_part(files: contextlib.ExitStack, path: Path, content: dict[str, object]) -> None:

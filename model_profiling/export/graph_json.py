@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model_profiling.export.lowering import module_path, operator_name
+from model_profiling.export.lowering import module_of, operator_name
 from model_profiling.models.blame import place_in_user_code
 
 if TYPE_CHECKING:
@@ -29,25 +29,17 @@ def graph_json(model: str, program: ExportedProgram) -> dict[str, object]:
 
 
 def _node(node: torch.fx.Node) -> dict[str, object]:
-    stack = node.meta.get("nn_module_stack") or {}
+    module_path, module_class = module_of(node)
     return {
         "name": node.name,
         "operator": operator_name(node) if node.op == "call_function" else node.op,
         "inputs": [source.name for source in node.all_input_nodes],
         "outputs": _tensors(node.meta.get("val")),
-        "module_path": module_path(node),
-        "module_class": _class_name(list(stack.values())[-1][1]) if stack else "",
+        "module_path": module_path,
+        "module_class": module_class,
         "source": place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else "",
         "debug_handle": node.meta.get("debug_handle"),
     }
-
-
-def _class_name(cls: object) -> str:
-    return (
-        cls
-        if isinstance(cls, str)
-        else f"{getattr(cls, '__module__', '')}.{getattr(cls, '__qualname__', '')}"
-    )
 
 
 def _tensors(value: object) -> list[dict[str, object]]:
@@ -55,9 +47,5 @@ def _tensors(value: object) -> list[dict[str, object]]:
         return [entry for part in value for entry in _tensors(part)]
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return []
-    return [
-        {
-            "shape": [int(size) if isinstance(size, int) else str(size) for size in value.shape],
-            "dtype": str(value.dtype).removeprefix("torch."),
-        }
-    ]
+    shape = [int(size) if isinstance(size, int) else str(size) for size in value.shape]
+    return [{"shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import ExportError
-from model_profiling.export.records import Undelegated
+from model_profiling.export.records import Coverage, Undelegated
+from model_profiling.models.blame import blaming
+from model_profiling.program import read_program
 
 if TYPE_CHECKING:
     import torch
@@ -27,19 +29,17 @@ class Lowered:
 
     program: ExecutorchProgramManager
     etrecord: ETRecord
-    delegated: int
-    partitions: int
-    undelegated: tuple[Undelegated, ...]
+    coverage: Coverage
     written_inputs: int
     """Inputs the model writes into; the program returns them before its outputs."""
 
 
 class _Refusals(logging.Handler):
-    """Collects the partitioner's reasons, which it only ever writes to its debug log."""
+    """Collects the partitioner's reasons by node, which it only ever writes to its debug log."""
 
-    def __init__(self) -> None:
+    def __init__(self, default: str) -> None:
         super().__init__(logging.DEBUG)
-        self.reasons: dict[str, str] = {}
+        self.reasons = defaultdict[str, str](lambda: default)
 
     def emit(self, record: logging.LogRecord) -> None:
         node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", None)
@@ -50,49 +50,53 @@ class _Refusals(logging.Handler):
 def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
     """Lower to `backend`; the ETRecord ties the program's debug handles to the model's source."""
     from executorch.exir import to_edge_transform_and_lower
+    from executorch.exir.lowered_backend_module import get_lowered_backend_modules
 
     partitioner = []
     if backend == "xnnpack":
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
         partitioner.append(XnnpackPartitioner())
-    refusals = _Refusals()
+    portable = backend == "portable"
+    refusals = _Refusals(_PORTABLE if portable else _NO_RULE)
     logger = logging.getLogger("executorch.backends.xnnpack")
     level, disabled = logger.level, logging.root.manager.disable
     logger.addHandler(refusals)
     logger.setLevel(logging.DEBUG)
     logging.disable(logging.NOTSET)
+    fix = ", replace what it names" if portable else "; --backend portable may still work"
     try:
-        edge = to_edge_transform_and_lower(traced, partitioner=partitioner, generate_etrecord=True)
-        graph = edge.exported_program().graph_module
-        inside = [_operators(part.original_module.graph_module) for part in _lowered_modules(graph)]
-        # Before to_executorch(), which rewrites this graph's operators into their out= variants.
-        outside = [(node.name, operator_name(node), module_path(node)) for node in _operators(graph)]
-        written_inputs = len(edge.exported_program().graph_signature.user_inputs_to_mutate)
-        program = edge.to_executorch(_with_initial_state(edge.exported_program()))
-    except Exception as problem:
-        said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
-        raise ExportError(
-            f"ExecuTorch cannot lower '{name}' to {backend}: {type(problem).__name__}: {said}",
-            "--debug shows where"
-            + ("; --backend portable may still work" if backend != "portable" else ", replace what it names"),
-        ) from problem
+        with blaming(
+            f"ExecuTorch cannot lower '{name}' to {backend}", f"--debug shows where{fix}", ExportError
+        ):
+            edge = to_edge_transform_and_lower(traced, partitioner=partitioner, generate_etrecord=True)
+            lowered = edge.exported_program()
+            parts = get_lowered_backend_modules(lowered.graph_module)
+            inside = [node for part in parts for node in _operators(part.original_module.graph_module)]
+            # Before to_executorch(), which rewrites this graph's operators into their out= variants.
+            outside = tuple(
+                Undelegated(operator_name(node), node.name, module_of(node)[0], refusals.reasons[node.name])
+                for node in _operators(lowered.graph_module)
+            )
+            written_inputs = len(lowered.graph_signature.user_inputs_to_mutate)
+            program = edge.to_executorch(_with_initial_state(lowered))
     finally:
         logger.removeHandler(refusals)
         logger.setLevel(level)
         logging.disable(disabled)
-    default = _PORTABLE if backend == "portable" else _NO_RULE
-    return Lowered(
-        program=program,
-        etrecord=program.get_etrecord(),
-        delegated=sum(not is_rounding(node) for nodes in inside for node in nodes),
-        partitions=len(inside),
-        undelegated=tuple(
-            Undelegated(operator, node, path, refusals.reasons.get(node, default))
-            for node, operator, path in outside
+    coverage = Coverage(
+        # Inside a delegate, a quantize or dequantize step only marks the dtype and costs nothing.
+        delegated=sum(not operator_name(node).startswith("quantized_decomposed.") for node in inside),
+        partitions=len(parts),
+        undelegated=outside,
+        inserted_transposes=sum(
+            node.kind == "StaticTranspose" and node.inserted
+            for method in read_program(program.buffer).methods
+            for delegate in method.delegates
+            for node in delegate.nodes
         ),
-        written_inputs=written_inputs,
     )
+    return Lowered(program, program.get_etrecord(), coverage, written_inputs)
 
 
 def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
@@ -114,29 +118,16 @@ def operator_name(node: torch.fx.Node) -> str:
     return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
 
 
-def is_rounding(node: torch.fx.Node) -> bool:
-    """A quantize or dequantize step: inside a delegate it only marks the dtype and costs nothing."""
-    return operator_name(node).startswith("quantized_decomposed.")
-
-
-def module_path(node: torch.fx.Node) -> str:
-    """Dotted path of the innermost module the node was traced in; empty for the model itself."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = str(list(stack.values())[-1][0]) if stack else ""
-    return path.removeprefix("L['self'].").removeprefix("L['self']").lstrip(".")
+def module_of(node: torch.fx.Node) -> tuple[str, str]:
+    """Dotted path and class of the innermost module the node was traced in; empty for the model itself."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, cls = stack[-1] if stack else ("", "")
+    path = str(path).removeprefix("L['self'].").removeprefix("L['self']").lstrip(".")
+    return path, cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _operators(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
     """What computes something: not a tuple access, and not the call of a delegate."""
-    return [
-        node
-        for node in graph.graph.nodes
-        if node.op == "call_function"
-        and operator_name(node) not in ("getitem", "executorch_call_delegate", "alloc")
-    ]
-
-
-def _lowered_modules(graph: torch.fx.GraphModule) -> Iterator[torch.nn.Module]:
-    for node in graph.graph.nodes:
-        if node.op == "get_attr" and node.name.startswith("lowered_module_"):
-            yield getattr(graph, node.target)
+    idle = ("getitem", "executorch_call_delegate", "alloc")
+    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+    return [node for node in nodes if operator_name(node) not in idle]

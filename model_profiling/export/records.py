@@ -10,7 +10,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Undelegated:
-    """An operator that stayed outside the backend, and why where it can be told."""
+    """An operator that stayed outside the backend, and why, where that is known."""
 
     operator: str
     node: str

@@ -121,10 +121,7 @@ def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
 def _export(name: str, eager: Eager) -> ExportedProgram:
     import torch
 
-    fix = (
-        "rewrite that line without control flow on tensor values (torch.where, torch.cond),"
-        " or give fixed shapes"
-    )
+    fix = "rewrite that line without control flow on values (torch.where, torch.cond), or give fixed shapes"
     with blaming(f"torch.export cannot trace '{name}'", fix, ExportError), torch.no_grad():
         return torch.export.export(
             eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes

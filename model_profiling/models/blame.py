@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 import sysconfig
@@ -13,9 +14,9 @@ from model_profiling.errors import InputError, ProfilingError
 _KIT = Path(__file__).resolve().parents[1]
 _KIT_MODELS = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
-    str(Path(place).resolve()) for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
+    f"{Path(place).resolve()}/lib" for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
 )
-_QUOTED_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+_QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
 
 
 def is_user_code(filename: str) -> bool:
@@ -26,10 +27,7 @@ def is_user_code(filename: str) -> bool:
     path = path.resolve()
     if path.is_relative_to(_KIT):
         return path.is_relative_to(_KIT_MODELS) and path.parent != _KIT_MODELS
-    text = str(path)
-    return "site-packages" not in path.parts and not any(
-        text.startswith(place + "/lib") for place in _LIBRARIES
-    )
+    return "site-packages" not in path.parts and not str(path).startswith(_LIBRARIES)
 
 
 class blaming:
@@ -52,30 +50,23 @@ class blaming:
 
 def place_in_user_code(problem: BaseException) -> str:
     """`file.py:12 in forward: the line`, the innermost user frame of `problem`; empty if there is none."""
-    quoted = [
-        (match["file"], int(match["line"]), match["function"].strip())
-        for match in _QUOTED_FRAME.finditer(str(problem))
-        if is_user_code(match["file"])
+    frames = [
+        (file, int(line), function.strip())
+        for file, line, function in _QUOTED_FRAME.findall(str(problem))
+        if is_user_code(file)
     ]
-    raised: list[tuple[str, int, str]] = []
     chain: BaseException | None = problem
-    while chain is not None and not raised:
-        raised = [
+    while chain is not None and not frames:
+        frames = [
             (frame.filename, frame.lineno or 0, frame.name)
             for frame in traceback.extract_tb(chain.__traceback__)
             if is_user_code(frame.filename)
         ]
         if isinstance(chain, SyntaxError) and chain.filename and is_user_code(chain.filename):
-            raised = [(chain.filename, chain.lineno or 0, "<module>")]
+            frames = [(chain.filename, chain.lineno or 0, "<module>")]
         chain = chain.__cause__ or chain.__context__
-    frames = quoted or raised
     if not frames:
         return ""
     file, line, function = frames[-1]
-    source = _line(Path(file), line)
+    source = linecache.getline(file, line).strip()
     return f"{Path(file).name}:{line} in {function}" + (f": {source}" if source else "")
-
-
-def _line(path: Path, number: int) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[number - 1].strip() if 0 < number <= len(lines) else ""

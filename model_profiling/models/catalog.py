@@ -9,17 +9,16 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from model_profiling.errors import InputError
-from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
 from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
-from model_profiling.models.upstream import load_upstream, upstream_entries, upstream_table
+from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +71,7 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
     else:
         raise unknown_model(spec, [*discover(), *upstream_table()])
-    return loaded if name is None else NamedModel(name, loaded.source, loaded.model)
+    return loaded if name is None else replace(loaded, name=name)
 
 
 def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
@@ -101,34 +100,28 @@ def _load_reference(reference: str) -> NamedModel:
         raise InputError(f"{reference} is not callable", "name a function or class that makes the model")
     with blaming(f"{reference} failed", "make the factory work when called without arguments"):
         made = factory()
-    return NamedModel(
-        re.sub(r"\W", "_", name),
-        "reference",
-        _as_model(reference, made, getattr(module, "calibration", None)),
-    )
+    model = _as_model(reference, made, getattr(module, "calibration", None))
+    return NamedModel(re.sub(r"\W", "_", name), "reference", model)
 
 
 def _as_model(reference: str, made: object, calibration: object) -> EagerModelBase:
     if isinstance(made, EagerModelBase):
         return made
     if hasattr(made, "get_eager_model") and hasattr(made, "get_example_inputs"):
-        return AdaptedModel(cast(ModelMethods, made))
+        return AdaptedModel(made)
     import torch
 
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
         inputs = (made[1],) if isinstance(made[1], torch.Tensor) else made[1]
         if isinstance(inputs, (tuple, list)):
             return FactoryModel(made[0], tuple(inputs), calibration)
+    returned = type(made).__name__
+    if isinstance(made, tuple):
+        returned = f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
     raise InputError(
-        f"{reference} returned {_describe(made)}",
+        f"{reference} returned {returned}",
         "return (module, example_inputs) with a tuple of tensors, or an EagerModelBase",
     )
-
-
-def _describe(made: object) -> str:
-    if isinstance(made, tuple):
-        return f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
-    return type(made).__name__
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -139,10 +132,12 @@ def _import_file(path: Path) -> ModuleType:
 
     del torch
     path = path.resolve()
-    package, dotted = _package_of(path)
-    _search_in(package)
-    if dotted != path.stem:
-        return _import_module(dotted)
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    _search_in(folder)
+    if folder != path.parent:
+        return _import_module(".".join(path.relative_to(folder).with_suffix("").parts))
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -156,15 +151,6 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _package_of(path: Path) -> tuple[Path, str]:
-    """The folder to import from and the dotted name there: a file in a package is imported as its part."""
-    folder, parts = path.parent, [path.stem]
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts)
 
 
 def _module_name(path: Path) -> str:

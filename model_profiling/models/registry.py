@@ -75,13 +75,10 @@ def register_model(
 
 def load_registered(name: str) -> EagerModelBase:
     """Make the model registered under `name`; its class is imported now."""
-    entry = _entries[name]
-    cls = _classes.get(name)
-    if cls is None:
-        module, _, attribute = entry.reference.partition(":")
-        cls = cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))
-        _classes[name] = cls
-    return cls()
+    if name in _classes:
+        return _classes[name]()
+    module, _, attribute = _entries[name].reference.partition(":")
+    return cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))()
 
 
 def discover(package: str = "model_profiling.models") -> dict[str, ModelEntry]:

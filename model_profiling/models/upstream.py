@@ -10,17 +10,41 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from model_profiling.errors import InputError
-from model_profiling.models.adapted import AdaptedModel, ModelMethods
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.registry import DTYPES, ModelEntry, discover, load_registered
+from model_profiling.models.registry import ModelEntry, discover, load_registered
+
+if TYPE_CHECKING:
+    import torch
+
+    from model_profiling.models.base import DynamicShapes, ExampleInputs
 
 PACKAGE = "executorch.examples.models"
 SHAPED = {"randn": "float32", "rand": "float32", "ones": "float32", "zeros": "float32", "randint": "int64"}
+
+
+class AdaptedModel(EagerModelBase):
+    """An object with the methods of ExecuTorch's example models; only the first two are always there."""
+
+    def __init__(self, model: object) -> None:
+        self._model = cast(EagerModelBase, model)
+
+    def get_eager_model(self) -> torch.nn.Module:
+        return self._model.get_eager_model()
+
+    def get_example_inputs(self) -> ExampleInputs:
+        inputs: object = self._model.get_example_inputs()
+        return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+
+    def get_example_kwarg_inputs(self) -> Mapping[str, object] | None:
+        return getattr(self._model, "get_example_kwarg_inputs", super().get_example_kwarg_inputs)()
+
+    def get_dynamic_shapes(self) -> DynamicShapes | None:
+        return getattr(self._model, "get_dynamic_shapes", super().get_dynamic_shapes)()
 
 
 def upstream_table() -> dict[str, tuple[str, str]]:
@@ -40,14 +64,13 @@ def upstream_entries() -> dict[str, ModelEntry]:
     """One registry row for each of ExecuTorch's example models."""
     entries = {}
     for name, (module, cls) in upstream_table().items():
-        sources = _sources(module)
+        statements = _statements(module)
         entries[name] = ModelEntry(
             name=name,
             source="executorch",
             reference=f"{PACKAGE}.{module}:{cls}",
-            inputs=_declared_inputs(sources, cls),
-            dtypes=DTYPES,
-            missing=_missing_packages(sources),
+            inputs=_declared_inputs(statements, cls),
+            missing=_missing_packages(statements),
         )
     return entries
 
@@ -68,7 +91,7 @@ def load_upstream(name: str) -> EagerModelBase:
             f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0]}",
             "repair the package it names, or choose another model",
         ) from problem
-    return AdaptedModel(cast(ModelMethods, made))
+    return AdaptedModel(made)
 
 
 def add_to_executorch() -> tuple[str, ...]:
@@ -88,46 +111,40 @@ def add_to_executorch() -> tuple[str, ...]:
     return tuple(added)
 
 
-def _sources(module: str) -> list[ast.Module]:
-    """The model's own files, reached from its package by relative imports."""
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*module.split("."))
-    waiting = [folder / "__init__.py"]
-    seen: dict[Path, ast.Module] = {}
+def _statements(module: str) -> list[ast.stmt]:
+    """All that the model's own files say, reached from its package by relative imports."""
+    waiting = [Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "__init__.py")]
+    seen: dict[Path, list[ast.stmt]] = {}
     while waiting:
         path = waiting.pop()
         if path in seen or not path.is_file():
             continue
-        seen[path] = ast.parse(path.read_text(encoding="utf-8"))
+        seen[path] = ast.parse(path.read_text(encoding="utf-8")).body
         waiting += [
             path.parent / f"{node.module.replace('.', '/')}.py"
-            for node in seen[path].body
+            for node in seen[path]
             if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
         ]
-    return list(seen.values())
+    return [statement for body in seen.values() for statement in body]
 
 
-def _missing_packages(sources: Iterable[ast.Module]) -> tuple[str, ...]:
+def _missing_packages(statements: Iterable[ast.stmt]) -> tuple[str, ...]:
     wanted: set[str] = set()
-    for source in sources:
-        for node in source.body:
-            if isinstance(node, ast.Import):
-                wanted.update(alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                wanted.add(node.module.partition(".")[0])
+    for statement in statements:
+        match statement:
+            case ast.Import(names=names):
+                wanted.update(alias.name.partition(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                wanted.add(module.partition(".")[0])
     return tuple(sorted(name for name in wanted if importlib.util.find_spec(name) is None))
 
 
-def _declared_inputs(sources: Iterable[ast.Module], cls: str) -> tuple[str, ...] | None:
+def _declared_inputs(statements: Iterable[ast.stmt], cls: str) -> tuple[str, ...] | None:
     """The shapes in the class's `get_example_inputs`, when they are written out as literals."""
-    for source in sources:
-        for node in source.body:
-            if isinstance(node, ast.ClassDef) and node.name == cls:
-                for method in node.body:
-                    if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":
-                        return _literal_shapes(method)
+    classes = (node for node in statements if isinstance(node, ast.ClassDef) and node.name == cls)
+    for method in (part for found in classes for part in found.body):
+        if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":
+            return _literal_shapes(method)
     return None
 
 
@@ -135,34 +152,28 @@ def _literal_shapes(method: ast.FunctionDef) -> tuple[str, ...] | None:
     values: dict[str, ast.expr] = {}
     returned: ast.expr | None = None
     for statement in method.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            values[statement.targets[0].id] = statement.value
-        elif isinstance(statement, ast.Return):
-            returned = statement.value
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
+                values[name] = value
+            case ast.Return(value=value):
+                returned = value
 
-    def follow(node: ast.expr) -> ast.expr:
+    def follow(node: ast.expr | None) -> ast.expr | None:
         while isinstance(node, ast.Name) and node.id in values:
             node = values[node.id]
         return node
 
-    if returned is None:
-        return None
     returned = follow(returned)
     shapes = []
     for element in returned.elts if isinstance(returned, ast.Tuple) else [returned]:
-        call = follow(element)
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
-            return None
-        dtype = SHAPED.get(call.func.attr)
-        arguments = [follow(argument) for argument in call.args]
-        if dtype is None or call.keywords or not arguments:
-            return None
-        if call.func.attr == "randint":
-            arguments = arguments[-1:]
-        if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)):
-            arguments = [follow(size) for size in arguments[0].elts]
-        sizes = [size.value for size in arguments if isinstance(size, ast.Constant)]
-        if len(sizes) != len(arguments) or not all(isinstance(size, int) for size in sizes):
-            return None
-        shapes.append("x".join(str(size) for size in sizes) + f" {dtype}")
+        match follow(element):
+            case ast.Call(func=ast.Attribute(attr=maker), args=[*_, last] as arguments, keywords=[]):
+                shape = follow(last)
+                sizes = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else arguments
+                numbers = [size.value for size in map(follow, sizes) if isinstance(size, ast.Constant)]
+                if maker not in SHAPED or len(numbers) < len(sizes):
+                    return None
+                shapes.append(f"{'x'.join(map(str, numbers))} {SHAPED[maker]}")
+            case _:
+                return None
     return tuple(shapes)

@@ -49,9 +49,8 @@ def read_etrecord(source: Source) -> EtRecord:
         with zipfile.ZipFile(stream) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _IDENTIFIER not in members:
-                raise FormatError(
-                    f"{name} is not an ETRecord", "name the .etrecord exported with the program"
-                )
+                fix = "name the .etrecord exported with the program"
+                raise FormatError(f"{name} is not an ETRecord", fix)
             graphs = {
                 method: _parse(name, archive, members[member]) for member, method in _graph_members(members)
             }
@@ -184,16 +183,14 @@ def _source_line(trace: str) -> tuple[str, int, str]:
 
 
 def _output(node: dict[str, Json], tensors: dict[str, Json]) -> tuple[tuple[int, ...], str]:
-    for output in _list(node.get("outputs")):
-        name = _text(_table(_table(output).get("as_tensor")).get("name"))
-        meta = _table(tensors.get(name))
-        sizes = [_table(size).get("as_int") for size in _list(meta.get("sizes"))]
-        number = meta.get("dtype")
-        dtype = _DTYPES.get(number, "") if isinstance(number, int) else ""
-        if all(isinstance(size, int) for size in sizes):
-            return tuple(size for size in sizes if isinstance(size, int)), dtype
-        return (), dtype
-    return (), ""
+    """Shape and type of the first output."""
+    first = next(iter(_list(node.get("outputs"))), None)
+    meta = _table(tensors.get(_text(_table(_table(first).get("as_tensor")).get("name"))))
+    sizes = [_table(size).get("as_int") for size in _list(meta.get("sizes"))]
+    shape = tuple(size for size in sizes if isinstance(size, int))
+    number = meta.get("dtype")
+    dtype = _DTYPES.get(number, "") if isinstance(number, int) else ""
+    return shape if len(shape) == len(sizes) else (), dtype
 
 
 def _handles(content: Json, only_method: str) -> dict[str, dict[int, tuple[int, ...]]]:

@@ -5,6 +5,7 @@ A run directory holds a copy, so that it can be moved or mailed without its prog
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,10 +36,8 @@ class ProgramGraph:
 
 def record_beside(pte: Path) -> Path | None:
     """The record that was exported with a program."""
-    for candidate in (pte.with_name(f"{pte.name}.etrecord"), pte.with_suffix(".etrecord")):
-        if candidate.is_file():
-            return candidate
-    return None
+    candidates = (pte.with_name(f"{pte.name}.etrecord"), pte.with_suffix(".etrecord"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
@@ -69,18 +68,15 @@ def _referred(program: Program, record: EtRecord) -> EtRecord:
 
 
 def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
-    wanted: dict[str, set[int]] = {}
-    for refs in record.sources.values():
-        for ref in refs.values():
-            if ref.file and ref.line:
-                wanted.setdefault(ref.file, set()).add(ref.line)
+    every = (ref for refs in record.sources.values() for ref in refs.values())
+    wanted = sorted({(ref.file, ref.line) for ref in every if ref.file and ref.line})
     found = {}
-    for file, numbers in sorted(wanted.items()):
+    for file, places in itertools.groupby(wanted, key=lambda place: place[0]):
         try:
             lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             continue  # the source is not on this machine; the record's own line remains
-        for number in sorted(numbers):
+        for _, number in places:
             around = lines[max(0, number - 1 - _LINES_AROUND) : number + _LINES_AROUND]
             found[f"{file}:{number}"] = tuple(line[:_LONGEST_LINE] for line in around)
     return found

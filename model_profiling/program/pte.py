@@ -205,17 +205,12 @@ class _Reading:
             delegate = self._pick(delegates, call, "a delegate")
             arguments = call.ints(1, "i32", "a delegate's arguments")
             made_from = max(len(arguments) - delegate.output_count, 0)
-            return Instruction(
-                chain_index=chain,
-                instruction_id=number,
-                kind="delegate",
-                name=delegate.backend,
-                delegate=delegate.index,
-                inputs=values.tensors_of(arguments[:made_from]),
-                outputs=values.tensors_of(arguments[made_from:]),
-                flops=sum(node.flops for node in delegate.nodes),
-                bytes_moved=sum(node.bytes_moved for node in delegate.nodes),
-            )
+            given, made = arguments[:made_from], arguments[made_from:]
+            inputs, outputs = values.tensors_of(given), values.tensors_of(made)
+            flops = sum(node.flops for node in delegate.nodes)
+            moved = sum(node.bytes_moved for node in delegate.nodes)
+            name, index = delegate.backend, delegate.index
+            return Instruction(chain, number, "delegate", name, index, inputs, outputs, flops, moved)
         if kind not in _BOOKKEEPING:
             raise self.buffer.damaged(f"an instruction is of the unknown kind {kind}", entry.at)
         step = _BOOKKEEPING[kind]

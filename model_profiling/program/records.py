@@ -139,10 +139,8 @@ class Method:
     delegates: tuple[Delegate, ...]
 
     def instruction(self, chain_index: int, instruction_id: int) -> Instruction | None:
-        for step in self.instructions:
-            if (step.chain_index, step.instruction_id) == (chain_index, instruction_id):
-                return step
-        return None
+        wanted = (chain_index, instruction_id)
+        return next((s for s in self.instructions if (s.chain_index, s.instruction_id) == wanted), None)
 
     @property
     def operators(self) -> tuple[Instruction, ...]:
@@ -159,10 +157,7 @@ class Program:
     methods: tuple[Method, ...]
 
     def method(self, name: str) -> Method | None:
-        for method in self.methods:
-            if method.name == name:
-                return method
-        return None
+        return next((method for method in self.methods if method.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,5 +199,4 @@ class EtRecord:
     def refs_of_instruction(self, method: str, instruction_id: int) -> tuple[SourceRef, ...]:
         """The sources of an operator outside delegates (usually one) or of a whole delegate call."""
         handles = self.handles.get(method, {}).get(instruction_id, ())
-        found = (self.ref(method, handle) for handle in handles)
-        return tuple(ref for ref in found if ref is not None)
+        return tuple(ref for handle in handles if (ref := self.ref(method, handle)))

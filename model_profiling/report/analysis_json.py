@@ -174,7 +174,7 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     return {
         "matched_by": pairing.matched_by,
         "categories": [
-            {"category": part.name, **_side_by_side(pairing, part, timed), **_shares(part)}
+            {"category": part.name, **_side_by_side(part, timed), **_shares(part)}
             for part in pairing.categories
         ],
         "operators": [
@@ -187,18 +187,18 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
                 "place": pair.main.place,
                 "kernel_before": pair.families[0],
                 "kernel_after": pair.families[1],
-                **_side_by_side(pairing, pair, timed),
+                **_side_by_side(pair, timed),
             }
             for pair in pairing.operators
         ],
     }
 
 
-def _side_by_side(pairing: Pairing, pair: CategoryPair | OperatorPair, timed: bool) -> dict[str, object]:
+def _side_by_side(pair: CategoryPair | OperatorPair, timed: bool) -> dict[str, object]:
     return {
         "baseline_ms": pair.baseline_ms if timed else None,
         "candidate_ms": pair.candidate_ms if timed else None,
-        "ratio": None if pairing.not_comparable else pair.ratio,
+        "ratio": pair.ratio,
         "speedup": pair.speedup.as_dict() if pair.speedup else None,
     }
 

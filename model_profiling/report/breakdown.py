@@ -50,11 +50,9 @@ class Breakdown:
 
     def of(self, operators: Iterable[Operator]) -> Shown:
         """Several operators together."""
-        wanted = {operator.identity for operator in operators}
         total = Shown(0.0, 0.0, self.end_to_end.decimals)
-        for place, operator in enumerate(self.series.operators):
-            if operator.identity in wanted:
-                total += self.operators[place]
+        for operator in operators:
+            total += self.operators[self.series.place(operator)]
         return total
 
 

@@ -56,8 +56,13 @@ def _items(entries: Sequence[Item], numbered: bool) -> str:
 
 def _table(table: Table) -> str:
     rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
-    rows = [[_text(cell).replace("|", "\\|") or MISSING for cell in row] for row in table.rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (table.headers, rule, *rows))
+    headers = [_cell(header) for header in table.headers]
+    rows = [[_cell(cell) or MISSING for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
+
+
+def _cell(text: Text) -> str:
+    return _text(text).replace("|", "\\|")
 
 
 def _text(text: Text) -> str:
@@ -68,7 +73,7 @@ def _text(text: Text) -> str:
 def _inline(part: Inline) -> str:
     match part:
         case Code(text):
-            return _code(_one_line(text)) if text else ""
+            return _code(_one_line(text))
         case Strong(text):
             return f"**{text}**"
         case str():
@@ -81,6 +86,8 @@ def _one_line(text: str) -> str:
 
 def _code(text: str) -> str:
     """Text as code, whatever backticks it holds."""
+    if not text:
+        return ""
     longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""

@@ -111,10 +111,10 @@ def operators(data: ReportData) -> list[Block]:
 
 def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
     """What the operators not listed take, so that the table adds up: name, category, cells."""
-    identities = {operator.identity for operator in listed}
+    places = {shown.series.place(operator) for operator in listed}
     for category in Category:
         members = [operator for operator in shown.series.operators if operator.category is category]
-        named = [operator for operator in members if operator.identity in identities]
+        named = [operator for operator in members if shown.series.place(operator) in places]
         if len(named) < len(members):
             rest = shown.parts[category.value] - shown.of(named)
             yield f"{len(members) - len(named)} more", category.value, rest.cells
@@ -155,10 +155,13 @@ def changes_table(
     ]
     if rest:
         ours = [operator for found in listed for operator in found.baseline]
-        left = {category: cells for _, category, cells in _rest(before, ours)}
         theirs = [operator for found in listed for operator in found.candidate]
-        for name, category, cells in _rest(after, theirs):
-            rows.append((name, category, left.get(category, (MISSING,))[0], *cells, *(MISSING,) * 5))
+        left = {category: (name, cells) for name, category, cells in _rest(before, ours)}
+        right = {category: (name, cells) for name, category, cells in _rest(after, theirs)}
+        for category in (found.value for found in Category if found.value in left | right):
+            name, cells = right.get(category) or (left[category][0], (MISSING, MISSING))
+            spent = left[category][1][0] if category in left else MISSING
+            rows.append((name, category, spent, *cells, *(MISSING,) * 5))
     headers = (
         "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
         "kernel", "module", "source",

@@ -43,8 +43,8 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    headers = tuple(header.upper() for header in table.headers)
-    rows = [headers, *(tuple(plain(cell) for cell in row) for row in table.rows)]
+    # Names come from files: a line's end in one must not end the row.
+    rows = [table.headers, *(tuple(" ".join(plain(cell).split()) for cell in row) for row in table.rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

@@ -37,10 +37,12 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
         if not side.times.are_latencies:
             return f"the times of {side.name} come from {side.times.origin}: they are not latencies"
     cpus = baseline.cpu, candidate.cpu
-    if all(cpus) and cpus[0] != cpus[1] and not across_machines:
-        names = " and ".join(cpus)
-        return f"they were measured on different CPUs ({names}); --across-machines compares the machines"
-    return _same_code(baseline, candidate)
+    if not all(cpus) or cpus[0] == cpus[1]:
+        return _same_code(baseline, candidate)
+    if across_machines:
+        return None
+    names = " and ".join(cpus)
+    return f"they were measured on different CPUs ({names}); --across-machines compares the machines"
 
 
 def _same_code(baseline: Origin, candidate: Origin) -> str | None:

@@ -138,7 +138,7 @@ def _upgrade(content: JsonObject) -> JsonObject:
         "schema_version": 2,
         "times": times_of_bool(content.get("timings_are_latency", True)),
         "comparisons": _nested(content.get("comparisons"), "speedup", "verdict"),
-        "parity": _nested(content.get("parity"), "parity", "outputs"),
+        "parity": _nested(content.get("parity"), "parity", "verdict"),
         "stability": _nested(content.get("stability"), "series", "experiment"),
     }
 
@@ -148,6 +148,8 @@ def _nested(entries: object, key: str, mark: str) -> object:
     if not isinstance(entries, list):
         return entries or ()
     return [
-        {**entry, key: entry if entry.get(mark) else None} if isinstance(entry, dict) else entry
+        {**entry, key: {"outputs": (), **entry} if entry.get(mark) not in (None, "unknown") else None}
+        if isinstance(entry, dict)
+        else entry
         for entry in entries
     ]

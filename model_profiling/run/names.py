@@ -35,6 +35,7 @@ CATEGORIES_CSV = "_exec_category_summary.csv"
 
 _THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d+)$")
+_EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (DUMP, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
 _VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
 
@@ -76,8 +77,7 @@ class RunFiles:
 
 def dump_stem(name: str) -> str:
     """The name of the first round's dump that a file was made of, without its ending."""
-    before, made, _ = name.rpartition("_exec_")
-    stem = before if made else name
+    stem = _EXEC.sub("", name)
     for ending in _MADE_OF_DUMPS:
         stem = stem.removesuffix(ending)
     return _ROUND.sub("", stem)

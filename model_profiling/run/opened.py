@@ -328,6 +328,13 @@ def _objects(value: object) -> list[JsonObject]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
+def origin_of_file(path: Path) -> Origin:
+    """What a dump, or a file made of one, comes from: what its run says, or what else tells."""
+    times, _, result = times_of_file(path)
+    around = Run.around(path)
+    return around.origin(result.series) if around and result else Origin(path.name, times)
+
+
 def times_of_file(path: Path) -> tuple[Times, str, Result | None]:
     """What the times in a dump, or in a file made of one, mean; what says so; the result it belongs to."""
     around = Run.around(path)

@@ -69,7 +69,8 @@ def times_without_manifest(path: Path) -> tuple[Times, str]:
 
 
 def _marks(path: Path) -> Iterator[tuple[Times, str]]:
-    folders = [path, *path.resolve().parents][:4] if path.is_dir() else list(path.resolve().parents)[:3]
+    whole = path.resolve()
+    folders = [whole, *whole.parents][:4] if path.is_dir() else list(whole.parents)[:3]
     stem = names.dump_stem(path.name)
     for folder in folders:
         metrics = _object(folder / names.METRICS)

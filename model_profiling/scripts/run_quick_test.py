@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling.cli.progress import shown_progress
 from model_profiling.errors import ProfilingError
+from model_profiling.targets import parse_target
 from model_profiling.workflow.quick_test import quick_test
 
 
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         with shown_progress(lines=True) as progress:
-            tested = quick_test(options.outdir, target=options.target, dtype=options.dtype, progress=progress)
+            target = parse_target(options.target)
+            tested = quick_test(options.outdir, target, dtype=options.dtype, progress=progress)
     except ProfilingError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2

@@ -14,16 +14,10 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_RESAMPLES = (
-    2000  # the tails of few rounds lie far out; with many rounds fewer are needed, and each costs more
-)
+# The tails of few rounds lie far out; with many rounds fewer are needed, and each costs more.
+_RESAMPLES = 2000
 # A fixed seed: the same measurements must give the same interval whenever they are analysed.
 _SEED = 20240229
-
-
-def centre(logs: Floats) -> float:
-    """The median: half of the rounds may be thrown far by contention without moving it."""
-    return float(np.median(logs))
 
 
 def reaches(count: int, confidence: float) -> bool:
@@ -37,7 +31,8 @@ def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None
     Without a difference the two experiments of a round may swap names, which makes the noise symmetric.
     """
     count = len(logs)
-    tail = _score_tail(count, _cap(count, cap))
+    cap = _cap(count, cap)
+    tail = _score_tail(count, cap)
     total = len(tail) - 1
     refused = int(np.searchsorted(tail, (1 - confidence) / 2, side="right")) - 1
     first, second = np.triu_indices(count)
@@ -47,7 +42,7 @@ def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None
     def lean(place: int) -> float:
         """The score on the upper side when the shift lies just above `steps[place]`."""
         above = steps[place + 1] if place + 1 < len(steps) else steps[place] + 1
-        return _lean(logs - (steps[place] + above) / 2, _cap(count, cap))[1]
+        return _lean(logs - (steps[place] + above) / 2, cap)[1]
 
     places = range(len(steps))
     low = bisect.bisect_left(places, True, key=lambda place: lean(place) < total - refused)
@@ -59,8 +54,9 @@ def signed_rank_p(logs: Floats, cap: int | None = None) -> float:
     """How rarely rounds without a difference lean this far to one side; a round of exactly zero counts for
     the other side.
     """
-    below, above = _lean(logs, _cap(len(logs), cap))
-    tail = _score_tail(len(logs), _cap(len(logs), cap))
+    cap = _cap(len(logs), cap)
+    below, above = _lean(logs, cap)
+    tail = _score_tail(len(logs), cap)
     return min(1.0, 2 * tail[min(below, above, len(tail) - 1)])
 
 
@@ -83,9 +79,8 @@ def _score_tail(count: int, cap: int) -> tuple[float, ...]:
     ways = np.zeros(sum(scores) + 1)
     ways[0] = 1.0
     for score in scores:
-        shifted = np.zeros_like(ways)
-        shifted[score:] = ways[: len(ways) - score]
-        ways = (ways + shifted) / 2
+        ways[score:] += ways[:-score]
+        ways /= 2
     return tuple(float(tail) for tail in np.cumsum(ways))
 
 
@@ -98,22 +93,26 @@ def bootstrap_interval(logs: Floats, confidence: float) -> tuple[float, float]:
     from scipy.special import ndtr, stdtrit
 
     count = len(logs)
-    generator = np.random.default_rng(_SEED)
-    centres = np.median(logs[generator.integers(0, count, (_RESAMPLES, count))], axis=1)
     reach = stdtrit(count - 1, (1 + confidence) / 2) * math.sqrt(count / (count - 1))
     outside = float(ndtr(-reach))
+    centres = _resampled_medians(logs, np.random.default_rng(_SEED))
     low, high = np.quantile(centres, [outside, 1 - outside])
     return float(low), float(high)
+
+
+def _resampled_medians(values: Floats, generator: np.random.Generator) -> Floats:
+    drawn = generator.integers(0, len(values), (_RESAMPLES, len(values)))
+    medians: Floats = np.median(values[drawn], axis=1)
+    return medians
 
 
 def student_interval(logs: Floats, confidence: float) -> tuple[float, float]:
     """The classic interval of the mean."""
     from scipy.special import stdtrit
 
-    reach = (
-        float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    )
-    return float(logs.mean()) - reach, float(logs.mean()) + reach
+    mean, spread = float(logs.mean()), float(logs.std(ddof=1))
+    reach = float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * spread / math.sqrt(len(logs))
+    return mean - reach, mean + reach
 
 
 def student_p(logs: Floats) -> float:
@@ -141,30 +140,22 @@ def welch(before: Floats, after: Floats, confidence: float) -> tuple[float, floa
     freedom = float(shares.sum() ** 2 / (shares**2 / [len(before) - 1, len(after) - 1]).sum())
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     generator = np.random.default_rng(_SEED)
-    ours = before[generator.integers(0, len(before), (_RESAMPLES, len(before)))]
-    theirs = after[generator.integers(0, len(after), (_RESAMPLES, len(after)))]
+    shifts = _resampled_medians(before, generator) - _resampled_medians(after, generator)
     outside = (1 - confidence) / 2
-    low, high = np.quantile(np.median(ours, axis=1) - np.median(theirs, axis=1), [outside, 1 - outside])
-    return (
-        min(float(low), shift - reach),
-        max(float(high), shift + reach),
-        float(2 * stdtr(freedom, -abs(shift) / error)),
-    )
+    low, high = np.quantile(shifts, [outside, 1 - outside])
+    p_value = float(2 * stdtr(freedom, -abs(shift) / error))
+    return min(float(low), shift - reach), max(float(high), shift + reach), p_value
 
 
 def holm(raw: Floats) -> Floats:
     """P-values that keep the chance of any false finding below the level, by Holm's steps."""
     order = np.argsort(raw, kind="stable")
     steps = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
-    adjusted = np.empty_like(raw)
-    adjusted[order] = np.minimum(1.0, steps)
-    return adjusted
+    return np.minimum(1.0, steps)[np.argsort(order)]
 
 
 def benjamini_hochberg(raw: Floats) -> Floats:
     """P-values that keep the expected share of false findings below the level."""
     order = np.argsort(raw, kind="stable")
     steps = raw[order] * len(raw) / np.arange(1, len(raw) + 1)
-    adjusted = np.empty_like(raw)
-    adjusted[order] = np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])
-    return adjusted
+    return np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])[np.argsort(order)]

@@ -87,12 +87,13 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     p5, p10, p90, p95, p99 = (float(edge) for edge in np.percentile(values, [5, 10, 90, 95, 99]))
+    trimmed = int(len(values) * _TRIMMED_SHARE)
     autocorrelation, effective = _dependence(values)
     return LatencySummary(
         count=len(values),
         median=median,
         mean=mean,
-        trimmed_mean=_trimmed_mean(values),
+        trimmed_mean=float(np.sort(values)[trimmed : len(values) - trimmed].mean()),
         minimum=float(values.min()),
         maximum=float(values.max()),
         p5=p5,
@@ -120,11 +121,6 @@ def _checked(latencies: Sequence[float] | Floats) -> Floats:
         place = int(np.flatnonzero(~np.isfinite(values) | (values < 0))[0])
         raise InputError(f"latency {place} is {values[place]}", "latencies are finite and not negative")
     return values
-
-
-def _trimmed_mean(values: Floats) -> float:
-    cut = int(len(values) * _TRIMMED_SHARE)
-    return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
 def find_outliers(values: Floats) -> tuple[int, ...]:
@@ -161,7 +157,9 @@ def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -
     """A trend that chance would rarely give (`level`) and that is large enough to matter (`smallest`)."""
     if len(values) < 8 or np.median(values) == 0:
         return None
-    series = _blocks(values, _LONGEST_SERIES)
+    # A long series is shortened to the medians of neighbouring values.
+    size = math.ceil(len(values) / _LONGEST_SERIES)
+    series = np.median(values[: len(values) // size * size].reshape(-1, size), axis=1)
     count = len(series)
     first, second = np.triu_indices(count, 1)
     rises = series[second] - series[first]
@@ -179,14 +177,6 @@ def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -
     return Drift(change, p_value, p_value < level and abs(change) >= smallest)
 
 
-def _blocks(values: Floats, longest: int) -> Floats:
-    """The series shortened to at most `longest` medians of neighbouring values."""
-    size = math.ceil(len(values) / longest)
-    whole = len(values) // size * size
-    shortened: Floats = np.median(values[:whole].reshape(-1, size), axis=1)
-    return shortened
-
-
 def find_bimodality(values: Floats) -> Bimodality | None:
     """Two groups with a valley between them, or None when there are too few latencies to say.
 
@@ -198,8 +188,9 @@ def find_bimodality(values: Floats) -> Bimodality | None:
         return None
     logs = np.sort(np.log(values))
     logs = logs[np.linspace(0, len(logs) - 1, min(len(logs), 2000)).round().astype(int)]
-    inside = np.abs(logs - np.median(logs)) <= _far(logs)
-    logs = logs[inside]
+    # Beyond this distance from the median a value is a spike, not part of a group.
+    low, high = np.percentile(logs, [10, 90])
+    logs = logs[np.abs(logs - np.median(logs)) <= max(3 * float(high - low), 1e-12)]
     single = Bimodality(False, float(np.median(values)), float(np.median(values)), 0.0)
     if np.ptp(logs) == 0:
         return single
@@ -208,14 +199,8 @@ def find_bimodality(values: Floats) -> Bimodality | None:
     gain = 2 * (likelihood - alone) - 3 * math.log(len(logs))
     if not (gain > 10 and shares.min() >= 0.1 and _valley_between(means, logs)):
         return single
-    high = int(np.argmax(means))
-    return Bimodality(True, math.exp(means[1 - high]), math.exp(means[high]), float(shares[high]))
-
-
-def _far(logs: Floats) -> float:
-    """Beyond this distance from the median a value is a spike, not part of a group."""
-    low, high = np.percentile(logs, [10, 90])
-    return max(3 * float(high - low), 1e-12)
+    upper = int(np.argmax(means))
+    return Bimodality(True, math.exp(means[1 - upper]), math.exp(means[upper]), float(shares[upper]))
 
 
 def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
@@ -224,7 +209,10 @@ def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
     It starts from the split that leaves the least variance. A part may not shrink below a twentieth of the
     whole spread, or it would fit itself to a handful of equal values.
     """
-    split = _best_split(logs)
+    count = np.arange(1, len(logs))
+    below = np.cumsum(logs)[:-1]
+    between = below**2 / count + (logs.sum() - below) ** 2 / (len(logs) - count)
+    split = int(np.argmax(between)) + 1
     parts = (logs[:split], logs[split:])
     floor = float(logs.std()) / 20
     means = np.array([part.mean() for part in parts])
@@ -248,33 +236,21 @@ def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
     return means, shares, likelihood
 
 
-def _best_split(logs: Floats) -> int:
-    count = np.arange(1, len(logs))
-    below = np.cumsum(logs)[:-1]
-    above = logs.sum() - below
-    between = below**2 / count + above**2 / (len(logs) - count)
-    return int(np.argmax(between)) + 1
-
-
 def _valley_between(means: Floats, logs: Floats) -> bool:
     """Whether the emptiest stretch between the two means holds under half of what surrounds either mean.
 
     Groups closer than 1% do not matter; groups a few clock steps apart are the clock's, not the machine's.
     """
     low, high = float(means.min()), float(means.max())
-    steps = np.diff(logs)
-    step = float(steps[steps > 0].min()) if len(steps[steps > 0]) else 0.0
-    if high - low < max(0.01, 4 * step if _is_coarse(logs) else 0.0):
+    distinct = np.unique(logs)
+    # Values that repeat so often show the clock's step.
+    coarse = 1 < len(distinct) < len(logs) / 2
+    if high - low < max(0.01, 4 * float(np.diff(distinct).min()) if coarse else 0.0):
         return False
     reach = (high - low) / 6
     places = np.linspace(low + 2 * reach, high - 2 * reach, 9)
     valley = min(_near(logs, place, reach) for place in places)
     return valley < 0.5 * min(_near(logs, low, reach), _near(logs, high, reach))
-
-
-def _is_coarse(logs: Floats) -> bool:
-    """Whether values repeat so often that the clock's step shows."""
-    return len(np.unique(logs)) < len(logs) / 2
 
 
 def _near(logs: Floats, place: float, reach: float) -> int:

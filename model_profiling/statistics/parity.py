@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.errors import FormatError, InputError
-from model_profiling.runner.result import read_result
 
 Verdict = Literal["identical", "within tolerance", "mismatch"]
 
@@ -33,6 +32,10 @@ class OutputFile:
     dtype: str
     shape: tuple[int, ...]
     dim_order: tuple[int, ...] = ()
+
+    @property
+    def type_name(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,8 @@ _TOLERANCES = {
     "float32": Tolerance(1e-4, 1e-4),
     "float16": Tolerance(2e-2, 2e-2),
     "bfloat16": Tolerance(1e-1, 1e-1),
-    "int8": Tolerance(1, 0),
-    "uint8": Tolerance(1, 0),
-    "int16": Tolerance(1, 0),
-    "int32": Tolerance(0, 0),
-    "int64": Tolerance(0, 0),
-    "bool": Tolerance(0, 0),
+    **dict.fromkeys(("int8", "uint8", "int16"), Tolerance(1, 0)),
+    **dict.fromkeys(("int32", "int64", "bool"), Tolerance(0, 0)),
 }
 _ORDER: tuple[Verdict, ...] = ("identical", "within tolerance", "mismatch")
 
@@ -102,35 +101,18 @@ def compare_outputs(
     reference: Sequence[OutputFile], candidate: Sequence[OutputFile], *, quantized: bool = False
 ) -> Parity:
     """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid."""
+    fix = "compare runs of one program"
     if len(reference) != len(candidate):
-        raise InputError(
-            f"{len(reference)} outputs cannot be compared with {len(candidate)}",
-            "compare runs of one program",
-        )
+        raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
     outputs = []
     for index, (left, right) in enumerate(zip(reference, candidate, strict=True)):
-        if left.dtype != right.dtype or left.shape != right.shape:
-            raise InputError(
-                f"output {index} is {left.dtype}{list(left.shape)} in one run and "
-                f"{right.dtype}{list(right.shape)} in the other",
-                "compare runs of one program",
-            )
-        outputs.append(
-            compare_arrays(
-                read_output(left), read_output(right), left.dtype, index=index, quantized=quantized
-            )
-        )
+        if left.type_name != right.type_name:
+            what = f"output {index} is {left.type_name} in one run and {right.type_name} in the other"
+            raise InputError(what, fix)
+        arrays = read_output(left), read_output(right)
+        outputs.append(compare_arrays(*arrays, left.dtype, index=index, quantized=quantized))
     worst = max((_ORDER.index(output.verdict) for output in outputs), default=0)
     return Parity(tuple(outputs), _ORDER[worst])
-
-
-def saved_outputs(result: Path) -> tuple[OutputFile, ...]:
-    """The outputs a run kept, from the result file beside them; a run directory may have been moved."""
-    return tuple(
-        OutputFile(result.parent / output.file.name, output.dtype, output.shape, output.dim_order)
-        for output in read_result(result).outputs
-        if output.file is not None
-    )
 
 
 def read_output(output: OutputFile) -> npt.NDArray[np.generic]:
@@ -138,15 +120,12 @@ def read_output(output: OutputFile) -> npt.NDArray[np.generic]:
     try:
         raw = output.path.read_bytes()
     except OSError as problem:
-        raise InputError(
-            f"cannot read the output {output.path}", "run it again with its outputs saved"
-        ) from problem
+        fix = "run it again with its outputs saved"
+        raise InputError(f"cannot read the output {output.path}", fix) from problem
     stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
     if len(raw) != math.prod(output.shape) * stored.itemsize:
-        raise FormatError(
-            f"{output.path} has {len(raw)} bytes, not those of {output.dtype}{list(output.shape)}",
-            "run it again",
-        )
+        what = f"{output.path} has {len(raw)} bytes, not those of {output.type_name}"
+        raise FormatError(what, "run it again")
     values = np.frombuffer(raw, dtype=stored)
     if output.dtype == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
@@ -171,7 +150,9 @@ def compare_arrays(
     if quantized and finite.any():
         step = float(np.ptp(a[finite])) * _QUANTIZED_STEPS
         tolerance = Tolerance(max(tolerance.absolute, step), tolerance.relative)
-    gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    with np.errstate(over="ignore"):
+        gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    gap = np.minimum(gap, np.finfo(np.float64).max)  # a figure has to be one that JSON can hold
     far = gap > tolerance.absolute + tolerance.relative * np.abs(np.where(finite, a, 0))
     beyond = int(np.count_nonzero(~same & (~finite | far)))
     scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0)
@@ -200,13 +181,13 @@ def compare_arrays(
 def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     if np.array_equal(a, b):
         return 1.0
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return 0.0 if lengths == 0.0 else float(min(1.0, max(-1.0, np.dot(a, b) / lengths)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return 0.0 if lengths == 0.0 else float(min(1.0, max(-1.0, np.dot(a, b) / lengths)))
 
 
 def _top1(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool | None:
     if a.ndim == 0 or a.shape[-1] < 2 or a.size == 0:
         return None
-    lowest = -np.inf
-    first = np.argmax(np.where(np.isnan(a), lowest, a), axis=-1)
-    return bool(np.array_equal(first, np.argmax(np.where(np.isnan(b), lowest, b), axis=-1)))
+    first, second = (np.argmax(np.where(np.isnan(values), -np.inf, values), axis=-1) for values in (a, b))
+    return bool(np.array_equal(first, second))

@@ -21,7 +21,6 @@ from model_profiling.statistics.intervals import (
     Floats,
     benjamini_hochberg,
     bootstrap_interval,
-    centre,
     holm,
     reaches,
     signed_rank_interval,
@@ -30,9 +29,13 @@ from model_profiling.statistics.intervals import (
     student_p,
     welch,
 )
+from model_profiling.wording import plural
 
 Rounds = Sequence[Sequence[float]]
 """One sequence of iteration latencies per round; an empty one marks a round that failed."""
+
+_Interval = tuple[float, float, str]
+"""Low and high on the log scale, and how they were found."""
 
 CONFIDENCE = 0.95
 PRACTICAL_THRESHOLD = 0.01
@@ -77,7 +80,7 @@ class Speedup:
     baseline_median: float | None
     candidate_median: float | None
     naive_ratio: float | None
-    """The medians of all iterations divided, as if each were independent; for contrast, never judged."""
+    """The medians of all iterations divided, as if each were independent; for contrast, never decided on."""
     method: str
 
     @property
@@ -114,20 +117,15 @@ def compare_rounds(
         return _no_answer("no round finished in both experiments", confidence)
     if (typical == 0).any():
         return _no_answer("shorter than the clock can tell", confidence, len(typical))
-    logs = np.log(typical[:, 0] / typical[:, 1])
-    found = _found(math.exp(centre(logs)), baseline, candidate)
+    logs = _log_ratios(typical)
+    medians = _medians(baseline, candidate)
+    # The median of the rounds: half of them may be thrown far by contention without moving it.
+    measured = _measured(float(np.median(logs)), medians, confidence, len(logs))
     if len(logs) < FEWEST_ROUNDS:
-        return _no_answer(_too_few(len(logs)), confidence, len(logs), found)
-    interval = _interval(logs, confidence)
-    blur = _blur(found, resolution)
-    return _answer(
-        found,
-        replace(interval, low=interval.low - blur, high=interval.high + blur),
-        p_value=min(1.0, _p_value(logs, confidence) / _SPENT),
-        rounds=len(logs),
-        confidence=confidence,
-        threshold=practical_threshold,
-    )
+        return measured
+    p_value = signed_rank_p(logs) if reaches(len(logs), _level(confidence)) else student_p(logs)
+    interval, p_value = _interval(logs, confidence), min(1.0, p_value / _SPENT)
+    return _answer(measured, interval, p_value, practical_threshold, _blur(medians, resolution))
 
 
 def compare_separate(
@@ -152,22 +150,15 @@ def compare_separate(
     if (ours == 0).any() or (theirs == 0).any():
         return _no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
     before, after = np.log(ours), np.log(theirs)
-    shift = float(np.median(before[:, None] - after[None, :]))
-    found = _found(math.exp(shift), baseline, candidate)
+    medians = _medians(baseline, candidate)
     rounds = min(len(before), len(after))
+    measured = _measured(float(np.median(before[:, None] - after[None, :])), medians, confidence, rounds)
     if rounds < FEWEST_ROUNDS:
-        return _no_answer(_too_few(rounds), confidence, rounds, found)
+        return measured
     low, high, p_value = welch(before, after, confidence)
-    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + _blur(found, resolution)
-    interval = _Interval(low - stretch, high + stretch, "separate runs, Welch and bootstrap, plus 3%")
-    return _answer(
-        found,
-        interval,
-        p_value=p_value,
-        rounds=rounds,
-        confidence=confidence,
-        threshold=practical_threshold,
-    )
+    interval = low, high, "separate runs, Welch and bootstrap, plus 3%"
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + _blur(medians, resolution)
+    return _answer(measured, interval, p_value, practical_threshold, stretch)
 
 
 def precise_enough(
@@ -189,13 +180,13 @@ def precise_enough(
         return False
     if not reaches(len(typical), _level(confidence)):
         return False
-    logs = np.log(typical[:, 0] / typical[:, 1])
+    logs = _log_ratios(typical)
     widest = 2 * math.log1p(target_relative_half_width)
     low, high = signed_rank_interval(logs, _level(confidence))
     if high - low > widest:
         return False  # the bootstrap only widens it, and costs more
-    interval = _interval(logs, confidence)
-    return interval.high - interval.low <= widest
+    low, high, _ = _interval(logs, confidence)
+    return high - low <= widest
 
 
 def compare_many(
@@ -226,23 +217,22 @@ def compare_many(
         )
         for name, rounds in pairs.items()
     }
-    judged = [name for name, found in alone.items() if found.p_value is not None]
-    if not judged:
+    answered = [name for name, found in alone.items() if found.p_value is not None]
+    if not answered:
         return alone
-    raw = np.array(
-        [student_p(log_ratios(*pairs[name])) if interleaved else alone[name].p_value for name in judged],
-        dtype=np.float64,
-    )
-    adjusted = holm(raw) if correction == "holm" else benjamini_hochberg(raw)
-    return {
-        **alone,
-        **{name: _corrected(alone[name], float(p)) for name, p in zip(judged, adjusted, strict=True)},
+    raw = [
+        student_p(_log_ratios(paired_typical(*pairs[name]))) if interleaved else alone[name].p_value
+        for name in answered
+    ]
+    adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array(raw, dtype=np.float64))
+    return alone | {
+        name: _corrected(alone[name], float(p)) for name, p in zip(answered, adjusted, strict=True)
     }
 
 
 def round_typical(rounds: Rounds) -> Floats:
     """The lower quartile of every round that finished."""
-    return _checked(np.array([_typical(one) for one in rounds if len(one)], dtype=np.float64))
+    return _checked(np.array([_typical(latencies) for latencies in rounds if len(latencies)], np.float64))
 
 
 def paired_typical(baseline: Rounds, candidate: Rounds) -> Floats:
@@ -259,9 +249,8 @@ def _typical(iterations: Sequence[float]) -> float:
     return float(np.percentile(iterations, 25))
 
 
-def log_ratios(baseline: Rounds, candidate: Rounds) -> Floats:
+def _log_ratios(typical: Floats) -> Floats:
     """What each round says: the log of baseline over candidate, above zero where the candidate is faster."""
-    typical = paired_typical(baseline, candidate)
     logs: Floats = np.log(typical[:, 0] / typical[:, 1])
     return logs
 
@@ -272,71 +261,49 @@ def _checked(latencies: Floats) -> Floats:
     return latencies
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    ratio: float
-    baseline_median: float
-    candidate_median: float
-    naive_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """On the log scale."""
-
-    low: float
-    high: float
-    method: str
-
-
-def _answer(
-    found: _Found,
-    interval: _Interval,
-    *,
-    p_value: float,
-    rounds: int,
-    confidence: float,
-    threshold: float,
-) -> Speedup:
-    low, high = math.exp(interval.low), math.exp(interval.high)
-    verdict, reason = _judge(found.ratio, low, high, threshold)
-    return Speedup(
-        verdict=verdict,
-        reason=reason,
-        ratio=found.ratio,
-        low=low,
-        high=high,
-        p_value=p_value,
-        confidence=confidence,
-        rounds=rounds,
-        baseline_median=found.baseline_median,
-        candidate_median=found.candidate_median,
-        naive_ratio=found.naive_ratio,
-        method=interval.method,
-    )
-
-
-def _no_answer(why: str, confidence: float, rounds: int = 0, found: _Found | None = None) -> Speedup:
+def _no_answer(why: str, confidence: float, rounds: int = 0) -> Speedup:
     return Speedup(
         verdict=Verdict.NOT_COMPARABLE,
         reason=why,
-        ratio=found.ratio if found else None,
+        ratio=None,
         low=None,
         high=None,
         p_value=None,
         confidence=confidence,
         rounds=rounds,
-        baseline_median=found.baseline_median if found else None,
-        candidate_median=found.candidate_median if found else None,
-        naive_ratio=found.naive_ratio if found else None,
+        baseline_median=None,
+        candidate_median=None,
+        naive_ratio=None,
         method="none",
     )
 
 
-def _too_few(rounds: int) -> str:
-    return (
-        f"{rounds} round{'s' if rounds != 1 else ''} cannot show how much processes differ by themselves; "
-        f"measure at least {EXACT_ROUNDS}"
+def _medians(baseline: Rounds, candidate: Rounds) -> tuple[float, float]:
+    """Of all iterations: what people compare, shown beside the ratio that decides."""
+    return float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
+
+
+def _measured(shift: float, medians: tuple[float, float], confidence: float, rounds: int) -> Speedup:
+    """The ratio without a verdict, which is all there is to say about too few rounds."""
+    few = f"{plural(rounds, 'round')} cannot show how much processes differ by themselves"
+    return replace(
+        _no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds),
+        ratio=math.exp(shift),
+        baseline_median=medians[0],
+        candidate_median=medians[1],
+        naive_ratio=medians[0] / medians[1],
+    )
+
+
+def _answer(
+    measured: Speedup, interval: _Interval, p_value: float, threshold: float, stretch: float
+) -> Speedup:
+    """The verdict that follows from the interval, which is stretched by so much on both sides."""
+    low, high, method = math.exp(interval[0] - stretch), math.exp(interval[1] + stretch), interval[2]
+    assert measured.ratio is not None
+    verdict, reason = _judge(measured.ratio, low, high, threshold)
+    return replace(
+        measured, verdict=verdict, reason=reason, low=low, high=high, p_value=p_value, method=method
     )
 
 
@@ -360,15 +327,9 @@ def _corrected(found: Speedup, adjusted: float) -> Speedup:
     return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
 
 
-def _found(ratio: float, baseline: Rounds, candidate: Rounds) -> _Found:
-    """The medians are of all iterations: what people compare, shown beside the ratio that is judged."""
-    ours, theirs = float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
-    return _Found(ratio, ours, theirs, ours / theirs)
-
-
-def _blur(found: _Found, resolution: float) -> float:
+def _blur(medians: tuple[float, float], resolution: float) -> float:
     """What rounding to the clock's step can do to the log of a ratio."""
-    return resolution / 2 / found.baseline_median + resolution / 2 / found.candidate_median
+    return resolution / 2 / medians[0] + resolution / 2 / medians[1]
 
 
 def _level(confidence: float) -> float:
@@ -381,18 +342,14 @@ def _is_look(rounds: int, look: int) -> bool:
     return look == rounds
 
 
-def _p_value(logs: Floats, confidence: float) -> float:
-    return signed_rank_p(logs) if reaches(len(logs), _level(confidence)) else student_p(logs)
-
-
 def _interval(logs: Floats, confidence: float) -> _Interval:
     """The interval of the centre of the rounds' log ratios, made to hold for few rounds and wild noise."""
     count = len(logs)
     if not reaches(count, _level(confidence)):
         low, high = student_interval(logs, max(confidence, 0.99))
         stretch = math.log1p(_FEW_ROUNDS_ALLOWANCE)
-        return _Interval(low - stretch, high + stretch, f"Student plus 10%, only {count} rounds")
+        return low - stretch, high + stretch, f"Student plus 10%, only {count} rounds"
     rank_low, rank_high = signed_rank_interval(logs, _level(confidence))
     boot_low, boot_high = bootstrap_interval(logs, _level(confidence))
     method = "signed-rank and bootstrap over rounds, the wider"
-    return _Interval(min(rank_low, boot_low), max(rank_high, boot_high), method)
+    return min(rank_low, boot_low), max(rank_high, boot_high), method

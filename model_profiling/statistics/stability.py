@@ -9,6 +9,7 @@ import numpy as np
 
 from model_profiling.statistics.latency import LatencySummary, find_drift, summarize
 from model_profiling.statistics.speedup import EXACT_ROUNDS, Rounds, round_typical
+from model_profiling.wording import plural
 
 _STEADY_GOVERNORS = {"performance", "userspace"}
 _WIDE_SPREAD = 0.10
@@ -47,99 +48,76 @@ class StabilityWarning:
 
 def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[StabilityWarning, ...]:
     """What about the machine makes any measurement on it less certain."""
-    return tuple(_about_machine(conditions, threads))
+    found = []
+    governor, load, cores = conditions.governor, conditions.load_before, conditions.cores
+    if governor is not None and governor not in _STEADY_GOVERNORS:
+        seen = f"the CPU governor is {governor}, which changes the clock as it likes"
+        advice = "set it to performance (cpupower frequency-set -g performance)"
+        found.append(StabilityWarning("governor", seen, advice))
+    if load is not None and cores and load > max(0.25 * cores, cores - threads):
+        seen = f"the load was {load:.1f} on {cores} cores before measuring"
+        found.append(StabilityWarning("load", seen, "stop other work, or measure more rounds"))
+    before, after = conditions.temperature_before_c, conditions.temperature_after_c
+    if before is not None and after is not None and after - before >= _HOTTER:
+        seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
+        advice = "set schedule.cool_down_s or schedule.max_temperature_c"
+        found.append(StabilityWarning("heat", seen, advice))
+    if conditions.on_battery:
+        found.append(StabilityWarning("battery", "the machine runs on battery", "plug it in"))
+    if cores and threads > cores:
+        seen = f"{threads} threads share {cores} cores"
+        found.append(StabilityWarning("threads", seen, "use fewer threads"))
+    return tuple(found)
 
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
     """What about these latencies (one sequence per process) makes them less certain."""
-    values = [value for one in rounds for value in one]
-    if not values:
+    finished = [latencies for latencies in rounds if len(latencies)]
+    if not finished:
         return (StabilityWarning("nothing", "no latency was measured", "look at the runner's log"),)
-    return tuple(_about_latencies(rounds, summarize(values)))
+    return tuple(_about_latencies(finished, summarize([value for process in finished for value in process])))
 
 
-def _about_machine(conditions: Conditions, threads: int) -> Iterator[StabilityWarning]:
-    governor, load, cores = conditions.governor, conditions.load_before, conditions.cores
-    if governor is not None and governor not in _STEADY_GOVERNORS:
-        yield StabilityWarning(
-            "governor",
-            f"the CPU governor is {governor}, which changes the clock as it likes",
-            "set it to performance (cpupower frequency-set -g performance)",
-        )
-    if load is not None and cores and load > max(0.25 * cores, cores - threads):
-        yield StabilityWarning(
-            "load",
-            f"the load was {load:.1f} on {cores} cores before measuring",
-            "stop other work, or measure more rounds",
-        )
-    before, after = conditions.temperature_before_c, conditions.temperature_after_c
-    if before is not None and after is not None and after - before >= _HOTTER:
-        yield StabilityWarning(
-            "heat",
-            f"the temperature rose from {before:.0f} to {after:.0f} C",
-            "set schedule.cool_down_s or schedule.max_temperature_c",
-        )
-    if conditions.on_battery:
-        yield StabilityWarning("battery", "the machine runs on battery", "plug it in")
-    if cores and threads > cores:
-        yield StabilityWarning("threads", f"{threads} threads share {cores} cores", "use fewer threads")
-
-
-def _about_latencies(rounds: Rounds, summary: LatencySummary) -> Iterator[StabilityWarning]:
-    finished = [one for one in rounds if len(one)]
-    typical = round_typical(rounds)
+def _about_latencies(finished: Rounds, summary: LatencySummary) -> Iterator[StabilityWarning]:
+    typical = round_typical(finished)
     if len(finished) < EXACT_ROUNDS:
-        yield StabilityWarning(
-            "rounds",
-            f"only {len(finished)} round{' was' if len(finished) == 1 else 's were'} measured",
-            f"measure at least {EXACT_ROUNDS}",
-        )
-    if (fewest := min(len(one) for one in finished)) < 5:
-        seen = f"a process timed only {fewest} inference{'' if fewest == 1 else 's'}"
+        seen = f"only {len(finished)} round{' was' if len(finished) == 1 else 's were'} measured"
+        yield StabilityWarning("rounds", seen, f"measure at least {EXACT_ROUNDS}")
+    if (fewest := min(map(len, finished))) < 5:
+        seen = f"a process timed only {plural(fewest, 'inference')}"
         yield StabilityWarning("runs", seen, "set runs to 10 or more")
     if (slower := _first_is_slow(finished)) is not None:
-        yield StabilityWarning(
-            "warmup", f"the first inference of a process is {slower:.0%} slower", "raise warmup"
-        )
+        seen = f"the first inference of a process is {slower:.0%} slower"
+        yield StabilityWarning("warmup", seen, "raise warmup")
     if summary.robust_cv > _WIDE_SPREAD:
-        yield StabilityWarning(
-            "spread", f"latencies spread by {summary.robust_cv:.0%}", "stop other work or pin the CPUs"
-        )
+        seen = f"latencies spread by {summary.robust_cv:.0%}"
+        yield StabilityWarning("spread", seen, "stop other work or pin the CPUs")
     if len(typical) >= 3 and (apart := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
-        yield StabilityWarning(
-            "processes",
-            f"processes differ by {apart:.0%} from each other",
-            "pin the CPUs (cpu_affinity) or measure more rounds",
-        )
+        seen = f"processes differ by {apart:.0%} from each other"
+        yield StabilityWarning("processes", seen, "pin the CPUs (cpu_affinity) or measure more rounds")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
-        yield StabilityWarning(
-            "outliers",
-            f"{len(summary.outliers)} of {summary.count} latencies are outliers",
-            "stop other work; medians are little affected",
-        )
+        seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
+        yield StabilityWarning("outliers", seen, "stop other work; medians are little affected")
     drift = find_drift(typical) or summary.drift
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"
-        yield StabilityWarning(
-            "drift",
-            f"latencies became {abs(drift.relative_change):.0%} {way} while measuring",
-            "let it cool down (schedule.cool_down_s) and check for throttling",
-        )
-    if summary.bimodality is not None and summary.bimodality.found:
-        modes = summary.bimodality
-        yield StabilityWarning(
-            "bimodal",
-            f"latencies fall in two groups, around {modes.low_mode:.4g} and {modes.high_mode:.4g} "
-            f"({modes.high_share:.0%} in the slower)",
-            "look for two kinds of core or two clock speeds; pin the CPUs (cpu_affinity)",
-        )
+        seen = f"latencies became {abs(drift.relative_change):.0%} {way} while measuring"
+        advice = "let it cool down (schedule.cool_down_s) and check for throttling"
+        yield StabilityWarning("drift", seen, advice)
+    modes = summary.bimodality
+    if modes is not None and modes.found:
+        groups = f"around {modes.low_mode:.4g} and {modes.high_mode:.4g}"
+        seen = f"latencies fall in two groups, {groups} ({modes.high_share:.0%} in the slower)"
+        advice = "look for two kinds of core or two clock speeds; pin the CPUs (cpu_affinity)"
+        yield StabilityWarning("bimodal", seen, advice)
 
 
 def _first_is_slow(rounds: Rounds) -> float | None:
     """How much slower first inferences are than the rest of their process, if they clearly are."""
     shares = [
-        one[0] / float(np.median(one[1:])) - 1 for one in rounds if len(one) >= 5 and np.median(one[1:]) > 0
+        process[0] / float(np.median(process[1:])) - 1
+        for process in rounds
+        if len(process) >= 5 and np.median(process[1:]) > 0
     ]
-    if len(shares) < 3 or float(np.median(shares)) < 0.10:
-        return None
-    return float(np.median(shares))
+    slower = float(np.median(shares)) if len(shares) >= 3 else 0.0
+    return slower if slower >= 0.10 else None

@@ -6,73 +6,82 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from model_profiling.errors import InputError
 from model_profiling.runner.features import host_features
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform, Target
+from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Target, TargetChoice, TargetKind
 
 __all__ = [
     "Job",
     "MachineFacts",
     "Outcome",
-    "Platform",
     "Target",
+    "TargetChoice",
     "TargetPlan",
     "open_target",
+    "parse_target",
     "plan_targets",
     "target_kinds",
     "why_not_yet",
 ]
 
-# Each row: the name users type, and how the target is made from what follows the colon, if anything does.
-_KINDS: dict[str, Callable[[str], Target]] = {
-    "host": lambda _detail: HostTarget(),
-    "emulated": lambda _detail: EmulatedTarget(),
+# How each kind is made; one without a row may be named in a config, and cannot be opened yet.
+_KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
+    "host": lambda _choice: HostTarget(),
+    "emulated": lambda _choice: EmulatedTarget(),
 }
-
-# Names that configs may hold already; each has an effect once it has a row above.
-_PLANNED = ("android",)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
     """Where latencies are measured, where kernel evidence is gathered, and why, in words."""
 
-    timing: str
-    evidence: str
+    timing: TargetChoice
+    evidence: TargetChoice
     reason: str
 
 
-def target_kinds() -> tuple[str, ...]:
-    """Every name `open_target` accepts, `auto` first."""
+def target_kinds() -> tuple[TargetKind, ...]:
+    """Every kind `open_target` accepts, `auto` first."""
     return ("auto", *_KINDS)
 
 
-def open_target(name: str) -> Target:
-    """The target a user named; `auto` is where latencies are measured."""
-    kind, _, detail = (plan_targets(name).timing if name == "auto" else name).partition(":")
-    if problem := why_not_yet(name):
+def parse_target(text: str) -> TargetChoice:
+    """What `--target` says: a kind and, after a colon, the serial or network address of a device."""
+    word, _, device = text.partition(":")
+    known: tuple[TargetKind, ...] = get_args(TargetKind)
+    kind = next((name for name in known if name == word), None)
+    if kind is None:
+        raise InputError(f"unknown target {text!r}", f"choose from {', '.join(target_kinds())}")
+    if device and kind != "android":
+        raise InputError(f"target {kind} is no device that {device!r} could name", f"write {kind} alone")
+    return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
+
+
+def open_target(choice: TargetChoice) -> Target:
+    """The target chosen; `auto` is where latencies are measured."""
+    choice = plan_targets(choice).timing
+    if problem := why_not_yet(choice):
         raise InputError(problem, f"use {' or '.join(_KINDS)}")
-    if kind not in _KINDS:
-        raise InputError(f"unknown target {name!r}", f"choose from {', '.join(target_kinds())}")
-    return _KINDS[kind](detail)
+    return _KINDS[choice.kind](choice)
 
 
-def why_not_yet(name: str) -> str | None:
-    """What is missing of a target that is planned but cannot be opened; None for every other."""
-    kind = name.partition(":")[0]
-    return f"target {kind} is not built yet" if kind in _PLANNED and kind not in _KINDS else None
+def why_not_yet(choice: TargetChoice) -> str | None:
+    """What is missing of a target that may be named but not opened; None for every other."""
+    return None if choice.kind in target_kinds() else f"target {choice.kind} is not built yet"
 
 
-def plan_targets(name: str) -> TargetPlan:
-    """What `name` means on this machine; anything but `auto` means itself."""
-    if name != "auto":
-        return TargetPlan(name, name, f"{name} was asked for")
+def plan_targets(choice: TargetChoice) -> TargetPlan:
+    """What `choice` means on this machine; anything but `auto` means itself."""
+    if choice.kind != "auto":
+        return TargetPlan(choice, choice, f"{choice.kind} was asked for")
+    host, emulated = TargetChoice("host"), TargetChoice("emulated")
     if "sme2" in host_features():
-        return TargetPlan("host", "host", "this CPU has SME2")
+        return TargetPlan(host, host, "this CPU has SME2")
     lacks = f"this CPU ({platform.machine()}) has no SME2"
     if sys.platform != "linux":
-        return TargetPlan("host", "host", f"{lacks}, and QEMU's user mode runs on Linux only")
-    return TargetPlan("host", "emulated", f"{lacks}: latencies come from it, SME2 evidence from emulation")
+        return TargetPlan(host, host, f"{lacks}, and QEMU's user mode runs on Linux only")
+    return TargetPlan(host, emulated, f"{lacks}: latencies come from it, SME2 evidence from emulation")

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling import files, process
@@ -24,19 +24,12 @@ _LIBC = ("libc6", "libgcc-s1", "libstdc++6")
 _LIBC_CURE = "install libc6-arm64-cross and libstdc++6-arm64-cross, or use a machine with Debian's apt"
 
 
-@dataclass(frozen=True, slots=True)
-class CrossRunner:
-    """An aarch64 runner and the folder QEMU takes its C library from."""
-
-    build: RunnerBuild
-    sysroot: Path
-
-
-def build_cross_runner() -> CrossRunner:
-    """Cross-compile the runner against the aarch64 wheel of the ExecuTorch that is installed here."""
+def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
+    """The runner, cross-compiled against the aarch64 wheel of the ExecuTorch that is installed here, and the
+    folder QEMU takes its C library from."""
     compiler = cross_compiler()
-    sdk = aarch64_sdk(installed_sdk())
-    return CrossRunner(build_runner(sdk, compiler), aarch64_sysroot())
+    sdk = aarch64_sdk(installed_sdk(), fetch=fetch)
+    return build_runner(sdk, compiler), aarch64_sysroot(fetch=fetch)
 
 
 def cross_compiler() -> Compiler:
@@ -47,36 +40,32 @@ def cross_compiler() -> Compiler:
     return identify([_COMPILER])
 
 
-def aarch64_sdk(native: Sdk) -> Sdk:
+def aarch64_sdk(native: Sdk, *, fetch: bool = True) -> Sdk:
     """The aarch64 wheel of the same release, downloaded by pip and unpacked into the cache."""
     release = native.version.partition("+")[0]
+
+    def make(into: Path) -> None:
+        with zipfile.ZipFile(_download_wheel(release, into.parent)) as archive:
+            wanted = ("executorch/include/", "executorch/lib/", "executorch/version.py")
+            archive.extractall(into, [name for name in archive.namelist() if name.startswith(wanted)])
+
     home = cache_root() / "wheels" / f"executorch-{release}-aarch64"
-    if not home.is_dir():
-        files.make_folder(home.parent)
-        with tempfile.TemporaryDirectory(prefix=".wheel.", dir=home.parent) as folder:
-            wheel = _download_wheel(release, Path(folder))
-            unpacked = Path(folder) / "unpacked"
-            with zipfile.ZipFile(wheel) as archive:
-                wanted = ("executorch/include/", "executorch/lib/", "executorch/version.py")
-                archive.extractall(unpacked, [n for n in archive.namelist() if n.startswith(wanted)])
-            _keep(unpacked, home)
-    return sdk_at(home / "executorch", "aarch64")
+    what = f"the aarch64 wheel of ExecuTorch {release}"
+    return sdk_at(_cached(home, make, what, fetch=fetch) / "executorch", "aarch64")
 
 
-def aarch64_sysroot() -> Path:
+def aarch64_sysroot(*, fetch: bool = True) -> Path:
     """An aarch64 C and C++ runtime: the cross packages' when installed, else Debian's in the cache."""
     installed = Path("/usr/aarch64-linux-gnu")
     if (installed / "lib/ld-linux-aarch64.so.1").exists() and list(installed.glob("lib/libstdc++.so.6*")):
         return installed
     suite = debian.own_suite(_LIBC_CURE)
+
+    def make(into: Path) -> None:
+        debian.unpack_packages(_LIBC, suite=suite, architecture="arm64", into=into, cure=_LIBC_CURE)
+
     home = cache_root() / "sysroots" / f"{suite}-arm64"
-    if not home.is_dir():
-        files.make_folder(home.parent)
-        with tempfile.TemporaryDirectory(prefix=".sysroot.", dir=home.parent) as folder:
-            root = Path(folder) / "root"
-            debian.unpack_packages(_LIBC, suite=suite, architecture="arm64", into=root, cure=_LIBC_CURE)
-            _keep(root, home)
-    return home
+    return _cached(home, make, "an aarch64 C library", fetch=fetch)
 
 
 def _download_wheel(release: str, folder: Path) -> Path:
@@ -99,10 +88,18 @@ def _download_wheel(release: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def _keep(made: Path, home: Path) -> None:
-    """Move `made` into place, unless another process was quicker."""
-    try:
-        made.rename(home)
-    except OSError:
-        if not home.is_dir():
-            raise
+def _cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
+    """`home`, filled by `make` the first time; of two processes at once the quicker one's is kept."""
+    if home.is_dir():
+        return home
+    if not fetch:
+        raise SetupError(f"{what} is not in the cache", "the first --target emulated run fetches it")
+    with tempfile.TemporaryDirectory(prefix=".fetch.", dir=files.make_folder(home.parent)) as folder:
+        made = Path(folder) / "made"
+        make(made)
+        try:
+            made.rename(home)
+        except OSError:
+            if not home.is_dir():
+                raise
+    return home

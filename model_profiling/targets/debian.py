@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from model_profiling import process
@@ -61,12 +61,7 @@ def native_architecture(cure: str) -> str:
 def own_suite(cure: str) -> str:
     """The release of Debian this machine runs, as its mirror calls it."""
     _require_client(cure)
-    listing = process.run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(CODENAME)"], timeout=60)
-    names = [line.split(" ", 1)[1] for line in listing.stdout.splitlines() if line.startswith("Debian ")]
-    plain = [name for name in names if name and "-" not in name]
-    if not plain:
-        raise SetupError("apt on this machine knows no Debian mirror", cure)
-    return plain[0]
+    return _first_listed("CODENAME", lambda name: bool(name) and "-" not in name, cure)
 
 
 def _require_client(cure: str) -> None:
@@ -136,13 +131,17 @@ class _PrivateState:
 
 def _mirror(cure: str) -> str:
     """The Debian mirror this machine already uses."""
-    listing = process.run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"], timeout=60)
-    mirrors = [line.split(" ", 1)[1] for line in listing.stdout.splitlines() if line.startswith("Debian ")]
     # Security updates live in a repository of their own that has no backports.
-    general = [uri for uri in mirrors if "security" not in uri]
-    if not general:
-        raise SetupError("apt on this machine knows no Debian mirror", cure)
-    return shlex.quote(general[0])
+    return shlex.quote(_first_listed("REPO_URI", lambda uri: "security" not in uri, cure))
+
+
+def _first_listed(field: str, wanted: Callable[[str], bool], cure: str) -> str:
+    """The first fitting value of `field` among the Debian sources that apt lists."""
+    listing = process.run(["apt-get", "indextargets", "--format", f"$(ORIGIN) $({field})"], timeout=60)
+    values = [line.split(" ", 1)[1] for line in listing.stdout.splitlines() if line.startswith("Debian ")]
+    for value in filter(wanted, values):
+        return value
+    raise SetupError("apt on this machine knows no Debian mirror", cure)
 
 
 def _last_line(done: process.Completed) -> str:

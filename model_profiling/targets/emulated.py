@@ -12,10 +12,11 @@ from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.targets.cross import build_cross_runner
-from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.execution import execute
 from model_profiling.targets.machine import host_facts
 from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
 from model_profiling.targets.qemu import Qemu, find_qemu
+from model_profiling.targets.transport import LocalTransport
 
 
 class EmulatedTarget:
@@ -23,46 +24,40 @@ class EmulatedTarget:
 
     name = "emulated"
     platform: Platform = "emulated"
+    place: str = platform
     timings_are_latency = False
 
     def __init__(self, *, fetch: bool = True) -> None:
         self._fetch = fetch
         self.build: RunnerBuild | None = None
         self.qemu: Qemu | None = None
+        self.sysroot: Path | None = None
 
     def prepare(self) -> None:
         if self.qemu is not None:
             return
-        sysroot: Path | None = None
         if platform.machine().lower() in ("aarch64", "arm64"):
             self.build = build_runner()
         else:
-            cross = build_cross_runner()
-            self.build, sysroot = cross.build, cross.sysroot
-        self.qemu = find_qemu(self.build.path, sysroot, fetch=self._fetch)
+            self.build, self.sysroot = build_cross_runner(fetch=self._fetch)
+        self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        launch = Launch(
-            runner=self.build.path if self.build else None,
-            prefix=self.qemu.prefix if self.qemu else (),
-            timings_are_latency=False,
-        )
-        return execute(job, launch, into, stem)
+        runner = (str(self.build.path),) if self.build else ()
+        transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
+        return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=False)
 
     def facts(self) -> MachineFacts:
-        host = host_facts({})
         if self.build is None or self.qemu is None:
-            return replace(host, cpu="QEMU, not prepared yet", features=(), features_source="not asked yet")
+            unknown = host_facts(None)
+            return replace(
+                unknown, cpu="QEMU, not prepared yet", features=(), features_source="not asked yet"
+            )
+        host = host_facts(self.build, qemu=self.qemu.version)
         return replace(
             host,
             cpu=f"QEMU {self.qemu.version} -cpu max, on {host.cpu}",
             machine="aarch64",
             features=self.qemu.features,
             features_source="the runner under QEMU",
-            versions={
-                **host.versions,
-                "executorch": self.build.executorch_version,
-                "compiler": self.build.compiler,
-                "qemu": self.qemu.version,
-            },
         )

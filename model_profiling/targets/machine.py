@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from model_profiling import process
+from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import detect_host
 from model_profiling.targets.protocol import MachineFacts
 
@@ -34,9 +35,10 @@ _ARM_PARTS = {
 }
 
 
-def host_facts(versions: dict[str, str]) -> MachineFacts:
-    """This machine, now; `versions` are the caller's own to add."""
+def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
+    """This machine, now, with the versions `build` and the caller know."""
     features = detect_host()
+    built = {"executorch": build.executorch_version, "compiler": build.compiler} if build else {}
     return MachineFacts(
         cpu=_cpu_name(),
         machine=platform.machine(),
@@ -48,7 +50,7 @@ def host_facts(versions: dict[str, str]) -> MachineFacts:
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         memory_bytes=_memory(),
         temperature_c=_temperature(),
-        versions={"python": platform.python_version(), **versions},
+        versions={"python": platform.python_version(), **built, **versions},
     )
 
 

@@ -10,6 +10,20 @@ from typing import Literal, Protocol
 from model_profiling.runner.result import RunnerResult
 
 Platform = Literal["mac", "linux", "android", "emulated"]
+TargetKind = Literal["auto", "host", "emulated", "android"]
+PowerMode = Literal["leave", "boost", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """Where to run. A device is named by its `serial` or, on the network, by its address (`remote`);
+    `device_path` is the folder to use on it and `power_mode` what to set while measuring."""
+
+    kind: TargetKind = "auto"
+    serial: str | None = None
+    remote: str | None = None
+    device_path: str | None = None
+    power_mode: PowerMode = "leave"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +100,11 @@ class Target(Protocol):
 
     @property
     def platform(self) -> Platform:
-        """The folder its runs go to."""
+        """What kind of machine it is."""
+
+    @property
+    def place(self) -> str:
+        """The folder its runs go to: one of its own where two machines of a kind can be told apart."""
 
     @property
     def timings_are_latency(self) -> bool:

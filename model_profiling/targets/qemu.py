@@ -48,7 +48,8 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
         except SetupError as problem:
             refused.append(problem.problem)
     if not fetch:
-        raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", CURE)
+        cure = f"the first --target emulated run fetches one where apt is at hand; else {CURE}"
+        raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
     return _require(fetch_qemu(), runner, sysroot, CURE)
 
 

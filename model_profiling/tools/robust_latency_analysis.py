@@ -19,10 +19,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model_profiling.analysis.latency_files import Latencies, check_latencies, read_latencies
+from model_profiling.analysis.latency_files import (
+    Latencies,
+    check_latencies,
+    read_latencies,
+    why_not_compared,
+)
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
+from model_profiling.report.document import make_table
+from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Run, Times
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
@@ -50,15 +57,14 @@ def _analyse(options: argparse.Namespace) -> int:
     output = options.output or _beside(options.file)
     _check_free(output, force=options.force)
     names = [options.name1 or options.file.stem, options.name2 or (theirs.path.stem if theirs else "")]
-    described = [
-        (name, one, summarize(one.flat)) for name, one in zip(names, (ours, theirs), strict=True) if one
-    ]
-    warnings = {name: latency_warnings(one.rounds) for name, one, _ in described}
+    both = zip(names, (ours, theirs), strict=True)
+    described = [(name, found, summarize(found.flat)) for name, found in both if found]
+    warnings = {name: latency_warnings(found.rounds) for name, found, _ in described}
     speedup = _speedup(ours, theirs) if theirs else None
-    for name, one, _ in described:
-        if one.tracer_on:
+    for name, latencies, _ in described:
+        if latencies.tracer_on:
             print(f"{name}: measured with the tracer on, which costs time")
-    print(_table([(name, summary) for name, _, summary in described]))
+    print(_table(described))
     for name, found in warnings.items():
         for warning in found:
             print(f"warning: {name}: {warning}")
@@ -95,39 +101,26 @@ def _beside(path: Path) -> Path:
 
 def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
     """Rounds are paired only where both files say they were measured in the same run."""
+    why_not = why_not_compared(baseline.path, candidate.path)
     if baseline.tracer_on != candidate.tracer_on:
-        why = "one was measured with the tracer on, the other without"
-        return compare_separate(baseline.rounds, candidate.rounds, not_comparable=why)
+        why_not = "one was measured with the tracer on, the other without"
     runs = [found.path if found else None for found in map(Run.around, (baseline.path, candidate.path))]
     interleaved = runs[0] is not None and runs[0] == runs[1] and len(baseline.rounds) > 1
     compare = compare_rounds if interleaved else compare_separate
-    return compare(baseline.rounds, candidate.rounds)
+    return compare(baseline.rounds, candidate.rounds, not_comparable=why_not)
 
 
-_ROWS = (
-    ("runs", "count", "d"),
-    ("median ms", "median", ".4f"),
-    ("mean ms", "mean", ".4f"),
-    ("trimmed mean ms", "trimmed_mean", ".4f"),
-    ("min ms", "minimum", ".4f"),
-    ("p5 ms", "p5", ".4f"),
-    ("p95 ms", "p95", ".4f"),
-    ("p99 ms", "p99", ".4f"),
-    ("max ms", "maximum", ".4f"),
-    ("MAD ms", "mad", ".4f"),
-    ("CV", "cv", ".2%"),
-    ("robust CV", "robust_cv", ".2%"),
-)
+_FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
 
 
-def _table(described: Sequence[tuple[str, LatencySummary]]) -> str:
-    width = max(16, *(len(name) + 2 for name, _ in described))
-    lines = [f"{'':18}" + "".join(f"{name:>{width}}" for name, _ in described)]
-    for title, field, form in _ROWS:
-        cells = (format(getattr(summary, field), form) for _, summary in described)
-        lines.append(f"{title:18}" + "".join(f"{cell:>{width}}" for cell in cells))
-    lines.append(f"{'outliers':18}" + "".join(f"{len(one.outliers):>{width}}" for _, one in described))
-    return "\n".join(lines)
+def _table(described: Sequence[tuple[str, Latencies, LatencySummary]]) -> str:
+    found = [summary for _, _, summary in described]
+    rows = [("runs", *(str(summary.count) for summary in found))]
+    rows += [(f"{name} ms", *(f"{getattr(summary, name):.4f}" for summary in found)) for name in _FIELDS]
+    rows += [(name, *(f"{getattr(summary, name):.2%}" for summary in found)) for name in ("cv", "robust_cv")]
+    rows.append(("outliers", *(str(len(summary.outliers)) for summary in found)))
+    table = make_table(("", *(name for name, _, _ in described)), rows, numbers=range(1, len(found) + 1))
+    return render_terminal([table])
 
 
 def _content(
@@ -147,7 +140,7 @@ def _content(
         "min_ms": summary.minimum,
         "max_ms": summary.maximum,
         "end_to_end_ms": summary.as_dict(),
-        "end_to_end_rounds_ms": [list(one) for one in ours.rounds],
+        "end_to_end_rounds_ms": ours.rounds,
         "warnings": [warning.as_dict() for warning in warnings],
     }
     if speedup and theirs:

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model_profiling.check import Check
+from model_profiling.check import Check, all_pass, check_lines, failed_names
 from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.progress import Progress, Silent
 from model_profiling.validation import figures, structure
 from model_profiling.validation.checked_run import CheckedRun
-from model_profiling.validation.records import Validation
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Everything that was checked in one run directory."""
+
+    run_dir: str
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all_pass(self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
+
+    def as_text(self) -> str:
+        """The checks, the verdict last."""
+        failed = failed_names(self.checks)
+        return "\n".join([*check_lines(self.checks), "", f"not valid: {failed}" if failed else "valid"])
+
 
 Question = Callable[[CheckedRun], Iterator[Check]]
 

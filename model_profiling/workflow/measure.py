@@ -107,7 +107,7 @@ def run_config(
         else:
             measured = measure(
                 config,
-                target or open_target(config.target.spec),
+                target or open_target(config.target.choice),
                 only=options.only,
                 resume=options.resume,
                 force=options.force,

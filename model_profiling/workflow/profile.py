@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import files
@@ -17,7 +17,7 @@ from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.names import default_run_dir
 from model_profiling.runner.features import Rung, ladder
-from model_profiling.targets import Target, TargetPlan, open_target, plan_targets
+from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
 from model_profiling.workflow.measure import RunOptions, RunOutcome, publish_run, run_config
@@ -34,7 +34,7 @@ class ProfileOptions:
     None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
     """
 
-    target: str = "auto"
+    target: TargetChoice = field(default_factory=TargetChoice)
     dtype: str | None = None
     backend: str | None = None
     runs: int | None = None
@@ -130,7 +130,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
 
 
 def _root(target: Target, program: Path, options: ProfileOptions) -> Path:
-    return default_run_dir(program, target.platform, options.outdir)
+    return default_run_dir(program, target.place, options.outdir)
 
 
 def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.progress import Progress
-from model_profiling.validation.records import Validation
-from model_profiling.validation.validate import validate
+from model_profiling.targets import TargetChoice
+from model_profiling.validation.validate import Validation, validate
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
 
@@ -29,7 +29,7 @@ class QuickTest:
 
 
 def quick_test(
-    outdir: Path, *, target: str = "host", dtype: str = "fp16", progress: Progress | None = None
+    outdir: Path, target: TargetChoice, *, dtype: str = "fp16", progress: Progress | None = None
 ) -> QuickTest:
     """Run the smoke test into `outdir`; what an earlier one finished there is kept under its date."""
     options = ProfileOptions(target=target, dtype=dtype, runs=5, warmup=1, rounds=6, outdir=outdir)

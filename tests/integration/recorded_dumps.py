@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from model_profiling.targets import Job, Target, open_target
+from model_profiling.targets import Job, Target, TargetChoice, open_target
+from model_profiling.targets.protocol import TargetKind
 
 
 @functools.cache
-def target(name: str) -> Target:
-    opened = open_target(name)
+def target(kind: TargetKind) -> Target:
+    opened = open_target(TargetChoice(kind))
     opened.prepare()
     return opened
 
 
-def record(pte: Path, folder: Path, stem: str, *, on: str = "host", **options: object) -> Path:
+def record(pte: Path, folder: Path, stem: str, *, on: TargetKind = "host", **options: object) -> Path:
     """Run `pte` with the event tracer and return its dump."""
     job = Job(model=pte, etdump=True, **options)  # type: ignore[arg-type]
     etdump = target(on).execute(job, folder, stem).etdump

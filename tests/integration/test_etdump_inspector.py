@@ -15,7 +15,7 @@ from conftest import Artifact, missing
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 VIEW = Path(__file__).with_name("executorch_view.py")
 RUNS = 3
@@ -40,7 +40,7 @@ def dumps(
     folder = tmp_path_factory.mktemp("dumps")
     made = {}
     for case, (model, dtype, backend, where, off) in CASES.items():
-        target = open_target(where)
+        target = open_target(TargetChoice(where))
         try:
             target.prepare()
         except SetupError as problem:

@@ -26,7 +26,7 @@ from model_profiling.run import Times
 from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.targets import MachineFacts, open_target
+from model_profiling.targets import MachineFacts, TargetChoice, open_target
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -360,7 +360,7 @@ class HotTarget:
     def __init__(self, degrees: float | None) -> None:
         self._host = HostTarget()
         self._degrees = degrees
-        self.platform = self._host.platform
+        self.platform, self.place = self._host.platform, self._host.place
         self.prepare = self._host.prepare
         self.execute = self._host.execute
 
@@ -391,7 +391,7 @@ def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
 def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["experiments"] = [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}]
-    outcome = run_config(checked(raw), target=open_target("host"))
+    outcome = run_config(checked(raw), target=open_target(TargetChoice("host")))
     (result,) = outcome.run.results
     assert result.xnntrace_log == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"
     assert result.kernels and result.etdump and result.latency is None

@@ -14,6 +14,7 @@ from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError, SetupError
 from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
+from model_profiling.targets import TargetChoice
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, profile
@@ -173,4 +174,6 @@ def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> N
         place.mkdir(parents=True)
         (place / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds other files"):
-        profile(str(exported("toy_cnn", "fp32").pte), ProfileOptions(target="host", outdir=tmp_path))
+        profile(
+            str(exported("toy_cnn", "fp32").pte), ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
+        )

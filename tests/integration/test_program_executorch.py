@@ -18,7 +18,7 @@ from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 VIEW = Path(__file__).with_name("executorch_view.py")
 MODELS = [
@@ -117,7 +117,7 @@ def delegate_time(
     artifact: Artifact, where: str, folder: Path, disable: tuple[str, ...] = ()
 ) -> tuple[Method, list[tuple[str, int, tuple[GraphNode, ...]]]]:
     """Run a program once; each delegate event's name, duration and the nodes it stands for."""
-    target = open_target(where)
+    target = open_target(TargetChoice(where))
     try:
         target.prepare()
     except SetupError as problem:

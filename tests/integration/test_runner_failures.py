@@ -16,8 +16,9 @@ from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.runner.build import find_compiler
 from model_profiling.targets import Job
-from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.execution import execute
 from model_profiling.targets.host import HostTarget
+from model_profiling.targets.transport import LocalTransport
 from model_profiling.workflow.measure import RunOptions, run_config
 
 ON_LINUX_ARM = sys.platform == "linux" and platform.machine() == "aarch64"
@@ -221,11 +222,12 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
         missing("prlimit")
     assert host.build is not None
     pte = exported("mobilenet_v3_small", "fp32").pte
-    wide = Launch(host.build.path, prefix=("prlimit", "--as=2000000000", "--"))
-    assert execute(Job(pte), wide, tmp_path, "wide").result.iterations_ns
-    tight = Launch(host.build.path, prefix=("prlimit", "--as=40000000", "--"))
+    runner = (str(host.build.path),)
+    wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
+    assert execute(Job(pte), tmp_path, "wide", runner=runner, transport=wide).result.iterations_ns
+    tight = LocalTransport(prefix=("prlimit", "--as=40000000", "--"))
     with pytest.raises(RunError, match="the runner ran out of memory; free some memory"):
-        execute(Job(pte), tight, tmp_path, "tight")
+        execute(Job(pte), tmp_path, "tight", runner=runner, transport=tight)
 
 
 def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> None:

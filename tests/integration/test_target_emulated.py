@@ -12,26 +12,26 @@ from conftest import missing
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
-from model_profiling.statistics.parity import compare_outputs, saved_outputs
+from model_profiling.runner.result import read_result
+from model_profiling.statistics.parity import OutputFile, compare_outputs
 from model_profiling.targets import Job, cross, debian, qemu
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import Launch, execute
+from model_profiling.targets.execution import execute
+from model_profiling.targets.transport import LocalTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 
 
-@pytest.fixture(scope="module")
-def emulated() -> EmulatedTarget:
-    target = EmulatedTarget()
-    try:
-        target.prepare()
-    except SetupError as problem:
-        missing(str(problem))
-    return target
-
-
 def of(kernels: Mapping[str, int | None], isa: str) -> list[str]:
     return [name for name in kernels if f"_{isa}_" in f"{name}_"]
+
+
+def saved_outputs(result: Path) -> list[OutputFile]:
+    return [
+        OutputFile(result.parent / output.file.name, output.dtype, output.shape, output.dim_order)
+        for output in read_result(result).outputs
+        if output.file is not None
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
@@ -120,12 +120,12 @@ def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     monkeypatch.setenv("PATH", str(old))
     with pytest.raises(
-        SetupError, match=r"is QEMU 7\.2\.\d+ and has no SME2; install qemu-user 10\.1 or newer"
+        SetupError, match=r"is QEMU 7\.2\.\d+ and has no SME2; the first --target emulated run fetches one"
     ):
-        qemu.find_qemu(emulated.build.path, fetch=False)
+        qemu.find_qemu(emulated.build.path, emulated.sysroot, fetch=False)
     monkeypatch.setenv("SME2PROF_QEMU", str(old / "qemu-aarch64-static"))
     with pytest.raises(SetupError, match=r"has no SME2; correct SME2PROF_QEMU"):
-        qemu.find_qemu(emulated.build.path)
+        qemu.find_qemu(emulated.build.path, emulated.sysroot)
 
 
 def test_no_qemu_and_no_way_to_get_one(
@@ -135,7 +135,7 @@ def test_no_qemu_and_no_way_to_get_one(
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SetupError, match=r"no qemu-aarch64 was found; install qemu-user 10\.1 or newer"):
+    with pytest.raises(SetupError, match=r"no qemu-aarch64 was found; .*; else install qemu-user 10\.1 or"):
         qemu.find_qemu(emulated.build.path, fetch=False)
     with pytest.raises(SetupError, match=r"this machine has no apt-get; install qemu-user 10\.1 or newer"):
         qemu.find_qemu(emulated.build.path)
@@ -175,12 +175,13 @@ def test_the_way_of_a_machine_that_is_not_arm(
     monkeypatch.setenv("SME2PROF_QEMU", str(emulated.qemu.path))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     try:
-        made = cross.build_cross_runner()
+        build, sysroot = cross.build_cross_runner()
     except SetupError as problem:
         missing(f"an aarch64 wheel and C library: {problem}")
-    assert str(tmp_path) in str(made.build.library_path)
-    found = qemu.find_qemu(made.build.path, made.sysroot)
+    assert str(tmp_path) in str(build.library_path)
+    found = qemu.find_qemu(build.path, sysroot)
     assert "-L" in found.prefix
-    launch = Launch(made.build.path, prefix=found.prefix, timings_are_latency=False)
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
-    assert of(execute(job, launch, tmp_path, "cross").kernels, "sme2")
+    runner, transport = (str(build.path),), LocalTransport(found.prefix)
+    outcome = execute(job, tmp_path, "cross", runner=runner, transport=transport)
+    assert of(outcome.kernels, "sme2")

@@ -13,7 +13,7 @@ from model_profiling.etdump import read_etdump
 from model_profiling.runner.build import _flags, find_compiler
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.targets import Job
-from model_profiling.targets.executor_runner import parse_log
+from model_profiling.targets.collect import read_executor_runner_log
 from model_profiling.targets.host import HostTarget
 
 SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
@@ -75,7 +75,7 @@ def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) ->
 def test_times_in_the_log_of_a_source_built_runner() -> None:
     """The log is of a real executor_runner: two executions, here taken as one of warm-up and one measured."""
     log = (LOGS / "toy_fp16_sme2off.log").read_text(encoding="utf-8", errors="replace")
-    result = parse_log(Job(Path("toy_fp16.pte"), runs=1, warmup=1), log)
+    result = read_executor_runner_log(Job(Path("toy_fp16.pte"), runs=1, warmup=1), log)
     assert result.load_ns == 75_291_503
     assert result.first_ns == 7_727_877_920
     assert result.iterations_ns == (7_697_301_978,)
@@ -83,6 +83,6 @@ def test_times_in_the_log_of_a_source_built_runner() -> None:
 
 def test_a_log_without_times() -> None:
     with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
-        parse_log(
+        read_executor_runner_log(
             Job(Path("x.pte")), "I 00:00:00.1 executorch:executor_runner.cpp:476] Model file is loaded.\n"
         )

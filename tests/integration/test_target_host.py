@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from model_profiling import targets
+from model_profiling.config.settings import TargetSettings
 from model_profiling.errors import InputError, RunError
 from model_profiling.runner import features
-from model_profiling.targets import Job, open_target, plan_targets
+from model_profiling.targets import Job, TargetChoice, open_target, parse_target, plan_targets
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.machine import cpu_name_from_proc
 
@@ -51,26 +52,43 @@ def test_what_auto_means(
 ) -> None:
     monkeypatch.setattr(targets, "host_features", lambda: present)
     monkeypatch.setattr(sys, "platform", system)
-    plan = plan_targets("auto")
-    assert (plan.timing, plan.evidence) == (timing, evidence)
+    plan = plan_targets(TargetChoice())
+    assert (plan.timing, plan.evidence) == (TargetChoice(timing), TargetChoice(evidence))
     assert plan.reason
-    assert open_target("auto").name == timing
+    assert open_target(TargetChoice()).name == timing
 
 
-def test_names_of_targets() -> None:
-    assert open_target("emulated").platform == "emulated"
-    assert not open_target("emulated").timings_are_latency
-    assert plan_targets("emulated").timing == "emulated"
+def test_what_a_choice_opens() -> None:
+    emulated = open_target(TargetChoice("emulated"))
+    assert (emulated.platform, emulated.place) == ("emulated", "emulated")
+    assert not emulated.timings_are_latency
+    assert plan_targets(TargetChoice("emulated")).timing == TargetChoice("emulated")
+    host = open_target(TargetChoice("host"))
+    assert host.place == host.platform == ("mac" if sys.platform == "darwin" else "linux")
+    with pytest.raises(InputError, match="target android is not built yet; use host or emulated"):
+        open_target(TargetChoice("android", serial="SERIAL"))
+
+
+def test_the_words_of_the_command_line() -> None:
+    assert parse_target("auto") == TargetChoice()
+    assert parse_target("android") == TargetChoice("android")
+    assert parse_target("android:R5CT1234ABC") == TargetChoice("android", serial="R5CT1234ABC")
+    assert parse_target("android:192.0.2.7:5555") == TargetChoice("android", remote="192.0.2.7:5555")
     with pytest.raises(InputError, match="unknown target 'phone'; choose from auto, host, emulated"):
-        open_target("phone")
-    for name in ("android", "android:SERIAL"):
-        with pytest.raises(InputError, match="target android is not built yet; use host or emulated"):
-            open_target(name)
+        parse_target("phone")
+    with pytest.raises(InputError, match="target host is no device that 'x' could name; write host alone"):
+        parse_target("host:x")
 
 
 def test_a_target_exists_once_it_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(targets._KINDS, "android", lambda _serial: HostTarget())
-    assert open_target("android:SERIAL").name == "host" and targets.why_not_yet("android") is None
+    """The row gets the whole choice: no setting of the config is lost on the way."""
+    opened: list[TargetChoice] = []
+    monkeypatch.setitem(targets._KINDS, "android", lambda choice: (opened.append(choice), HostTarget())[1])
+    config = TargetSettings(device="SERIAL", power_mode="boost", device_path="/data/local/tmp/x")
+    assert targets.why_not_yet(config.choice) is None and open_target(config.choice).name == "host"
+    assert opened == [
+        TargetChoice("android", serial="SERIAL", device_path="/data/local/tmp/x", power_mode="boost")
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are pinned on Linux only")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling.targets import Job, open_target
+from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"
@@ -32,7 +32,7 @@ def convert(log: str, dump: Path, into: Path) -> subprocess.CompletedProcess[str
 
 def test_the_log_s_operators_match_a_dump_made_now(exported: Callable[..., object], tmp_path: Path) -> None:
     model = exported("toy_cnn", "int8").pte  # type: ignore[attr-defined]
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
     job = Job(model=model, runs=2, warmup=0, disable=("sme2",), etdump=True)
     dump = target.execute(job, tmp_path, "toy").etdump

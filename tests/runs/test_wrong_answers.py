@@ -41,7 +41,7 @@ from model_profiling.report.verdict import verdict
 from model_profiling.run import Run
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.targets import Job
+from model_profiling.targets import Job, TargetChoice
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.profile import ProfileOptions, profile
@@ -218,8 +218,8 @@ def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
     before: dict[str, bytes] = {}
     for program in (PROGRAM, INT8):
         named = str(out / "artifacts" / program.name)
-        profile(named, ProfileOptions(target="emulated"))
-        profile(named, ProfileOptions(target="host", runs=RUNS))
+        profile(named, ProfileOptions(target=TargetChoice("emulated")))
+        profile(named, ProfileOptions(target=TargetChoice("host"), runs=RUNS))
         before = before or files_in(out / "runs" / "xnnpack_fp16")
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["xnnpack_fp16", "xnnpack_int8"]
     assert files_in(out / "runs" / "xnnpack_fp16") == before

@@ -8,18 +8,28 @@ from pathlib import Path
 import pytest
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.advice import Finding, advise
-from model_profiling.analysis.pairing import pair_dumps
+from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.run import advise
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
+from model_profiling.run import Series, Times, opened
 
 Call = tuple[str, list[tuple[str, int]]]
 
 
-def dump_of(calls: list[Call], **context: object) -> DumpAnalysis:
+def dump_of(
+    calls: list[Call],
+    *,
+    experiment: str = "made",
+    threads: int | None = None,
+    times: Times = Times.HARDWARE,
+    round: int = 0,
+    sme2: bool | None = None,
+) -> DumpAnalysis:
     """A dump of one run: calls with their operators, each (name, microseconds), 1 us around each call."""
     clock, events = 0, []
     for number, (kind, operators) in enumerate(calls):
@@ -33,8 +43,8 @@ def dump_of(calls: list[Call], **context: object) -> DumpAnalysis:
         events.append(ProfileEvent(kind, 0, number, -1, None, None, start, clock))
     events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock))
     content = Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
-    given = {"experiment": "made", **context}
-    return analyse_dump(read_etdump(content), DumpContext(Path("made.etdump"), **given))  # type: ignore[arg-type]
+    dump = opened.Dump(Path("made.etdump"), Series(experiment, threads), times, round, sme2=sme2)
+    return analyse_dump(read_etdump(content), dump)
 
 
 def with_sources(dump: DumpAnalysis, **sources: OperatorSource) -> DumpAnalysis:
@@ -103,10 +113,20 @@ def test_conversions_between_number_formats_are_named() -> None:
     assert found(dump)["quantize-dequantize"].evidence["count"] == 1
 
 
-def test_names_in_no_category_are_reported_even_without_latencies() -> None:
-    dump = dump_of([("DELEGATE_CALL", [CONV, ("Frobnicate (NC, F16) #1", 100)])], timings_are_latency=False)
+@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
+def test_names_in_no_category_are_reported_even_without_latencies(times: Times) -> None:
+    dump = dump_of([("DELEGATE_CALL", [CONV, ("Frobnicate (NC, F16) #1", 100)])], times=times)
     assert set(found(dump)) == {"unknown-operators"}
-    assert found(dump)["unknown-operators"].evidence["names"] == {"Frobnicate (NC, F16)": 1}
+    evidence = found(dump)["unknown-operators"].evidence
+    assert evidence == {"names": {"Frobnicate (NC, F16)": 1}, "share_pct": None}
+
+
+@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
+def test_no_advice_comes_from_times_that_are_no_latencies(times: Times) -> None:
+    moving = ("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700)])
+    assert found(dump_of([moving])) and not found(dump_of([moving], times=times))
+    sweep = [series_of([dump_of([moving], threads=threads, times=times)]) for threads in (1, 2)]
+    assert advise(sweep) == ()
 
 
 def test_operators_far_below_the_roof_are_measured_against_the_best_seen_or_the_supplied() -> None:
@@ -134,11 +154,13 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
         ("Fully Connected (NC, PF16) GEMM #1", 120),
         ("Transpose (ND, X16) #1", 100),
     ]
-    off = dump_of([("DELEGATE_CALL", before)], experiment="off", sme2=False, features=frozenset({"fp16"}))
-    on = dump_of([("DELEGATE_CALL", after)], experiment="on", sme2=True, features=frozenset({"sme2", "fp16"}))
-    findings = {
-        finding.id: finding for finding in advise([series_of([off]), series_of([on])], [pair_dumps(off, on)])
-    }
+    off, on = (
+        series_of(
+            [dump_of([("DELEGATE_CALL", calls)], experiment=name, sme2=sme2, round=n) for n in range(6)]
+        )
+        for name, sme2, calls in (("off", False, before), ("on", True, after))
+    )
+    findings = {finding.id: finding for finding in advise([off, on], [pair_series(off, on)])}
     same = findings["sme2-no-faster"].evidence["operators"]
     assert isinstance(same, list) and len(same) == 1
     assert same[0]["may_be_because"] == "XNNPACK has no SME2 kernel for depthwise convolution"
@@ -152,10 +174,14 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     )
 
 
-def test_nothing_is_said_about_a_pair_whose_times_mean_nothing() -> None:
-    off = dump_of([("DELEGATE_CALL", [CONV])], sme2=False, timings_are_latency=False)
-    on = dump_of([("DELEGATE_CALL", [CONV])], sme2=True, timings_are_latency=False)
-    assert advise([series_of([off]), series_of([on])], [pair_dumps(off, on)]) == ()
+def test_nothing_is_said_about_a_pair_that_may_not_be_compared() -> None:
+    calls = [("DELEGATE_CALL", [CONV])]
+    off, on = (
+        series_of([dump_of(calls, experiment=str(sme2), sme2=sme2, round=n) for n in range(6)])
+        for sme2 in (False, True)
+    )
+    assert {found.id for found in advise([off, on], [pair_series(off, on)])} == {"sme2-no-faster"}
+    assert advise([off, on], [pair_series(off, on, not_comparable="this CPU has no SME2")]) == ()
 
 
 def test_threads_that_do_not_pay_are_found() -> None:

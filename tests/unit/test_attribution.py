@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
-from model_profiling.analysis.summary import DumpContext, analyse_dump
+from model_profiling.analysis.summary import analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import EventTable, read_etdump
+from model_profiling.run import Series, opened
+
+MADE = opened.Dump(Path("made.etdump"), Series("made"))
 
 
 def event(name: str, start: int, end: int, instruction: int = 0, chain: int = 0) -> ProfileEvent:
@@ -65,13 +68,13 @@ def test_each_level_keeps_what_its_children_leave(tmp_path: Path) -> None:
 def test_a_delegate_that_reports_nothing_is_unattributed_but_no_overhead(tmp_path: Path) -> None:
     found = attribute(table_of(tmp_path, (event("DELEGATE_CALL", 10, 90), execute(0, 100))))
     assert shares(found) == {"operator": 0, "framework": 20, "delegate": 0, "opaque": 80}
-    dump = analyse_dump(table_of(tmp_path, (event("DELEGATE_CALL", 10, 90), execute(0, 100))), _context())
+    dump = analyse_dump(table_of(tmp_path, (event("DELEGATE_CALL", 10, 90), execute(0, 100))), MADE)
     assert dump.breakdown.unattributed.tolist() == [80] and dump.breakdown.delegate_overhead.tolist() == [0]
 
 
 def test_a_kernel_without_its_own_event_is_seen_by_its_call(tmp_path: Path) -> None:
     table = table_of(tmp_path, (event("OPERATOR_CALL", 10, 90), execute(0, 100)))
-    dump = analyse_dump(table, _context())
+    dump = analyse_dump(table, MADE)
     assert [operator.name for operator in dump.operators] == ["OPERATOR_CALL"]
     assert dump.unknown_names == ("OPERATOR_CALL",)
     assert dump.breakdown.closes
@@ -87,7 +90,7 @@ def test_a_kernel_that_calls_a_kernel_is_not_counted_twice(tmp_path: Path) -> No
             execute(0, 100),
         ),
     )
-    dump = analyse_dump(table, _context())
+    dump = analyse_dump(table, MADE)
     assert [(one.name, one.times.total_ns) for one in dump.operators] == [
         ("native_call_mm.out", 40),
         ("native_call_linear.out", 25),
@@ -105,7 +108,7 @@ def test_an_instruction_that_a_loop_repeats_is_an_operator_each_time(tmp_path: P
             event("JF_CALL", start + 10, start + 12, 4),
         )
     ]
-    dump = analyse_dump(table_of(tmp_path, (*body, execute(0, 100))), _context())
+    dump = analyse_dump(table_of(tmp_path, (*body, execute(0, 100))), MADE)
     assert [(one.call, one.occurrence, one.times.runs) for one in dump.operators] == [
         (0, 0, 1),
         (2, 1, 1),
@@ -123,7 +126,7 @@ def test_runs_of_different_structure_are_told_apart_and_still_close(tmp_path: Pa
         event("OPERATOR_CALL", 10, 19, 1),
         execute(0, 20),
     )
-    dump = analyse_dump(table_of(tmp_path, short, long, other, short, long, short), _context())
+    dump = analyse_dump(table_of(tmp_path, short, long, other, short, long, short), MADE)
     assert [len(group.runs) for group in dump.attribution.groups] == [3, 2, 1]
     assert dump.breakdown.e2e.tolist() == [10, 20, 11, 10, 20, 10]
     assert dump.breakdown.closes
@@ -151,7 +154,7 @@ def test_a_delegate_on_another_clock_shows_as_negative_overhead_with_a_warning(t
         tmp_path,
         (inside_delegate("Add (ND) #1", 0, 500), event("DELEGATE_CALL", 10, 90), execute(0, 100)),
     )
-    dump = analyse_dump(table, _context())
+    dump = analyse_dump(table, MADE)
     assert dump.breakdown.delegate_overhead.tolist() == [-420]
     assert dump.breakdown.closes
     assert any("add up to more than the call" in warning for warning in dump.warnings)
@@ -176,7 +179,7 @@ def test_statistics_are_numpys(tmp_path: Path) -> None:
         (event("native_call_add.out", 10, 10 + n), event("OPERATOR_CALL", 5, 50), execute(0, 60))
         for n in lengths
     ]
-    times = analyse_dump(table_of(tmp_path, *runs), _context()).operators[0].times
+    times = analyse_dump(table_of(tmp_path, *runs), MADE).operators[0].times
     assert (times.runs, times.total_ns, times.min_ns, times.max_ns) == (7, 57, 1, 30)
     assert times.median_ns == np.median(lengths)
     assert [times.p10_ns, times.p90_ns, times.p99_ns] == pytest.approx(np.percentile(lengths, [10, 90, 99]))
@@ -210,11 +213,7 @@ def test_whatever_the_events_say_the_parts_add_up(tmp_path_factory, runs) -> Non
             events.append(event(name, 0, duration, instruction))
         blocks.append((*events, execute(0, length)))
     table = table_of(tmp_path_factory.mktemp("any"), *blocks)
-    dump = analyse_dump(table, _context())
+    dump = analyse_dump(table, MADE)
     assert dump.breakdown.closes
     assert dump.breakdown.e2e.tolist() == [length for _, length in runs]
     assert dump.attribution.event_count == len(table)
-
-
-def _context() -> DumpContext:
-    return DumpContext(Path("made.etdump"), experiment="made")

@@ -24,12 +24,14 @@ from model_profiling.config.reading import (
     pairs,
     parse_config,
 )
-from model_profiling.config.schema import SHIPPED_SCHEMA, config_schema
+from model_profiling.config.schema import config_schema
 from model_profiling.config.settings import Feature
 from model_profiling.errors import InputError
+from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 
 ROOT = Path(__file__).resolve().parents[2]
+SHIPPED_SCHEMA = ROOT / "model_profiling" / "configs" / "schema.json"
 SHIPPED = sorted((ROOT / "model_profiling" / "configs").glob("*/*.json"))
 
 Raw = dict[str, typing.Any]
@@ -330,7 +332,7 @@ def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
     assert [one.sme2 for one in config.experiments] == ["on", "off"]
     assert config.experiments[1].runner == place / "cmake-out/mac-arm64-sme2-off/executor_runner"
     assert config.experiments[1].switched_off == ()
-    assert [(pair.baseline, pair.candidate) for pair in pairs(config)] == [("second", "first")]
+    assert pairs(config) == (Pair("first vs second, 1 thread", Series("second", 1), Series("first", 1)),)
 
 
 def test_the_switch_is_read_from_the_name_with_the_kits_runner(place: Path) -> None:
@@ -345,8 +347,23 @@ def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
     raw["experiments"][1]["threads"] = [2, 4]
     raw["experiments"].append({"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2})
     found = pairs(load_config(written(place, raw)))
-    assert [(pair.baseline, pair.candidate, pair.baseline_threads) for pair in found] == [
-        ("linux_sme2_off", "linux_sme2_on", 2)
+    assert [(pair.baseline, pair.candidate) for pair in found] == [
+        (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
+    ]
+
+
+def test_two_on_off_couples_are_two_pairs_not_four(place: Path) -> None:
+    raw = good()
+    del raw["analysis"]
+    raw["experiments"] = [
+        {"name": f"{name}_sme2_{switch}", "sme2": switch, "threads": 1}
+        for name in ("a", "b")
+        for switch in ("on", "off")
+    ]
+    found = pairs(load_config(written(place, raw)))
+    assert [pair.label for pair in found] == [
+        "a_sme2_on vs a_sme2_off, 1 thread",
+        "b_sme2_on vs b_sme2_off, 1 thread",
     ]
 
 
@@ -477,7 +494,7 @@ def test_a_new_config_is_checked_and_complete(place: Path) -> None:
     config = load_config(made)
     assert made == place / "new" / "config.json"
     assert isinstance(config, ProfileConfig)
-    assert config.output_root == place / "out_m/runs/mac"
+    assert config.output_root == place / "out_m/runs/m/mac"
     assert [one.mode for one in config.experiments] == ["timing", "timing", "xnntrace", "xnntrace"]
     assert len(pairs(config)) == 2
     with pytest.raises(InputError, match="exists"):

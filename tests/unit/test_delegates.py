@@ -11,12 +11,13 @@ import pytest
 from strategies import Block, Dump, ProfileEvent, graph
 
 from model_profiling.analysis.sources import ProgramView
-from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Program, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
+from model_profiling.run import Series, opened
 from model_profiling.validation.structure import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
@@ -64,7 +65,9 @@ def analysed(program: Program | None) -> DumpAnalysis:
     execute = ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, 100)
     block = Block("Execute", -1, (), (*logged, call, execute))
     table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
-    return analyse_dump(table, DumpContext(Path("lantern.etdump")), ProgramView(program))
+    return analyse_dump(
+        table, opened.Dump(Path("lantern.etdump"), Series("lantern")), view=ProgramView(program)
+    )
 
 
 def lit() -> Program:
@@ -96,7 +99,7 @@ def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.Monkey
     ]
     assert dump.warnings == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
-    (check,) = same_program(SimpleNamespace(whole_dumps={dump.etdump: dump}))
+    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
 

@@ -13,8 +13,8 @@ import pytest
 
 from model_profiling import process
 from model_profiling.check import Check
-from model_profiling.doctor import checks
-from model_profiling.doctor.records import Diagnosis
+from model_profiling.doctor import Diagnosis, checks
+from model_profiling.doctor.examination import _emulator
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]
@@ -37,6 +37,26 @@ def test_without_a_compiler_the_answer_is_no(cli: Run) -> None:
     assert done.returncode == 1
     assert "FAIL  C++ compiler" in done.stdout
     assert "not ready: C++ compiler" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
+def test_what_emulation_lacks_on_a_machine_that_is_not_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler is the user's to install; the wheel behind it is fetched, but not by looking."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check, _ = _emulator()
+    assert (check.status, check.fix) == ("optional", "install g++-aarch64-linux-gnu")
+    assert check.found == "emulating aarch64 on x86_64 needs aarch64-linux-gnu-g++"
+    compiler = tmp_path / "aarch64-linux-gnu-g++"
+    compiler.write_text("#!/bin/sh\necho a cross compiler\n")
+    compiler.chmod(0o755)
+    check, _ = _emulator()
+    assert (check.status, check.fix) == ("optional", "the first --target emulated run fetches it")
+    assert check.found.startswith("the aarch64 wheel of ExecuTorch")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_compiler_that_cannot_link_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

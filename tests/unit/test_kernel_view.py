@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.kernels import (
     KernelUse,
     configured_kernels,
@@ -17,15 +18,11 @@ from model_profiling.analysis.kernels import (
     operator_kernels,
 )
 from model_profiling.errors import FormatError, InputError
-from model_profiling.report.kernel_view import (
-    KernelSection,
-    KernelSide,
-    kernel_side,
-    kernel_view,
-    read_kernels_csv,
-    write_kernels_csv,
-)
-from model_profiling.statistics.speedup import compare_rounds
+from model_profiling.json_record import write_record
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run import Manifest, Pair, Result, Series, names
+from model_profiling.runner.result import OutputFacts
 from model_profiling.workflow.kernel_evidence import kernel_sections
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,15 +70,15 @@ def test_a_csv_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
         read_kernels_csv(path)
 
 
-def beside(on: KernelSide, off: KernelSide) -> KernelSection:
-    return KernelSection("off vs on", on, off)
+FILES = KernelSection("", evidence_of_file(Series("SME2 on"), ON), evidence_of_file(Series("SME2 off"), OFF))
 
 
-FILES = beside(kernel_side("SME2 on", ON), kernel_side("SME2 off", OFF))
+def view(*sections: KernelSection, filter_op: str = "") -> str:
+    return render_markdown(kernel_document(sections, filter_op=filter_op))
 
 
 def test_the_view_separates_what_ran_from_what_was_configured() -> None:
-    text = kernel_view([FILES])
+    text = view(FILES)
     assert "- SME2 on: SME2 ran: 1 kernel, 12 calls; 1 of 1 matrix operators took an SME path\n" in text
     assert "- SME2 off: no operator of the dump took an SME or SME2 path" in text
     executed, configured = text.split("## Configured only")
@@ -93,10 +90,10 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
 
 
 def test_a_filter_chooses_rows_but_not_the_verdict() -> None:
-    text = kernel_view([FILES], filter_op="packing")
+    text = view(FILES, filter_op="packing")
     assert PACK in text and "IGEMM" not in text
     assert "SME2 ran" in text
-    assert "No kernel matches `nothing`" in kernel_view([FILES], filter_op="nothing")
+    assert "No kernel matches `nothing`" in view(FILES, filter_op="nothing")
 
 
 def run_directory(root: Path) -> Path:
@@ -108,19 +105,26 @@ def run_directory(root: Path) -> Path:
 
 
 def named(run_dir: Path) -> list[tuple[str, str, str]]:
-    return [(one.label, one.on.name, one.off.name) for one in kernel_sections(run_dir)]
+    return [(one.label, str(one.on.series), str(one.off.series)) for one in kernel_sections(run_dir)]
 
 
 def test_every_thread_count_of_a_run_directory_is_a_section(tmp_path: Path) -> None:
-    label = "linux_sme2_off vs linux_sme2_on"
+    label = "linux_sme2_on vs linux_sme2_off"
     assert named(run_directory(tmp_path)) == [
-        (label, f"linux_sme2_on t{threads}", f"linux_sme2_off t{threads}") for threads in (1, 4)
+        (f"{label}, {threads}", f"linux_sme2_on, {threads}", f"linux_sme2_off, {threads}")
+        for threads in ("1 thread", "4 threads")
     ]
     (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_kernels.csv").unlink()
-    assert named(tmp_path) == [(label, "linux_sme2_on t4", "linux_sme2_off t4")]
+    four = "4 threads"
+    assert named(tmp_path) == [(f"{label}, {four}", f"linux_sme2_on, {four}", f"linux_sme2_off, {four}")]
     (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t4_kernels.csv").unlink()
     with pytest.raises(InputError, match="no pair"):
         kernel_sections(tmp_path)
+
+
+def manifest_of(run_dir: Path, results: Sequence[Result], pairs: Sequence[Pair] | None = None) -> None:
+    listed = None if pairs is None else tuple(pairs)
+    write_record(run_dir / names.MANIFEST, Manifest(results=tuple(results), pairs=listed))
 
 
 def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
@@ -128,44 +132,42 @@ def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
     for experiment in ("fast", "slow"):
         write_kernels_csv(tmp_path / experiment / "k_kernels.csv", "toy", ON)
     results = [
-        {"experiment": "slow", "sme2": "off", "threads": 2, "kernels": "slow/k_kernels.csv"},
-        {"experiment": "fast", "sme2": "on", "threads": 2, "kernels": "fast/k_kernels.csv"},
-        {"experiment": "fast", "sme2": "on", "threads": 1, "kernels": None},
+        Result(experiment="slow", sme2="off", threads=2, kernels="slow/k_kernels.csv"),
+        Result(experiment="fast", sme2="on", threads=2, kernels="fast/k_kernels.csv"),
+        Result(experiment="fast", sme2="on", threads=1),
     ]
-    (tmp_path / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": results}))
-    assert named(tmp_path) == [("slow vs fast", "fast t2", "slow t2")]
-    (tmp_path / "manifest.json").write_text('{"results": [{}]}')
-    with pytest.raises(FormatError, match=r"manifest\.json: schema_version: is missing"):
+    manifest_of(tmp_path, results)
+    assert named(tmp_path) == [("fast vs slow, 2 threads", "fast, 2 threads", "slow, 2 threads")]
+    (tmp_path / names.MANIFEST).write_text('{"results": []}')
+    with pytest.raises(FormatError, match=r"manifest\.json: schema_version: required"):
         kernel_sections(tmp_path)
 
 
 def ladder(run_dir: Path) -> Path:
     """Three rungs, each compared with the next; with SME2 on in one of them only."""
-    names = ("upto_sme2", "upto_i8mm", "upto_neon")
-    results, comparisons = [], []
-    for name, uses in zip(names, (ON, OFF, ()), strict=True):
-        write_kernels_csv(run_dir / name / f"{name}_kernels.csv", "toy", uses)
+    rungs = ("upto_sme2", "upto_i8mm", "upto_neon")
+    results = []
+    for name, uses in zip(rungs, (ON, OFF, ()), strict=True):
+        listed = f"{name}/{name}_kernels.csv"
+        write_kernels_csv(run_dir / listed, "toy", uses)
         results.append(
-            {
-                "experiment": name,
-                "threads": 1,
-                "sme2": "on" if name == "upto_sme2" else "off",
-                "kernels": f"{name}/{name}_kernels.csv",
-                "runner_path": "builtin",
-                "outputs": [{"file": "out"}],
-            }
+            Result(
+                experiment=name,
+                threads=1,
+                sme2="on" if name == "upto_sme2" else "off",
+                kernels=listed,
+                runner_path="builtin",
+                outputs=(OutputFacts(file=Path("out")),),
+            )
         )
-    for better, worse in itertools.pairwise(names):
-        comparisons.append(
-            {
-                "label": f"what {better} buys",
-                "baseline": {"experiment": worse, "threads": 1},
-                "candidate": {"experiment": better, "threads": 1},
-                **compare_rounds([[1.0]], [[1.0]], not_comparable="emulated").as_dict(),
-            }
-        )
-    (run_dir / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": results}))
-    (run_dir / "metrics.json").write_text(json.dumps({"schema_version": 1, "comparisons": comparisons}))
+    manifest_of(
+        run_dir,
+        results,
+        [
+            Pair(f"what {better} buys", Series(worse, 1), Series(better, 1), "emulated")
+            for better, worse in itertools.pairwise(rungs)
+        ],
+    )
     return run_dir
 
 
@@ -189,7 +191,7 @@ def test_the_tool_over_a_run_directory(tmp_path: Path) -> None:
     done = run_tool("--run-dir", run_directory(tmp_path), "--title", "Toy")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "kernel_view.md").read_text()
-    assert text.startswith("# Toy\n") and "- linux_sme2_on t1: SME2 ran" in text
+    assert text.startswith("# Toy\n") and "- linux_sme2_on, 1 thread: SME2 ran" in text
 
 
 def test_the_tool_over_two_real_logs() -> None:

@@ -12,9 +12,10 @@ from strategies import Block, Dump, ProfileEvent
 from model_profiling.analysis.pairing import match_operators, pair_dumps, pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import DumpAnalysis, DumpContext, analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
-from model_profiling.statistics.speedup import Verdict
+from model_profiling.run import PairSpeedup, Series, Times, opened
+from model_profiling.statistics.speedup import Verdict, compare_rounds
 from model_profiling.workflow.analyse import analyse
 
 
@@ -34,10 +35,14 @@ def content_of(operators: Sequence[tuple[str, float]], noise: Sequence[float]) -
 
 
 def dump_of(
-    operators: Sequence[tuple[str, float]], *, noise: Sequence[float] = (1.0,), **context: object
+    operators: Sequence[tuple[str, float]],
+    *,
+    noise: Sequence[float] = (1.0,),
+    experiment: str = "made",
+    round: int = 0,
 ) -> DumpAnalysis:
-    table = read_etdump(content_of(operators, noise))
-    return analyse_dump(table, DumpContext(Path("made.etdump"), **context))  # type: ignore[arg-type]
+    dump = opened.Dump(Path("made.etdump"), Series(experiment), Times.HARDWARE, round)
+    return analyse_dump(read_etdump(content_of(operators, noise)), dump)
 
 
 def with_nodes(dump: DumpAnalysis, nodes: Sequence[int], kind: str = "kind") -> DumpAnalysis:
@@ -119,7 +124,7 @@ def test_categories_add_up_and_carry_their_share() -> None:
     assert by_name["Data Movement"].baseline_ms == pytest.approx(0.010)
     assert by_name["Data Movement"].candidate_ms == pytest.approx(0.015)
     assert sum(one.candidate_share for one in pairing.categories) == pytest.approx(1)
-    assert pairing.e2e_ratio == pytest.approx(167 / 52)
+    assert pairing.traced_ratio == pytest.approx(167 / 52)
 
 
 def test_one_process_each_gives_a_ratio_but_no_verdict() -> None:
@@ -142,22 +147,23 @@ def test_rounds_give_operators_their_verdict() -> None:
     assert by_name["Elementwise"] is None
 
 
-def test_times_that_are_no_latencies_are_not_compared() -> None:
-    pairing = pair_dumps(dump_of(OFF, experiment="off", timings_are_latency=False), dump_of(ON))
-    assert "emulated or traced" in pairing.not_comparable
-    assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE and pairing.e2e_ratio is None
+def test_what_may_not_be_compared_is_paired_without_any_ratio() -> None:
+    off = series_of([dump_of(OFF, round=n) for n in range(6)])
+    on = series_of([dump_of(ON, round=n) for n in range(6)])
+    pairing = pair_series(off, on, not_comparable="emulated")
+    assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE and pairing.e2e.reason == "emulated"
+    assert pairing.traced_ratio is None and not pairing.comparable
+    assert all(one.speedup is None for one in (*pairing.operators, *pairing.categories))
     assert len(pairing.changed("kernel changed")) == 2
 
 
-def test_on_and_off_on_a_cpu_without_sme2_are_not_compared() -> None:
-    off = dump_of(OFF, sme2=False, features=frozenset({"fp16"}))
-    pairing = pair_dumps(off, dump_of(OFF, sme2=True, features=frozenset({"fp16"})))
-    assert "has no SME2" in pairing.not_comparable
-
-
-def test_a_feature_the_cpu_has_makes_on_and_off_comparable_even_without_sme2() -> None:
-    off = dump_of(OFF, sme2=False, features=frozenset())
-    assert pair_dumps(off, dump_of(OFF, sme2=True, features=frozenset({"fp16"}))).not_comparable == ""
+def test_the_answer_a_run_already_gave_is_repeated() -> None:
+    off, on = (series_of([dump_of(one, experiment=name)]) for name, one in (("off", OFF), ("on", ON)))
+    measured = compare_rounds([[2.0]] * 8, [[1.0]] * 8)
+    pairing = pair_series(off, on, answer=PairSpeedup("label", off.series, on.series, measured))
+    assert pairing.e2e is measured and not pairing.with_tracer
+    assert pair_series(off, on).with_tracer
+    assert pair_series(off, on).label == "on vs off", "what is looked at stands first"
 
 
 QUIET = (1.0, 1.0, 1.0)
@@ -189,7 +195,7 @@ def test_a_process_that_was_slow_as_a_whole_does_not_stand_for_the_others() -> N
     conv = next(one for one in series.operators if one.type.startswith("Convolution"))
     assert slow.latency.median == pytest.approx(1.652)
     assert series.latency.median == pytest.approx(0.167) and series.runs == 18
-    assert conv.median_ms == series.spent_by([conv]).ms == pytest.approx(0.100)
+    assert conv.typical_ms == series.spent_by([conv]).ms == pytest.approx(0.100)
     assert series.spent_by([conv]).share == pytest.approx(100 / 167, rel=0.01)
     pair = next(one for one in pair_series(series, series).operators if one.main.type == conv.type)
     assert pair.baseline_ms == pytest.approx(0.100)
@@ -218,7 +224,27 @@ def test_a_dump_whose_mean_is_not_typical_says_so(tmp_path: Path) -> None:
     dump = tmp_path / "made.etdump"
     for last, warned in ((1.0, False), (90.0, True)):
         dump.write_bytes(content_of(OFF, (1.0, 1.0, 1.0, 1.0, last)))
-        analysis = analyse(dump)
+        analysis = analyse(dump, times=Times.HARDWARE)
         assert analysis.series[0].first is analysis.dumps[0]
-        said = [text for text in analysis.dumps[0].warnings if "far from the median" in text]
+        said = [text for text in analysis.dumps[0].warnings if "far from what is typical" in text]
         assert bool(said) is warned
+
+
+def test_a_run_tells_each_kind_of_finding_once_and_not_of_what_is_solved(tmp_path: Path) -> None:
+    def measured(name: str, operators: Sequence[tuple[str, float]]) -> None:
+        for number in range(6):
+            place = "m_t1.etdump" if number == 0 else f"rounds/m_t1_r{number}.etdump"
+            (tmp_path / name / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / place).write_bytes(content_of(operators, QUIET))
+
+    measured("x_sme2_off", [*OFF, ("Copy (NC, X16) #1", 90)])
+    measured("x_sme2_on", [*ON, ("Copy (NC, X16) #1", 90)])
+    measured("other", [*OFF, ("Copy (NC, X16) #1", 50)])
+    unknown = analyse(tmp_path)
+    assert not unknown.findings and not unknown.pairings[0].comparable, "nothing says what machine it was"
+    analysis = analyse(tmp_path, times=Times.HARDWARE)
+    assert [pairing.label for pairing in analysis.pairings] == ["x_sme2_on vs x_sme2_off, 1 thread"]
+    assert analysis.pairings[0].e2e.verdict is Verdict.FASTER
+    moving = [found for found in analysis.findings if found.id == "data-movement"]
+    assert [found.subject for found in moving] == ["x_sme2_on, 1 thread"], "where it weighs most"
+    assert all("off" not in found.subject for found in analysis.findings if " vs " not in found.subject)

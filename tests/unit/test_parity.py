@@ -63,6 +63,12 @@ def test_quantized_rounding_of_one_step_is_allowed_and_four_are_not() -> None:
     assert compare_arrays(a, a + np.float32(0.4), "float32", quantized=True).verdict == "mismatch"
 
 
+def test_a_difference_without_bound_is_still_a_figure_that_json_can_hold() -> None:
+    parity = compare_arrays(np.array([1e308, 1.0]), np.array([-1e308, 1.0]), "float64")
+    assert parity.verdict == "mismatch"
+    assert all(np.isfinite([parity.max_abs, parity.max_rel, parity.cosine]))
+
+
 def test_whole_numbers_are_exact_but_int8_may_round() -> None:
     a = np.array([5, 6], dtype=np.int64)
     assert compare_arrays(a, a + 1, "int64").verdict == "mismatch"

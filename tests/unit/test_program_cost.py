@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from model_profiling.program import Tensor, Window
+from model_profiling.program.category import Category
 from model_profiling.program.delegates.portable import operator_cost
+from model_profiling.program.delegates.portable.operators import _KERNELS, describe
 from model_profiling.program.delegates.xnnpack import alignment, graph, node_cost, operators
 
 IMAGE = Tensor((1, 8, 64, 64), "fp32")
@@ -38,6 +40,21 @@ def test_a_pooling_costs_the_same_inside_and_outside_a_delegate() -> None:
 )  # fmt: skip
 def test_work_that_follows_the_input_is_not_counted_by_the_output(name: str) -> None:
     assert operator_flops(f"aten::{name}", IMAGE, Tensor((1, 8, 4, 4), "fp32")) == 32_768
+
+
+@pytest.mark.parametrize("name", ["executorch_prim::et_view.default", "aten::view_copy.out", "aten::cat.out"])
+def test_an_operator_that_moves_data_counts_no_operations(name: str) -> None:
+    assert describe(name).category is Category.DATA_MOVEMENT
+    assert operator_flops(name, IMAGE, IMAGE) == 0
+
+
+def test_the_category_alone_decides_what_counts_no_operations() -> None:
+    def flops(name: str) -> int:
+        inputs = (IMAGE, IMAGE, IMAGE)
+        return operator_cost.operator_flops(f"aten::{name}.out", inputs, (IMAGE,), transposed=False, taps=4)
+
+    free = {name for name in _KERNELS if flops(name) == 0}
+    assert free == {name for name, (category, _) in _KERNELS.items() if category is Category.DATA_MOVEMENT}
 
 
 def test_another_library_s_pooling_may_take_its_arguments_in_another_order() -> None:

@@ -11,8 +11,8 @@ import model_profiling
 
 PUBLIC = {
     "Comparison", "EagerModelBase", "EventTable", "ExportResult", "ProfileOptions", "ProfileOutcome",
-    "ProfilingError", "RunAnalysis", "RunOutcome", "analyse", "compare", "export_model", "profile",
-    "read_etdump", "register_model", "write_analysis",
+    "ProfilingError", "RunAnalysis", "RunOutcome", "TargetChoice", "analyse", "compare", "export_model",
+    "profile", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from model_profiling import process
-from model_profiling.analysis.latency_files import read_latencies
+from model_profiling.analysis.latency_files import check_latencies, read_latencies
 from model_profiling.errors import FormatError, InputError
-from model_profiling.targets import Job, open_target
+from model_profiling.json_record import write_record
+from model_profiling.run import Manifest, Result, Times
+from model_profiling.run.manifest import TargetFacts
+from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
@@ -22,6 +25,10 @@ TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
 @pytest.fixture
 def tool(tmp_path: Path) -> Callable[..., process.Completed]:
     return lambda *words: process.run([sys.executable, TOOL, *words], timeout=60, cwd=tmp_path)
+
+
+def manifest_of(result: Result) -> Manifest:
+    return Manifest(target=TargetFacts(times=Times.HARDWARE), results=(result,))
 
 
 TIMELINE = """model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block
@@ -61,8 +68,11 @@ def test_what_holds_no_latencies_is_refused_by_name(tmp_path: Path, content: byt
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"odd\.bin"):
         read_latencies(path)
-    with pytest.raises(InputError):
-        read_latencies(tmp_path / "gone")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no file .*gone"):
+        check_latencies(tmp_path / "gone")
 
 
 def test_statistics_are_printed_and_written(tmp_path: Path, tool: Callable[..., process.Completed]) -> None:
@@ -111,8 +121,8 @@ def test_rounds_of_one_run_directory_are_paired(
     tmp_path: Path, tool: Callable[..., process.Completed]
 ) -> None:
     """The machine slows down threefold while measuring; only round by round the 5% shows."""
-    manifest = {"schema_version": 1, "results": [{"latency": "off/off_t1_robust_stats.json"}]}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    result = Result(experiment="off", threads=1, latency="off/off_t1_robust_stats.json")
+    write_record(tmp_path / "manifest.json", manifest_of(result))
     for name, factor in (("off", 1.05), ("on", 1.0)):
         (tmp_path / name).mkdir()
         rounds = [[factor * speed * jitter for jitter in (1, 1.001, 1.002)] for speed in range(10, 34, 3)]
@@ -146,9 +156,9 @@ def test_a_real_dump_and_its_runner_agree(
     tmp_path: Path, exported: Callable[..., object], tool: Callable[..., process.Completed]
 ) -> None:
     program = exported("toy_cnn", "fp32").pte  # type: ignore[attr-defined]
-    target = open_target("host")
+    target = open_target(TargetChoice("host"))
     target.prepare()
-    outcome = target.execute(Job(program, warmup=1, runs=5, etdump=True), tmp_path, "toy")
+    outcome = target.execute(Job(program, warmup=1, runs=5, etdump=True), tmp_path / "own", "toy")
     assert outcome.etdump is not None
     found = read_latencies(outcome.etdump)
     assert found.kind == "etdump"
@@ -158,7 +168,7 @@ def test_a_real_dump_and_its_runner_agree(
     assert read_latencies(outcome.etdump, warmup_runs=2).flat == found.flat[2:]
     assert tool(outcome.etdump, "--output", "stats.json").ok
     # A runner of the user's own leaves its warm-up in the dump; the manifest says how much.
-    result = {"etdump": outcome.etdump.name, "etdump_warmup_runs": 2}
-    (tmp_path / "manifest.json").write_text(json.dumps({"schema_version": 1, "results": [result]}))
+    result = Result(experiment="own", etdump="own/toy.etdump", etdump_warmup_runs=2)
+    write_record(tmp_path / "manifest.json", manifest_of(result))
     assert tool(outcome.etdump, "--output", "rest.json").ok
     assert json.loads((tmp_path / "rest.json").read_text())["end_to_end_rounds_ms"] == [list(found.flat[2:])]

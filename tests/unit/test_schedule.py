@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.config.settings import Experiment, Schedule
 from model_profiling.errors import InputError
-from model_profiling.pipeline.schedule import TRACED_ROUNDS, compared, make_schedule
+from model_profiling.pipeline.schedule import TRACED_ROUNDS, make_schedule
 
 
 def config(rounds: int = 8, threads: tuple[int, ...] = (1,), *extra: Experiment) -> ProfileConfig:
@@ -83,8 +83,7 @@ def test_without_latencies_each_series_runs_once() -> None:
 
 
 def test_pairs_name_both_series() -> None:
-    pairs = compared(config(6, (1, 2)))
-    assert [(str(pair.baseline), str(pair.candidate)) for pair in pairs] == [
-        ("x_sme2_off t1", "x_sme2_on t1"),
-        ("x_sme2_off t2", "x_sme2_on t2"),
+    assert [(str(pair.baseline), str(pair.candidate)) for pair in pairs(config(6, (1, 2)))] == [
+        ("x_sme2_off, 1 thread", "x_sme2_on, 1 thread"),
+        ("x_sme2_off, 2 threads", "x_sme2_on, 2 threads"),
     ]

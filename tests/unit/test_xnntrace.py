@@ -88,7 +88,7 @@ def test_evidence_of_a_log(dtype: str) -> None:
 def test_the_sequence_matches_the_dump_s_events() -> None:
     steps = parse_xnntrace(logged("toy_int8_sme2off.log")).steps
     match = match_events(steps, INT8_EVENTS * 2)
-    assert match.complete and len(match.pairs) == 20
+    assert match.departure is None and len(match.pairs) == 20
     assert match.pairs[5][0].name == "Mean (ND) Reduce" and match.pairs[5][1] == "Mean (ND) #1"
 
 
@@ -112,8 +112,8 @@ def test_a_sequence_that_ends_early_says_which_side() -> None:
 def test_a_prefix_of_another_operator_s_name_does_not_match() -> None:
     text = "Debug (XNNPACK): running operator 0:0 (Convolution (NHWC, F16) IGEMM) (f, operator-run.c:1)"
     steps = parse_xnntrace(text).steps
-    assert not match_events(steps, ["Convolution #1"]).complete
-    assert match_events(steps, ["Convolution (NHWC, F16) #1"]).complete
+    assert match_events(steps, ["Convolution #1"]).departure is not None
+    assert match_events(steps, ["Convolution (NHWC, F16) #1"]).departure is None
 
 
 def run_lines(*operators: tuple[int, int, str]) -> str:

@@ -50,22 +50,14 @@ def nearest_multiple_of_eight(value: float) -> int:
 
 
 def convolution(
-    inside: int,
-    out: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-    activation: nn.Module | None = None,
+    inside: int, out: int, kernel: int, *activation: nn.Module, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
     """Convolution without bias, batch norm, and an activation where one is wanted."""
-    layers: list[nn.Module] = [
+    return nn.Sequential(
         nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out, eps=0.001, momentum=0.01),
-    ]
-    if activation is not None:
-        layers.append(activation)
-    return nn.Sequential(*layers)
+        *activation,
+    )
 
 
 class SqueezeExcite(nn.Module):
@@ -89,24 +81,16 @@ class Bottleneck(nn.Module):
     def __init__(self, inside: int, block: Block) -> None:
         super().__init__()
         activation = nn.Hardswish if block.hard_swish else nn.ReLU
+        wide, stride = block.expanded, block.stride
         layers: list[nn.Module] = []
-        if block.expanded != inside:
-            layers.append(convolution(inside, block.expanded, 1, activation=activation()))
-        layers.append(
-            convolution(
-                block.expanded,
-                block.expanded,
-                block.kernel,
-                stride=block.stride,
-                groups=block.expanded,
-                activation=activation(),
-            )
-        )
+        if wide != inside:
+            layers.append(convolution(inside, wide, 1, activation()))
+        layers.append(convolution(wide, wide, block.kernel, activation(), stride=stride, groups=wide))
         if block.squeeze_excite:
-            layers.append(SqueezeExcite(block.expanded))
-        layers.append(convolution(block.expanded, block.out, 1))
+            layers.append(SqueezeExcite(wide))
+        layers.append(convolution(wide, block.out, 1))
         self.layers = nn.Sequential(*layers)
-        self.shortcut = block.stride == 1 and inside == block.out
+        self.shortcut = stride == 1 and inside == block.out
 
     def forward(self, features: Tensor) -> Tensor:
         result: Tensor = self.layers(features)
@@ -116,12 +100,12 @@ class Bottleneck(nn.Module):
 class MobileNetV3SmallNetwork(nn.Module):
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
-        stages: list[nn.Module] = [convolution(3, STEM_WIDTH, 3, stride=2, activation=nn.Hardswish())]
+        stages: list[nn.Module] = [convolution(3, STEM_WIDTH, 3, nn.Hardswish(), stride=2)]
         channels = STEM_WIDTH
         for block in BLOCKS:
             stages.append(Bottleneck(channels, block))
             channels = block.out
-        stages.append(convolution(channels, HEAD_WIDTH, 1, activation=nn.Hardswish()))
+        stages.append(convolution(channels, HEAD_WIDTH, 1, nn.Hardswish()))
         self.features = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(
@@ -130,9 +114,6 @@ class MobileNetV3SmallNetwork(nn.Module):
             nn.Dropout(p=0.2),
             nn.Linear(CLASSIFIER_WIDTH, classes),
         )
-        self._initialise()
-
-    def _initialise(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
@@ -156,11 +137,11 @@ def settle_batch_norm(network: nn.Module, batches: int = 2) -> None:
     """
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = None  # the plain average over all batches
     network.train()
     with torch.no_grad():
-        for index in range(batches):
-            for norm in norms:
-                norm.momentum = 1.0 / (index + 1)
+        for _ in range(batches):
             network(torch.randn(2, 3, 224, 224))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

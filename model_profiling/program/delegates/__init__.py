@@ -13,17 +13,17 @@ BACKENDS: tuple[Backend, ...] = (Xnnpack(), Portable())
 
 def delegate_named(backend: str) -> Backend:
     """The delegate that a program names so."""
-    return next((one for one in BACKENDS if one.name == backend), UnknownBackend())
+    return next((known for known in BACKENDS if known.name == backend), UnknownBackend())
 
 
 def delegate_of_events(events: Sequence[str]) -> Backend:
     """The delegate that alone gives its events such names, for where no program names it."""
-    whose = (one for one in BACKENDS if any(one.describe(event).family for event in events))
+    whose = (known for known in BACKENDS if any(known.describe(event).family for event in events))
     return next(whose, UnknownBackend())
 
 
 def describe(event: str, backend: str = "", node: GraphNode | None = None) -> OperatorClass:
     """What an operator is: what its own backend says or, where that does not know the name, any other."""
     own = delegate_named(backend).describe(event, node)
-    others = (one.describe(event) for one in BACKENDS)
+    others = (other.describe(event) for other in BACKENDS)
     return own if own.known else next((what for what in others if what.known), own)

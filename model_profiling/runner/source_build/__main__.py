@@ -14,15 +14,10 @@ from importlib import metadata
 from pathlib import Path
 
 from model_profiling.errors import InputError, ProfilingError
-from model_profiling.runner.source_build.build import BuildPlan, build_runners, find_tools, plan_builds
+from model_profiling.runner.source_build.build import build_runners, find_tools, plan_builds
 from model_profiling.runner.source_build.fetch import URL, fetch_source
-from model_profiling.runner.source_build.presets import (
-    choose_presets,
-    merge_presets,
-    ndk_is_named,
-    runner_presets,
-)
-from model_profiling.runner.source_build.toolchain import check_checkout
+from model_profiling.runner.source_build.presets import choose_presets, merge_presets, runner_presets
+from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
 
 
 class _Lines:
@@ -33,40 +28,37 @@ class _Lines:
 
     def advance(self, done: int, total: int, text: str = "") -> None:
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r  {done}/{total} {text}" + ("\n" if done == total else ""))
-            sys.stderr.flush()
+            _say(f"\r  {done}/{total} {text}", end="\n" if done == total else "")
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
-        return int(options.run(options))
+        options.run(options)
     except ProfilingError as problem:
-        sys.stderr.write(f"error: {problem}\n")
+        _say(f"error: {problem}")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; run the same command again to go on\n")
+        _say("stopped; run the same command again to go on")
         return 130
+    return 0
 
 
-def _fetch(options: argparse.Namespace) -> int:
+def _fetch(options: argparse.Namespace) -> None:
     commit = fetch_source(options.url, options.ref or _installed_version(), options.dest, progress=_Lines())
-    sys.stdout.write(f"{options.dest} is at {commit}\n")
-    return 0
+    print(f"{options.dest} is at {commit}")
 
 
-def _merge(options: argparse.Namespace) -> int:
+def _merge(options: argparse.Namespace) -> None:
     check_checkout(options.executorch.resolve())
-    changed = merge_presets(options.executorch)
-    sys.stdout.write("presets written\n" if changed else "presets were already there\n")
-    return 0
+    print("presets written" if merge_presets(options.executorch) else "presets were already there")
 
 
-def _build(options: argparse.Namespace) -> int:
+def _build(options: argparse.Namespace) -> None:
     if options.list:
         for preset in runner_presets().values():
-            sys.stdout.write(f"{preset.name}{'' if preset.builds_here else '  (not on this machine)'}\n")
-        return 0
+            print(preset.name + ("" if preset.builds_here else "  (not on this machine)"))
+        return
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} is no number of jobs", "give 1 or more")
     check_checkout(options.executorch.resolve())
@@ -76,7 +68,7 @@ def _build(options: argparse.Namespace) -> int:
             "no runner of this machine's kind has a preset",
             "set ANDROID_NDK to build Android's, or see --list",
         )
-    if not ndk_is_named() and not any(preset.is_android for preset in presets):
+    if not named_ndk() and not any(preset.is_android for preset in presets):
         _say("Android runners are left out: ANDROID_NDK is not set")
     tools = find_tools(presets)
     _say(f"cmake {tools.cmake.version}")
@@ -87,20 +79,13 @@ def _build(options: argparse.Namespace) -> int:
     )
     if options.dry_run:
         for plan in plans:
-            sys.stdout.write(_planned(plan))
-        return 0
+            print(f"{plan.preset.name}: {'finished, nothing to do' if plan.finished else 'would run'}")
+            for step in () if plan.finished else (plan.configure, plan.build):
+                print(f"  {shlex.join(step)}")
+        return
     for built in build_runners(options.executorch, plans, tools, progress=_Lines()):
         done = f"built in {built.seconds:.0f} s" if built.seconds else "was finished"
-        sys.stdout.write(f"{built.binary}: {done}, {built.verified}\n")
-        sys.stdout.flush()
-    return 0
-
-
-def _planned(plan: BuildPlan) -> str:
-    if plan.finished:
-        return f"{plan.preset.name}: finished, nothing to do\n"
-    steps = "".join(f"  {shlex.join(step)}\n" for step in (plan.configure, plan.build))
-    return f"{plan.preset.name}: would run\n{steps}"
+        print(f"{built.binary}: {done}, {built.verified}", flush=True)
 
 
 def _installed_version() -> str:
@@ -111,9 +96,8 @@ def _installed_version() -> str:
         raise InputError("ExecuTorch is not installed, so its version is unknown", "give --ref") from absent
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+def _say(text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,45 +105,27 @@ def _parser() -> argparse.ArgumentParser:
         prog="source_build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, metavar="command")
+    here = Path("executorch")
 
-    fetch = commands.add_parser(
-        "fetch", help="clone ExecuTorch, shallow, with submodules; goes on if interrupted"
-    )
-    fetch.add_argument("--dest", type=Path, default=Path("executorch"), help="folder (default: executorch)")
+    fetch = commands.add_parser("fetch", help="clone ExecuTorch and its submodules; goes on if interrupted")
+    fetch.add_argument("--dest", type=Path, default=here, help="folder (default: executorch)")
     fetch.add_argument("--ref", help="tag, branch or commit (default: the installed version's tag)")
     fetch.add_argument("--url", default=URL, help=f"repository (default: {URL})")
     fetch.set_defaults(run=_fetch)
 
-    merge = commands.add_parser(
-        "merge", help="put the kit's presets into the checkout's CMakeUserPresets.json"
-    )
+    merge = commands.add_parser("merge", help="put the kit's presets into CMakeUserPresets.json")
     build = commands.add_parser("build", help="build executor_runner for each preset")
     for command, action in ((merge, _merge), (build, _build)):
-        command.add_argument(
-            "--executorch",
-            type=Path,
-            default=Path("executorch"),
-            help="ExecuTorch checkout (default: executorch)",
-        )
+        command.add_argument("--executorch", type=Path, default=here, help="checkout (default: executorch)")
         command.set_defaults(run=action)
-    build.add_argument(
-        "--presets",
-        nargs="+",
-        default=["timing"],
-        metavar="PRESET",
-        help="names, or timing, xnnlog, all: what this machine can build (default: timing)",
-    )
+    what = "names, or timing, xnnlog, all: what this machine can build (default: timing)"
+    build.add_argument("--presets", nargs="+", default=["timing"], metavar="PRESET", help=what)
     build.add_argument("--jobs", type=int, help="compile jobs at a time (default: the cores)")
     build.add_argument("--force", action="store_true", help="build anew what is finished")
     build.add_argument("--dry-run", action="store_true", help="check everything, show the commands, run none")
     build.add_argument("--list", action="store_true", help="list the presets and stop")
-    build.add_argument(
-        "--define",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="one more CMake variable, for every preset",
-    )
+    more = "one more CMake variable, for every preset"
+    build.add_argument("--define", action="append", default=[], metavar="NAME=VALUE", help=more)
     return parser
 
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypedDict, cast
 
 from model_profiling import files
 from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import read_json_object
+from model_profiling.runner.source_build.toolchain import named_ndk
 
 SHIPPED = Path(__file__).resolve().parents[2] / "scripts" / "presets" / "runner_presets.json"
 USER_PRESETS = "CMakeUserPresets.json"
 _OWNER = "sme2-profiling-kit"
-_LISTS = ("configurePresets", "buildPresets")
+_LISTS: tuple[Literal["configurePresets", "buildPresets"], ...] = ("configurePresets", "buildPresets")
 _SYSTEM_OF = {"mac-arm64": "Darwin", "linux-arm64": "Linux"}
+
+
+class _Preset(TypedDict, total=False):
+    name: str
+    hidden: bool
+    inherits: str | list[str]
+    cacheVariables: dict[str, object]
+    vendor: object
+
+
+class _PresetsFile(TypedDict, total=False):
+    version: int
+    configurePresets: list[_Preset]
+    buildPresets: list[_Preset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,8 @@ class RunnerPreset:
     @property
     def runs_here(self) -> bool:
         """Whether the built runner can be started on this machine."""
-        return platform.system() == _SYSTEM_OF.get(self.platform) and _host_is_arm64()
+        is_arm64 = platform.machine().lower() in ("arm64", "aarch64")
+        return is_arm64 and platform.system() == _SYSTEM_OF.get(self.platform)
 
     @property
     def builds_here(self) -> bool:
@@ -47,33 +64,30 @@ class RunnerPreset:
     def counterpart(self) -> str:
         """The preset that differs from this one in the SME switches only."""
         rest = self.name.removeprefix(self.platform)
-        return self.platform + (rest.removeprefix("-sme2-off") if not self.sme2 else f"-sme2-off{rest}")
-
-
-def ndk_is_named() -> bool:
-    return bool(os.environ.get("ANDROID_NDK") or os.environ.get("ANDROID_NDK_HOME"))
-
-
-def _host_is_arm64() -> bool:
-    return platform.machine().lower() in ("arm64", "aarch64")
+        return self.platform + (f"-sme2-off{rest}" if self.sme2 else rest.removeprefix("-sme2-off"))
 
 
 def runner_presets() -> dict[str, RunnerPreset]:
     """Every preset the kit ships, by name, with its inheritance resolved."""
-    shipped = _read(SHIPPED)
-    presets = _by_name(SHIPPED, shipped, "configurePresets")
-    found: dict[str, RunnerPreset] = {}
-    for name, preset in presets.items():
-        if preset.get("hidden"):
-            continue
-        found[name] = RunnerPreset(
+    shipped = {preset["name"]: preset for preset in _read(SHIPPED)["configurePresets"]}
+
+    def variables(name: str) -> dict[str, str]:
+        """Its own and those it inherits; what is named first wins, as in CMake."""
+        own = {key: str(value) for key, value in shipped[name].get("cacheVariables", {}).items()}
+        parents = shipped[name].get("inherits", [])
+        return dict(ChainMap(own, *map(variables, [parents] if isinstance(parents, str) else parents)))
+
+    return {
+        name: RunnerPreset(
             name=name,
             platform=name.removesuffix("-xnnlog").removesuffix("-sme2-off"),
             sme2="-sme2-off" not in name,
             xnnlog=name.endswith("-xnnlog"),
-            cache_variables=_resolve(presets, name),
+            cache_variables=variables(name),
         )
-    return found
+        for name, preset in shipped.items()
+        if not preset.get("hidden")
+    }
 
 
 def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
@@ -82,17 +96,14 @@ def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
     Groups hold those of Android where the environment names an NDK; by name they can always be had.
     """
     known = runner_presets()
-    usual = [
-        preset for preset in known.values() if preset.runs_here or (preset.is_android and ndk_is_named())
-    ]
+    usual = [preset for preset in known.values() if preset.runs_here or (preset.is_android and named_ndk())]
     groups = {
         "timing": [preset.name for preset in usual if not preset.xnnlog],
         "xnnlog": [preset.name for preset in usual if preset.xnnlog],
         "all": [preset.name for preset in usual],
     }
-    names = [name for word in wanted for name in groups.get(word, [word])]
-    chosen = []
-    for name in dict.fromkeys(names):
+    names = dict.fromkeys(name for word in wanted for name in groups.get(word, [word]))
+    for name in names:
         if name not in known:
             raise InputError(f"no preset is called {name}", f"choose from {', '.join([*known, *groups])}")
         if not known[name].builds_here:
@@ -100,94 +111,48 @@ def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
                 f"{name} cannot be built on this machine ({platform.system()} {platform.machine()})",
                 "build it on a machine of that kind",
             )
-        chosen.append(known[name])
-    return chosen
+    return [known[name] for name in names]
 
 
 def merge_presets(checkout: Path) -> bool:
-    """Put the kit's presets into the checkout's user presets; whatever else is there stays as it is.
+    """Put the kit's presets in their current form into the checkout's user presets; the rest stays as it is.
 
     Tracked files are not touched. Returns whether anything had to be written.
     """
-    path = checkout / USER_PRESETS
-    present = _read(path) if path.exists() else {}
-    merged = merged_presets(path, present, _names_tracked(checkout))
+    path, tracked = checkout / USER_PRESETS, checkout / "CMakePresets.json"
+    present, shipped = _read(path), _read(SHIPPED)
+    merged = {**present, "version": max(present.get("version", 0), shipped["version"])}
+    for kind in _LISTS:
+        theirs = [preset for preset in present.get(kind, []) if not _is_ours(preset)]
+        taken = {preset["name"]: tracked for preset in _read(tracked).get(kind, [])}
+        taken |= {preset["name"]: path for preset in theirs}
+        if clash := next((preset["name"] for preset in shipped[kind] if preset["name"] in taken), None):
+            raise InputError(
+                f"{taken[clash]} already has a preset called {clash}",
+                "rename or remove it; the kit needs the name",
+            )
+        merged[kind] = [*theirs, *({**preset, "vendor": {_OWNER: {}}} for preset in shipped[kind])]
     if merged == present:
         return False
     files.write_json(path, merged)
     return True
 
 
-def merged_presets(
-    path: Path, present: Mapping[str, object], tracked: frozenset[str] = frozenset()
-) -> dict[str, object]:
-    """The user presets `present` with the kit's presets in their current form, and no older form of them."""
-    shipped = _read(SHIPPED)
-    version = present.get("version", 0)
-    merged: dict[str, object] = {
-        **present,
-        "version": max(_version(path, version), _version(SHIPPED, shipped["version"])),
-    }
-    for kind in _LISTS:
-        theirs = {
-            name: preset for name, preset in _by_name(path, present, kind).items() if not _is_ours(preset)
-        }
-        ours = [{**preset, "vendor": {_OWNER: {}}} for preset in _by_name(SHIPPED, shipped, kind).values()]
-        for preset in ours:
-            name = str(preset["name"])
-            if name in theirs or (kind == "configurePresets" and name in tracked):
-                where = path if name in theirs else path.with_name("CMakePresets.json")
-                raise InputError(
-                    f"{where} already has a preset called {name}",
-                    "rename or remove it; the kit needs the name",
-                )
-        merged[kind] = [*theirs.values(), *ours]
-    return merged
-
-
-def _is_ours(preset: Mapping[str, object]) -> bool:
+def _is_ours(preset: _Preset) -> bool:
     vendor = preset.get("vendor")
     return isinstance(vendor, dict) and _OWNER in vendor
 
 
-def _names_tracked(checkout: Path) -> frozenset[str]:
-    path = checkout / "CMakePresets.json"
-    return frozenset(_by_name(path, _read(path), "configurePresets")) if path.exists() else frozenset()
-
-
-def _version(path: Path, version: object) -> int:
-    if not isinstance(version, int):
-        raise FormatError(f"{path}: version is {version!r}", "a presets file has a whole number there")
-    return version
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem.strerror}", "check its permissions") from problem
-    except ValueError as problem:
-        raise FormatError(f"{path} is not JSON: {problem}", "correct it or move it away") from problem
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} is not a presets file", "correct it or move it away")
-    return content
-
-
-def _by_name(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, object]]:
-    listed = content.get(kind, [])
-    if not isinstance(listed, list) or not all(isinstance(item, dict) and "name" in item for item in listed):
-        raise FormatError(f"{path}: {kind} is not a list of named presets", "correct it or move it away")
-    return {str(item["name"]): item for item in listed}
-
-
-def _resolve(presets: Mapping[str, Mapping[str, object]], name: str) -> dict[str, str]:
-    """A preset's cache variables with those it inherits; what is named first wins, as in CMake."""
-    preset = presets[name]
-    own = preset.get("cacheVariables", {})
-    assert isinstance(own, dict)
-    found = {str(key): str(value) for key, value in own.items()}
-    parents = preset.get("inherits", [])
-    assert isinstance(parents, list)
-    for parent in parents:
-        found = {**_resolve(presets, str(parent)), **found}
-    return found
+def _read(path: Path) -> _PresetsFile:
+    """A checked presets file with all that is in it; nothing where there is no file."""
+    fix = "correct it or move it away"
+    content = read_json_object(path, fix) if path.exists() else {}
+    if not isinstance(content.get("version", 0), int):
+        raise FormatError(f"{path}: version is not a whole number", fix)
+    for kind in _LISTS:
+        listed = content.get(kind, [])
+        if not isinstance(listed, list) or not all(
+            isinstance(entry, dict) and "name" in entry for entry in listed
+        ):
+            raise FormatError(f"{path}: {kind} is not a list of named presets", fix)
+    return cast("_PresetsFile", content)

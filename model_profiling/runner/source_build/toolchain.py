@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,11 @@ class Cmake:
     version: str
 
 
+def named_ndk() -> str | None:
+    """The NDK's folder as the environment names it."""
+    return os.environ.get("ANDROID_NDK") or os.environ.get("ANDROID_NDK_HOME")
+
+
 def search_path() -> str:
     """PATH with this Python's own folder first, where pip puts cmake and ninja."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -72,16 +77,19 @@ def search_path() -> str:
 def find_cmake() -> Cmake:
     """The first CMake that is new enough, from this Python's environment or from PATH."""
     fix = "pip install 'sme2-profiling-kit[source-build]', or cmake and ninja by other means"
-    seen = []
-    for path in _all_on_path("cmake"):
-        version = _first_number(run([path, "--version"], timeout=60).stdout)
-        if _parts(version) >= CMAKE_MINIMUM:
+    seen: dict[Path, str] = {}
+    for folder in search_path().split(os.pathsep):
+        found = shutil.which("cmake", path=folder) if folder else None
+        if found is None or (real := Path(found).resolve()) in seen:
+            continue
+        version = re.search(r"\d+(\.\d+)+", run([found, "--version"], timeout=60).stdout)
+        if version and _parts(version[0]) >= CMAKE_MINIMUM:
             if shutil.which("ninja", path=search_path()) is None:
                 raise SetupError("Ninja is not installed", fix)
-            return Cmake(path, version)
-        seen.append(f"{path} is {version or 'broken'}")
+            return Cmake(Path(found), version[0])
+        seen[real] = f"{found} is {version[0] if version else 'broken'}"
     needed = ".".join(map(str, CMAKE_MINIMUM))
-    raise SetupError(f"CMake {needed} or newer is needed; {', '.join(seen) or 'none found'}", fix)
+    raise SetupError(f"CMake {needed} or newer is needed; {', '.join(seen.values()) or 'none found'}", fix)
 
 
 def find_compiler() -> Compiler:
@@ -89,15 +97,8 @@ def find_compiler() -> Compiler:
     if os.environ.get("CC"):
         return _checked(_program(os.environ["CC"]), os.environ.get("CXX"))
     refusals = []
-    for name in (
-        "cc",
-        "clang",
-        *(f"clang-{n}" for n in range(30, 17, -1)),
-        *(f"gcc-{n}" for n in range(20, 13, -1)),
-    ):
-        path = shutil.which(name)
-        if path is None:
-            continue
+    numbered = [f"clang-{n}" for n in range(30, 17, -1)] + [f"gcc-{n}" for n in range(20, 13, -1)]
+    for path in filter(None, map(shutil.which, ["cc", "clang", *numbered])):
         try:
             return _checked(Path(path), None)
         except SetupError as refused:
@@ -109,7 +110,7 @@ def find_compiler() -> Compiler:
 
 def find_ndk() -> Ndk:
     """The Android NDK that ANDROID_NDK (or ANDROID_NDK_HOME) names."""
-    named = os.environ.get("ANDROID_NDK") or os.environ.get("ANDROID_NDK_HOME")
+    named = named_ndk()
     fix = f"install NDK r{NDK_MINIMUM} or newer and set ANDROID_NDK to its folder"
     if not named:
         raise SetupError("ANDROID_NDK is not set", fix)
@@ -199,16 +200,12 @@ def _compile_probe(c: Path, title: str, flags: Sequence[str]) -> None:
 
 def _sibling(c: Path) -> Path:
     """The C++ compiler that belongs to a C compiler: clang-19 and clang++-19, cc and c++."""
-    name = re.sub(r"^(.*?)(clang|gcc|cc)(-[\d.]+)?$", _cxx_name, c.name)
+    plus = {"clang": "clang++", "gcc": "g++", "cc": "c++"}
+    name = re.sub(r"(clang|gcc|cc)(-[\d.]+)?$", lambda end: plus[end[1]] + (end[2] or ""), c.name)
     path = c.with_name(name)
     if not path.exists():
         raise SetupError(f"{c} has no {name} beside it", "install it, or name the C++ compiler with CXX")
     return path
-
-
-def _cxx_name(match: re.Match[str]) -> str:
-    plus = {"clang": "clang++", "gcc": "g++", "cc": "c++"}[match[2]]
-    return f"{match[1]}{plus}{match[3] or ''}"
 
 
 def _program(name: str) -> Path:
@@ -216,20 +213,6 @@ def _program(name: str) -> Path:
     if found is None:
         raise SetupError(f"there is no compiler {name}", "correct CC and CXX")
     return Path(found)
-
-
-def _all_on_path(name: str) -> Iterator[Path]:
-    seen = set()
-    for folder in search_path().split(os.pathsep):
-        found = shutil.which(name, path=folder) if folder else None
-        if found and (real := Path(found).resolve()) not in seen:
-            seen.add(real)
-            yield Path(found)
-
-
-def _first_number(text: str) -> str:
-    found = re.search(r"\d+(\.\d+)+", text)
-    return found[0] if found else ""
 
 
 def _parts(version: str) -> tuple[int, ...]:

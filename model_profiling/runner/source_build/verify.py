@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable
 from pathlib import Path
 
 from model_profiling.errors import FormatError, RunError, SetupError
@@ -21,22 +20,18 @@ _MACHO_MAGIC, _MACHO_ARM64, _MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
 def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
     """Fail unless XNNPACK is compiled with the SME kernels and the log level the preset asks for."""
-    found: dict[str, set[str]] = {"SME": set(), "SME2": set()}
-    levels: set[str] = set()
-    for command in _commands(build_dir).values():
-        for name, value in re.findall(r"-DXNN_ENABLE_ARM_(SME2?)=(\d)", command):
-            found[name].add(value)
-        # XNNPACK sets a level of its own first; the last one on the line holds.
-        if given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", command):
-            levels.add(given[-1])
+    commands = _commands(build_dir).values()
     wanted = "1" if preset.sme2 else "0"
-    for name, values in found.items():
+    for name in ("XNN_ENABLE_ARM_SME", "XNN_ENABLE_ARM_SME2"):
+        values = {value for command in commands for value in re.findall(rf"-D{name}=(\d)", command)}
         if values != {wanted}:
             seen = "/".join(sorted(values)) or "not set"
             raise SetupError(
-                f"{preset.name}: XNN_ENABLE_ARM_{name} is {seen} in compile_commands.json, not {wanted}",
+                f"{preset.name}: {name} is {seen} in compile_commands.json, not {wanted}",
                 "use a compiler that knows SME2 (clang 18 or newer) and a fresh build (--force)",
             )
+    # XNNPACK sets a level of its own first; the last one on the line holds.
+    levels = {given[-1] for command in commands if (given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", command))}
     level = preset.cache_variables.get("EXECUTORCH_XNNPACK_LOG_LEVEL", "0")
     if levels != {level}:
         seen = "/".join(sorted(levels)) or "unknown"
@@ -84,20 +79,13 @@ def _check_machine(binary: Path) -> str:
     """Read the header of an ELF or Mach-O file; anything but a 64-bit Arm program is refused."""
     with binary.open("rb") as stream:
         head = stream.read(64)
-    if len(head) == 64 and head[:4] == b"\x7fELF":
-        machine = struct.unpack_from("<H", head, 18)[0]
-        if head[4] == 2 and head[5] == 1 and machine == _ELF_AARCH64:
-            return "ELF header says aarch64"
-        raise FormatError(
-            f"{binary} is an ELF file for machine {machine}, not aarch64", "build it again with --force"
-        )
     if len(head) == 64:
+        if head[:6] == b"\x7fELF\x02\x01" and struct.unpack_from("<H", head, 18)[0] == _ELF_AARCH64:
+            return "ELF header says aarch64"
         magic, machine, _, kind = struct.unpack_from("<IIII", head)
         if (magic, machine, kind) == (_MACHO_MAGIC, _MACHO_ARM64, _MACHO_EXECUTE):
             return "Mach-O header says arm64"
-    raise FormatError(
-        f"{binary} is neither an ELF nor a Mach-O program for arm64", "build it again with --force"
-    )
+    raise FormatError(f"{binary} is no ELF or Mach-O program for arm64", "build it again with --force")
 
 
 def _commands(build_dir: Path) -> dict[str, str]:
@@ -112,9 +100,8 @@ def _commands(build_dir: Path) -> dict[str, str]:
 
 def _comparable(build_dir: Path) -> dict[str, str]:
     """The commands of a build with its own folder's name and the SME switches taken out."""
-    return dict(_without(_commands(build_dir).items(), build_dir))
-
-
-def _without(commands: Iterable[tuple[str, str]], build_dir: Path) -> Iterable[tuple[str, str]]:
-    for name, command in commands:
-        yield name.replace(str(build_dir), "BUILD"), _SWITCH.sub("", command).replace(str(build_dir), "BUILD")
+    here = str(build_dir)
+    return {
+        name.replace(here, "BUILD"): _SWITCH.sub("", command).replace(here, "BUILD")
+        for name, command in _commands(build_dir).items()
+    }

@@ -34,7 +34,7 @@ from model_profiling.run.journal import Entry, Journal  # noqa: E402
 from model_profiling.run.metrics import read_metrics  # noqa: E402
 from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
-from model_profiling.targets import Job, Target, open_target  # noqa: E402
+from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import run_config  # noqa: E402
 
@@ -168,9 +168,9 @@ def _rewritten(record: Path, kept: Path, change: Callable[[bytes], bytes]) -> No
 
 def record_runs() -> None:
     with home() as place:
-        host = open_target("host")
+        host = open_target(TargetChoice("host"))
         record_int8(host, place)
-        emulated = measured(config_of(place, "emulated", [1]), open_target("emulated"))
+        emulated = measured(config_of(place, "emulated", [1]), open_target(TargetChoice("emulated")))
         keep(emulated, EMULATED.name, place)
         places = [str(emulated.with_name(f"try{number}")) for number in range(ATTEMPTS)]
         attempts = [measured(config_of(place, "linux", [1, 2], output_root=root), host) for root in places]

@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 
 from model_profiling.program import cost
+from model_profiling.program.category import Category
 from model_profiling.program.cost import Tensors
-
-_MOVING_OPERATORS = {
-    "_to_copy", "_to_dim_order_copy", "_clone_dim_order", "alias_copy", "arange", "as_strided_copy", "cat",
-    "clone", "constant_pad_nd", "copy", "detach_copy", "diagonal_copy", "embedding", "empty", "expand_copy",
-    "fill", "flip", "full", "full_like", "gather", "index", "index_put", "index_select", "masked_fill",
-    "ones", "permute_copy", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d",
-    "repeat", "replication_pad2d", "roll", "scatter", "select_copy", "select_scatter", "slice_copy",
-    "slice_scatter", "split_copy", "split_with_sizes_copy", "squeeze_copy", "stack", "sym_size", "t_copy",
-    "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "upsample_nearest2d", "view_copy",
-    "zeros",
-}  # fmt: skip
+from model_profiling.program.delegates.portable.operators import describe
 
 _POOLING_OPERATORS = {"aten::avg_pool2d", "aten::max_pool2d", "aten::max_pool2d_with_indices"}
 
@@ -35,11 +26,11 @@ def slides_window(name: str) -> bool:
 
 def operator_flops(name: str, inputs: Tensors, outputs: Tensors, *, transposed: bool, taps: int) -> int:
     """Operations of `aten::mean.out`, say; `taps` is the size of the window it slides, where it does."""
-    kind = name.partition("::")[2].partition(".")[0]
-    if kind in _MOVING_OPERATORS or not inputs or not outputs:
+    if describe(name).category is Category.DATA_MOVEMENT or not inputs or not outputs:
         return 0
     if slides_window(name):
         return outputs[0].elements * taps
+    kind = name.partition("::")[2].partition(".")[0]
     if kind == "convolution" and len(inputs) > 1:
         positions = inputs[0] if transposed else outputs[0]
         return 2 * positions.elements * math.prod(inputs[1].shape[1:])

@@ -9,7 +9,7 @@ it costs nothing to pair an event with a node it can come from.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from model_profiling.program.delegates.xnnpack.operators import describe
 from model_profiling.program.records import GraphNode
@@ -55,8 +55,8 @@ _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
     "Unary Elementwise": _UNARY,
 }
 
-_VANISHING_COST = {"Clamp": 1, "Convert": 1, "Copy": 1, "StaticReshape": 1, "StaticTranspose": 2}
-_UNARY_VANISHING_COST = 3
+_VANISHING_COST = dict.fromkeys(_UNARY, 3)
+_VANISHING_COST |= {"Clamp": 1, "Convert": 1, "Copy": 1, "StaticReshape": 1, "StaticTranspose": 2}
 _OTHER_VANISHING_COST = 8
 # A second event for one node; common only where a node is carried out input by input.
 _REPEAT_COST = 3
@@ -72,7 +72,7 @@ def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int,
     packs for. An event that fits no node gets none.
     """
     types = [event.partition(" (")[0].partition(" #")[0] for event in events]
-    kinds = [_KINDS_OF_EVENT.get(one, frozenset({one.replace(" ", "")})) for one in types]
+    kinds = [_KINDS_OF_EVENT.get(name, frozenset({name.replace(" ", "")})) for name in types]
     packing = [describe(event).preparation for event in events]
     main = _cheapest(nodes, kinds, packing)
     members: list[list[int]] = [[] if index is None else [index] for index in main]
@@ -129,23 +129,17 @@ def _steps(
     packing: Sequence[bool],
     event: int,
     node: int,
-) -> list[tuple[int, int, int, int | None]]:
+) -> Iterator[tuple[int, int, int, int | None]]:
     """What can come next: (events done, nodes done, cost, node paired with the event)."""
-    steps: list[tuple[int, int, int, int | None]] = []
     if event < len(kinds):
         if node < len(nodes) and nodes[node].kind in kinds[event]:
-            steps.append((event + 1, node + 1, 0, node))
+            yield event + 1, node + 1, 0, node
         if node > 0 and nodes[node - 1].kind in kinds[event]:
             repeats = nodes[node - 1].kind in _CONCATENATIONS
-            steps.append((event + 1, node, 0 if repeats else _REPEAT_COST, node - 1))
-        steps.append((event + 1, node, 0 if packing[event] else _STRANGE_EVENT_COST, None))
+            yield event + 1, node, 0 if repeats else _REPEAT_COST, node - 1
+        yield event + 1, node, 0 if packing[event] else _STRANGE_EVENT_COST, None
     if node < len(nodes):
-        steps.append((event, node + 1, _vanishing_cost(nodes[node].kind), None))
-    return steps
-
-
-def _vanishing_cost(kind: str) -> int:
-    return _VANISHING_COST.get(kind, _UNARY_VANISHING_COST if kind in _UNARY else _OTHER_VANISHING_COST)
+        yield event, node + 1, _VANISHING_COST.get(nodes[node].kind, _OTHER_VANISHING_COST), None
 
 
 def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, int]:
@@ -155,16 +149,16 @@ def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, 
     type and transposes begin the one after them; what else merely moves data is carried along by either.
     """
     event_of = {node: event for event, node in reversed(list(enumerate(main))) if node is not None}
-    own = set(event_of)
     made_by = {number: place for place, node in enumerate(nodes) for number in node.output_ids}
     used_by = {number: place for place, node in reversed(list(enumerate(nodes))) for number in node.input_ids}
-    left = [place for place in range(len(nodes)) if place not in own]
+    left = [place for place in range(len(nodes)) if place not in event_of]
     for forward in (True, False):
         for place in left if forward else reversed(left):
-            before = made_by.get(nodes[place].input_ids[0]) if nodes[place].input_ids else None
-            after = used_by.get(nodes[place].output_ids[0]) if nodes[place].output_ids else None
-            dequantizes = nodes[place].kind == "Convert" and nodes[place].inputs[0].dtype.startswith("q")
-            begins = dequantizes or nodes[place].kind == "StaticTranspose"
+            node = nodes[place]
+            before = made_by.get(node.input_ids[0]) if node.input_ids else None
+            after = used_by.get(node.output_ids[0]) if node.output_ids else None
+            dequantizes = node.kind == "Convert" and node.inputs[0].dtype.startswith("q")
+            begins = dequantizes or node.kind == "StaticTranspose"
             for neighbour in (after, before) if begins else (before, after):
                 if place not in event_of and neighbour is not None and neighbour in event_of:
                     event_of[place] = event_of[neighbour]

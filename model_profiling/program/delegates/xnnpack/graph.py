@@ -175,22 +175,21 @@ def _ids(
 def _window(content: Table, kind: str) -> Window | None:
     if not kind:
         return None
-    number = [content.scalar(field, "u32") for field in range(13)]
-    padding = (number[0], number[1], number[2], number[3])
-    kernel = (number[4], number[5])
+    top, right, bottom, left, height, width, *rest = (content.scalar(field, "u32") for field in range(13))
+    padding, kernel = (top, right, bottom, left), (height, width)
     if kind == "argmax":
-        return Window(kernel=kernel, stride=kernel, dilation=(1, 1), padding=padding)
-    stride, dilation = (number[6], number[7]), (number[8], number[9])
+        return Window(kernel, stride=kernel, dilation=(1, 1), padding=padding)
+    stride, dilation = (rest[0], rest[1]), (rest[2], rest[3])
     if kind == "pooling":
         return Window(kernel, stride, dilation, padding)
-    return Window(kernel, stride, dilation, padding, number[12], number[10], number[11])
+    return Window(kernel, stride, dilation, padding, rest[6], rest[4], rest[5])
 
 
 def _clamp(entry: Table) -> tuple[float | None, float | None] | None:
     limits = entry.table(3, "an XNNPACK node's limits")
     if limits is None:
         return None
-    low, high = limits.real(0, "f32"), limits.real(1, "f32")
+    low, high = limits.real(0), limits.real(1)
     if math.isnan(low) or math.isnan(high):
         raise limits.buffer.damaged("an XNNPACK node's limits are not numbers", limits.at)
     limited = tuple(limit if math.isfinite(limit) else None for limit in (low, high))

@@ -130,7 +130,7 @@ def _matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath
 
 
 def _conversion(node: GraphNode) -> str:
-    quantized = [one.dtype.startswith("q") for one in (*node.inputs[:1], *node.outputs[:1])]
+    quantized = [tensor.dtype.startswith("q") for tensor in (*node.inputs[:1], *node.outputs[:1])]
     if quantized == [False, True]:
         return "quantize"
     return "dequantize" if quantized == [True, False] else "convert"

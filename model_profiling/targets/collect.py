@@ -1,0 +1,79 @@
+"""From what a job left behind to its outcome, or to the error that says why there is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from model_profiling.errors import RunError
+from model_profiling.process import Completed
+from model_profiling.runner.result import RunnerResult, read_result
+from model_profiling.targets.command import ETDUMP, LOG, RESULT
+from model_profiling.targets.failures import explain
+from model_profiling.targets.protocol import Job, Outcome
+
+_ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")
+_LOADED = re.compile(r"Model loaded in ([0-9.]+) ms")
+
+
+def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool) -> Outcome:
+    """The outcome of `job`, whose files have come back to the path `files` with their endings."""
+    if not done.ok:
+        raise explain(job, done)
+    if job.runner_path is None:
+        result = _read_result(files)
+    else:
+        result = read_executor_runner_log(job, done.stdout + done.stderr)
+    if len(result.iterations_ns) != job.runs:
+        made = len(result.iterations_ns)
+        raise RunError(
+            f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
+        )
+    etdump = Path(f"{files}{ETDUMP}") if job.etdump else None
+    if etdump is not None and not etdump.is_file():
+        raise RunError(
+            "the runner wrote no ETDump", "build it with the event tracer, or name the kit's own runner"
+        )
+    return Outcome(
+        result=result,
+        log=Path(f"{files}{LOG}"),
+        etdump=etdump,
+        etdump_warmup_runs=job.warmup if job.etdump and job.runner_path else 0,
+        outputs=tuple(output.file for output in result.outputs if output.file is not None),
+        kernels=dict(result.kernels or {}),
+        kernels_at_load=dict(result.kernels_at_load or {}),
+        kernels_note=result.kernels_unavailable if job.kernels else None,
+        timings_are_latency=timings_are_latency and not job.kernels,
+    )
+
+
+def _read_result(files: Path) -> RunnerResult:
+    """The kit's runner names its outputs as they were called where it ran; they lie beside its result now."""
+    result = read_result(Path(f"{files}{RESULT}"))
+    outputs = [
+        replace(output, file=files.parent / output.file.name) if output.file else output
+        for output in result.outputs
+    ]
+    return replace(result, outputs=tuple(outputs))
+
+
+def read_executor_runner_log(job: Job, log: str) -> RunnerResult:
+    """The times in an executor_runner's log; the first `warmup` of them are warm-up."""
+    times = [round(float(ms) * 1e6) for _, _, ms in _ITERATION.findall(log)]
+    if not times:
+        raise RunError(
+            "the runner's log has no line 'Iteration N of M: T ms'",
+            'use an executor_runner of ExecuTorch 1.5 or newer, or runner_path "builtin"',
+            "\n".join(log.splitlines()[-12:]),
+        )
+    loaded = _LOADED.search(log)
+    return RunnerResult(
+        iterations_ns=tuple(times[job.warmup :]),
+        threads=job.threads,
+        warmup=job.warmup,
+        load_ns=round(float(loaded.group(1)) * 1e6) if loaded else None,
+        first_ns=times[0],
+        traced=job.etdump,
+        kernels_unavailable="an executor_runner does not count kernels",
+    )

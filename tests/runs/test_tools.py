@@ -1,0 +1,201 @@
+"""The documented tools on emulated and timed runs: no time is shown as the latency it is not."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import RUNS, copied, edit, load
+
+from model_profiling import process
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.errors import InputError
+from model_profiling.run import Times
+from model_profiling.workflow.analyse import analyse
+
+Command = Callable[..., process.Completed]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`tool("analyze_etdump_csv", ...)`: its `main`, in this process."""
+
+    def call(name: str, *words: object) -> process.Completed:
+        capsys.readouterr()
+        argv = tuple(map(str, words))
+        code = importlib.import_module(f"model_profiling.tools.{name}").main(list(argv))
+        said = capsys.readouterr()
+        return process.Completed(argv, code, said.out, said.err, seconds=0.0, timed_out=False)
+
+    return call
+
+
+@pytest.fixture
+def runs(arm_home: Path, tmp_path: Path) -> Path:
+    """The folder of a timed and an emulated run of one program."""
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16"
+
+
+@pytest.fixture
+def emulated(runs: Path, tmp_path: Path) -> Path:
+    """The emulated run, moved to where no folder's name says so."""
+    return Path(shutil.move(runs / "emulated", tmp_path / "moved"))
+
+
+def timelines(run_dir: Path) -> list[Path]:
+    return [
+        next(run_dir.glob(f"*_sme2_{switch}/*_t1_exec_all_runs_timeline.csv")) for switch in ("off", "on")
+    ]
+
+
+def dump_of(run_dir: Path) -> Path:
+    return next(run_dir.glob("*_sme2_on/*_t1.etdump"))
+
+
+def only_dump(source: Path) -> DumpAnalysis:
+    return analyse(source).dumps[0]
+
+
+def refused(done: process.Completed, why: str) -> bool:
+    assert len(done.stderr.strip().splitlines()) == 1 and " ms" not in done.stdout, done.stdout
+    return done.returncode == 2 and "times are not latencies" in done.stderr and why in done.stderr
+
+
+def test_emulated_times_are_refused_by_the_tools(runs: Path, tmp_path: Path, tool: Command) -> None:
+    off, on = timelines(runs / "emulated")
+    kept = sorted(runs.rglob("*"))
+    words = ("--timeline-csv", off, "--compare", on, "--output-dir", tmp_path / "written")
+    assert refused(tool("analyze_etdump_csv", *words), "an emulated run (manifest.json says so)")
+    assert not (tmp_path / "written").exists()
+    host = timelines(runs / "linux")[0]
+    assert refused(tool("analyze_etdump_csv", "--timeline-csv", host, "--compare", on), "emulated run")
+    for path in (dump_of(runs / "emulated"), on):
+        assert refused(tool("robust_latency_analysis", path), "emulated run")
+        assert refused(tool("robust_latency_analysis", host, "--compare", path), "emulated run")
+    assert sorted(runs.rglob("*")) == kept, "nothing was written"
+
+
+def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(
+    runs: Path, tmp_path: Path, tool: Command
+) -> None:
+    run_dir = runs / "linux"
+    off, on = timelines(run_dir)
+    done = tool("analyze_etdump_csv", "--timeline-csv", off, "--compare", on)
+    assert done.ok and done.stdout.count(f"{RUNS} runs with the tracer on") == 2
+    assert "not comparable, this CPU" in done.stdout, "it has no SME2, whoever asks"
+    done = tool("robust_latency_analysis", dump_of(run_dir), "--output", tmp_path / "stats.json")
+    assert done.ok and "measured with the tracer on" in done.stdout
+    assert load(tmp_path / "stats.json")["tracer_on"] is True
+
+    def trace(manifest: dict[str, list[dict[str, object]]]) -> None:
+        for result in manifest["results"]:
+            result.update(mode="xnntrace", times="traced")
+
+    edit(run_dir / "manifest.json", trace)
+    assert refused(tool("analyze_etdump_csv", "--timeline-csv", off), "a run that traces kernels")
+    assert refused(tool("robust_latency_analysis", dump_of(run_dir)), "a run that traces kernels")
+
+
+def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(
+    emulated: Path, tmp_path: Path, tool: Command
+) -> None:
+    taken, dump = tmp_path / "taken", dump_of(emulated)
+    done = tool("etdump_to_csv", "--etdump", dump, "--out-dir", taken, "--all-runs")
+    assert done.ok and "from an emulated run: they are not latencies" in done.stderr
+    timeline = taken / "alone_exec_all_runs_timeline.csv"
+    for path in taken.iterdir():
+        path.rename(taken / path.name.replace(dump.stem, "alone"))
+    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_e2e.csv says so")
+    assert refused(tool("robust_latency_analysis", timeline), "_exec_e2e.csv says so")
+
+
+def rename_experiments(run_dir: Path) -> None:
+    """Take the word `emulated` out of every file's and folder's name."""
+    for path in sorted(run_dir.rglob("*emulated*"), reverse=True):
+        path.rename(path.with_name(path.name.replace("emulated", "linux")))
+
+
+@pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_e2e.csv"])
+def test_a_removed_manifest_does_not_unmask_emulated_times(
+    emulated: Path, sme2prof: Command, tool: Command, kept: str
+) -> None:
+    for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_e2e.csv"):
+        if pattern != kept:
+            for path in emulated.rglob(pattern):
+                path.unlink()
+    rename_experiments(emulated)
+    if kept == "analysis_summary.json":
+        text = (emulated / kept).read_text()
+        (emulated / kept).write_text(text.replace("emulated_sme2", "linux_sme2"))
+    assert refused(tool("robust_latency_analysis", dump_of(emulated)), kept.lstrip("*"))
+    for _ in range(2):  # the second time it reads what the first wrote
+        done = sme2prof("analyze", emulated)
+        assert done.ok and done.stdout.count("its times mean nothing") == 2 and " ms" not in done.stdout
+        assert "says that the times are from an emulated run" in done.stderr
+        summary = load(emulated / "analysis_summary.json")
+        assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
+    assert only_dump(dump_of(emulated)).times is Times.EMULATED
+
+
+@pytest.mark.parametrize("name", ["emulated/x_sme2_on", "emulated_sme2_on", "sme2_on"])
+def test_the_kit_s_names_of_emulated_runs_are_believed_without_any_record(
+    runs: Path, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "bare" / name
+    folder.mkdir(parents=True)
+    times = Times.EMULATED if name.startswith("emulated") else Times.UNKNOWN
+    shutil.copy(dump_of(runs / "emulated"), folder / "toy_t1.etdump")
+    assert only_dump(folder / "toy_t1.etdump").times is only_dump(tmp_path / "bare").times is times
+    shutil.copy(folder / "toy_t1.etdump", tmp_path / "toy_emulated_sme2_on_t1.etdump")
+    assert only_dump(tmp_path / "toy_emulated_sme2_on_t1.etdump").times is Times.EMULATED
+
+
+def test_a_dump_inside_an_emulated_run_is_emulated_and_its_folder_no_run(emulated: Path) -> None:
+    rename_experiments(emulated)
+    dump = dump_of(emulated)
+    for path in dump.parent.glob("*.csv"):
+        path.unlink()
+    assert analyse(dump).run.whole.path == emulated and only_dump(dump).times is Times.EMULATED
+    with pytest.raises(InputError, match="is a part of the run in"):
+        analyse(dump.parent)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text("[]"),
+        lambda path: edit(path, lambda manifest: manifest.update(schema_version=3)),
+        lambda path: edit(path, lambda manifest: manifest.update(target={"timings_are_latency": "no"})),
+    ],
+)
+def test_all_commands_refuse_the_same_manifests(
+    runs: Path, sme2prof: Command, tool: Command, damage: Callable[[Path], None]
+) -> None:
+    run_dir = runs / "emulated"
+    damage(run_dir / "manifest.json")
+    said = set()
+    for command in ("analyze", "report"):
+        done = sme2prof(command, run_dir)
+        assert done.returncode == 2 and "manifest.json" in done.stderr and "remove" not in done.stderr
+        said.add(done.stderr)
+    done = tool("robust_latency_analysis", dump_of(run_dir))
+    assert done.returncode == 2
+    assert said == {done.stderr}
+    assert sme2prof("validate", run_dir).returncode != 0
+
+
+def test_a_run_s_kernel_view_has_every_pair(runs: Path, tool: Command) -> None:
+    run_dir = runs / "linux"
+    written = (run_dir / "kernel_view.md").read_text()
+    assert [line for line in written.splitlines() if line.startswith("## ")] == ["## SME2", "## threads"]
+    assert "not tested: this CPU has no SME2" in written
+    assert "no operator of the dump" not in written, "calls were counted"
+    title = written.partition("\n")[0].removeprefix("# ")
+    done = tool("generate_kernel_view", "--run-dir", run_dir, "--title", title)
+    assert done.ok, done.stderr
+    assert (run_dir / "kernel_view.md").read_text() == written
+    assert [found["label"] for found in load(run_dir / "metrics.json")["comparisons"]] == ["SME2", "threads"]

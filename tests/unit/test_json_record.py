@@ -1,0 +1,105 @@
+"""Records to JSON and back: one definition, both directions, and errors that name the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import parse_record, read_record, record_json, write_record
+
+
+class Colour(str, Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    numbers: tuple[int, ...] = ()
+    by_handle: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    schema_version: Literal[1] = 1
+    name: str
+    share: float | None = None
+    colour: Colour = Colour.RED
+    inner: Inner = Inner()
+    path: Path | None = None
+
+
+outers = st.builds(
+    Outer,
+    name=st.text(),
+    share=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    inner=st.builds(
+        Inner,
+        st.lists(st.integers()).map(tuple),
+        st.dictionaries(st.integers(), st.lists(st.text()).map(tuple)),
+    ),
+    path=st.none() | st.just(Path("on/x.bin")),
+)
+
+
+@given(outers)
+def test_a_record_comes_back_as_it_was(record: Outer) -> None:
+    content = json.loads(json.dumps(record_json(record)))
+    assert parse_record(Outer, content, "here", "fix it") == record
+
+
+def test_a_file_of_a_newer_kit_stays_readable_and_an_older_one_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    write_record(path, Outer(name="a"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "later": [1]}))
+    assert read_record(Outer, path, "fix it") == Outer(name="a")
+    path.write_text('{"schema_version": 0, "title": "b"}')
+    upgraded = read_record(Outer, path, "fix it", lambda old: {"schema_version": 1, "name": old["title"]})
+    assert upgraded == Outer(name="b")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"schema_version": 1}, "name: required"),
+        ({"name": "a"}, "schema_version: required"),
+        ({"schema_version": 2, "name": "a"}, "schema_version: should be 1"),
+        ({"schema_version": 1, "name": 7}, "name: should be a valid string"),
+        ({"schema_version": 1, "name": "a", "share": "0.5"}, "share: should be a valid number"),
+        ({"schema_version": 1, "name": "a", "colour": "blue"}, "colour: should be 'red'"),
+        ({"schema_version": 1, "name": "a", "inner": {"numbers": [1, True]}}, "inner.numbers.1: should be"),
+        ({"schema_version": 1, "name": "a", "inner": {"by_handle": {"1": [2]}}}, "inner.by_handle.1.0: "),
+        ({"schema_version": 1, "name": "a", "inner": None}, "inner: "),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(tmp_path: Path, content: object, said: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(FormatError) as problem:
+        read_record(Outer, path, "fix it")
+    assert problem.value.problem.startswith(f"{path}: {said}")
+    assert problem.value.fix == "fix it"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "", "[" * 100_000])
+def test_what_is_no_json_object_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"r\.json is not"):
+        read_record(Outer, path, "fix it")
+    with pytest.raises(InputError, match=r"cannot read .*: no such file"):
+        read_record(Outer, tmp_path / "gone.json", "fix it")
+
+
+def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_record(tmp_path / "r.json", Outer(name="a", share=float("inf")))
+    assert list(tmp_path.iterdir()) == []

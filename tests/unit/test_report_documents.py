@@ -1,0 +1,204 @@
+"""What reports, comparisons and their first sentences say, from records alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
+from model_profiling.analysis.kernels import sme_verdict
+from model_profiling.analysis.pairing import CategoryPair
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.comparison_document import comparison_document, comparison_junit
+from model_profiling.report.data import PairReport, ReportData, report_data
+from model_profiling.report.markdown import render_markdown
+from model_profiling.report.run_report import run_document
+from model_profiling.report.verdict import shift_text, verdict
+from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
+from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
+from model_profiling.run.metrics import PairParity
+from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.parity import Parity, compare_arrays
+from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
+from model_profiling.targets import MachineFacts
+
+BASE, OTHER = Series("off", 1), Series("on", 1)
+PAIR = Pair("SME2 on vs off", BASE, OTHER)
+MANIFEST = Manifest(
+    model="m.pte",
+    target=TargetFacts("host", "mac", Times.HARDWARE),
+    machine=Machine(MachineFacts(cpu="M4", features=("sme2",))),
+    results=(Result(experiment="on", threads=1, sme2="on"),),
+)
+NO_SME2 = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
+
+
+def report(manifest: Manifest | None = MANIFEST, *pairs: PairReport, **parts: object) -> ReportData:
+    """A report of a run without dumps, its parts put in by hand."""
+    run = Run(Path("d"), manifest, metrics=Metrics())
+    data = ReportData("t", run, analysis=None, experiments=(), pairs=pairs, evidence=())
+    return replace(data, **parts)  # type: ignore[arg-type]
+
+
+def page(data: ReportData) -> str:
+    return render_markdown(run_document(data))
+
+
+def test_the_shift_of_the_bottleneck_is_said() -> None:
+    conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None, None)
+    moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None, None)
+    assert shift_text(conv, moving) == (
+        "The bottleneck moved from Convolution (70.0% of the time before) to Data Movement "
+        "(20.0% before, 50.0% after)."
+    )
+    assert shift_text(conv, conv) == (
+        "Convolution is the largest part of the time before (70.0%) and after (25.0%)."
+    )
+
+
+def found(factor: float, rounds: int = 8) -> Speedup:
+    """What the statistics say about rounds that differ by `factor`, with a little noise."""
+    before = [[4.0 + 0.01 * ((place * 3 + run) % 4) for run in range(5)] for place in range(rounds)]
+    after = [[value / factor for value in one] for one in before]
+    return compare_rounds(before, after)
+
+
+def opening(speedup: Speedup, manifest: Manifest = MANIFEST) -> str:
+    return " ".join(verdict(report(manifest, PairReport(PAIR, speedup, False, None))))
+
+
+def test_a_speedup_is_told_with_interval_and_times() -> None:
+    text = opening(found(2.0))
+    assert "SME2 on vs off: m is faster, speedup 2.00x (95% interval 2.00 to 2.00)" in text
+    assert "4.015 ms before, 2.007 ms after, 8 rounds" in text
+    assert "is slower, speedup 0.50x" in opening(found(0.5))
+    assert "no significant change for m" in opening(found(1.0))
+
+
+def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
+    nothing = compare_rounds([[1.0]], [[1.0]], not_comparable="this CPU has no SME2")
+    text = opening(nothing, NO_SME2)
+    assert "not comparable, because this CPU has no SME2." in text
+    assert "measure on a CPU that has it" in text and not re.search(r"\d ms|\dx", text)
+
+
+def test_without_evidence_nothing_is_claimed_about_sme2() -> None:
+    text = opening(found(2.0))
+    assert "There is no kernel evidence: nothing here shows whether SME2 ran." in text
+    assert "SME2 ran:" not in text
+    assert "nothing is claimed about SME2" in page(report())
+
+
+def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
+    before = [[4.0 * (1 + 0.3 * (place % 2)) for _ in range(5)] for place in range(8)]
+    after = [[2.0 * (1 + 0.3 * (place % 3 == 0)) for _ in range(5)] for place in range(8)]
+    assert "spread so widely that the ratio is only known to" in opening(compare_rounds(before, after))
+    assert "spread" not in opening(found(2.0))
+
+    def latency(*values: float) -> str:
+        metrics = Metrics(
+            times=Times.HARDWARE,
+            latencies=(Latency(experiment="on", threads=1, end_to_end_ms=summarize(values)),),
+        )
+        return " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)))
+
+    assert "m takes 1.000 ms end to end (on, 1 thread; median, " in latency(1.0, 1.1, 0.9)
+    assert "too wide" in latency(1.0, 2.0, 0.5) and "too wide" not in latency(1.0, 1.1, 0.9)
+
+
+@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED])
+def test_a_record_without_latencies_is_never_told_with_time(times: Times) -> None:
+    manifest = replace(MANIFEST, target=TargetFacts("x", "emulated", times))
+    text = page(report(manifest, PairReport(PAIR, found(2.0), False, None)))
+    assert times.origin in text and not re.search(r"\bms\b", text) and "2.00x" not in text
+
+
+def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
+    text = page(report(None, PairReport(PAIR, found(2.0), False, None)))
+    assert "Nothing says on what machine" in text and "2.00x" not in text and "faster" not in text
+
+
+def test_how_to_reproduce_names_every_part_by_a_command_that_exists() -> None:
+    timing = Part(sessions=(Session(1, ("sme2prof", "run", "my config.json")),))
+    # Scripts of 0.1.0 noted their own options for the command's.
+    script = Part(sessions=(Session(1, ("sme2prof", "--only", "on")),), config_file="trace.json")
+    data = report(replace(MANIFEST, earlier_parts=(timing, timing, script)))
+    assert data.reproduce == (
+        "sme2prof run 'my config.json'",
+        "sme2prof run trace.json",
+        "sme2prof report d",
+    )
+
+
+def series(speedup: Speedup) -> SeriesComparison:
+    return SeriesComparison(BASE, BASE, speedup, False, None, (), True)
+
+
+def test_a_regression_needs_size_and_certainty() -> None:
+    slow = series(found(1 / 1.10))
+    assert slow.slowdown == pytest.approx(0.10, abs=1e-6)
+    assert slow.regressed(0.05) and not slow.regressed(0.15)
+    doubtful = series(replace(found(1 / 1.10), verdict=Verdict.NO_CHANGE, low=0.8, high=1.05))
+    assert not doubtful.regressed(0.05)
+    assert doubtful.worst_slowdown == pytest.approx(0.25)
+    assert doubtful.could_hide(0.05) and not doubtful.could_hide(0.3)
+    unknown = series(compare_rounds([[1.0]], [[1.0]], not_comparable="why"))
+    assert not unknown.comparable and not unknown.regressed(0) and not unknown.could_hide(0)
+
+
+def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison:
+    side = SideFacts("a", "run directory", "m", "", "linux", "", "", "", Times.HARDWARE)
+    return Comparison(side, replace(side, name="b"), found, (), (), limit)
+
+
+def test_runs_made_at_different_times_are_not_said_to_have_run_side_by_side() -> None:
+    beside = render_markdown(comparison_document(compared(series(found(2.0)))))
+    assert "side by side" in beside
+    apart = render_markdown(comparison_document(compared(replace(series(found(2.0)), interleaved=False))))
+    assert "side by side" not in apart and "at different times" in apart
+
+
+def test_junit_says_the_interval_and_the_reason_once() -> None:
+    for factor in (1.0, 0.5):
+        text = comparison_junit(compared(series(found(factor))))
+        assert len(re.findall(r"\d\.\d{3}x", text)) == 1
+    few = comparison_junit(compared(series(found(2.0, rounds=2))))
+    assert few.count("cannot show how much") == 1 and "2.000x, without a verdict" in few
+
+
+def test_a_cpu_without_sme2_has_nothing_to_switch_on() -> None:
+    metrics = Metrics(
+        times=Times.HARDWARE,
+        latencies=(Latency(experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1, 1.0])),),
+    )
+    rung = Result(experiment="on", threads=1, sme2="on", disable=("dotprod",))
+    kernels = SeriesEvidence(OTHER, True, (), sme_verdict((), traced=True), counted=True)
+    here = PlaceEvidence("this run", False, (kernels,), ())
+
+    def text(manifest: Manifest) -> str:
+        data = report_data(Run(Path("d"), replace(manifest, results=(rung,)), metrics=metrics), None)
+        return page(replace(data, evidence=(here, replace(here, emulated=True))))
+
+    assert "| on | 1 | absent (without dotprod) |" in text(NO_SME2)
+    assert "| on | 1 | absent | " in text(NO_SME2)  # kernels of this run
+    assert "| on | 1 | on | " in text(NO_SME2)  # the emulated CPU has SME2
+    assert "absent" not in text(MANIFEST)
+
+
+def test_what_a_cpu_without_sme2_did_not_run_is_untested_not_absent() -> None:
+    """Its own kernels prove nothing about SME2; an emulated run of the program would."""
+    counted = Result(experiment="on", threads=1, sme2="on", runner_path="builtin")
+    run = Run(Path("d"), replace(NO_SME2, results=(counted,)), metrics=Metrics())
+    text = " ".join(verdict(report_data(run, None)))
+    assert "was not tested: this CPU has no SME2" in text and "no SME or SME2 kernel ran" not in text
+
+
+def test_parity_shows_the_relative_difference_too() -> None:
+    output = compare_arrays(np.array([4.0, 1.0]), np.array([4.0, 1.00005]), "float32")
+    found = PairParity("p", BASE, OTHER, Parity((output,), "within tolerance"))
+    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
+    assert "| relative |" in text and "| 5e-05 | 5e-05 |" in text

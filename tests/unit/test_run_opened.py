@@ -1,0 +1,128 @@
+"""A run directory opened: its dumps, series and pairs, with a manifest and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model_profiling.errors import InputError
+from model_profiling.json_record import write_record
+from model_profiling.run import Evidence, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series, Times
+from model_profiling.run.manifest import Machine, TargetFacts
+from model_profiling.statistics.speedup import compare_rounds
+from model_profiling.targets import MachineFacts
+
+ON, OFF = Series("on", 1), Series("off", 1)
+MANIFEST = Manifest(
+    model="toy.pte",
+    model_sha256="aa",
+    target=TargetFacts("host", "mac", Times.HARDWARE),
+    machine=Machine(MachineFacts(cpu="M4", features=("sme2",))),
+    results=(
+        Result(experiment="on", threads=1, sme2="on", etdump="on/a_t1.etdump", etdump_warmup_runs=3),
+        Result(experiment="off", threads=1, sme2="off", disable=("sme2",), etdump="off/a_t1.etdump"),
+        Result(experiment="trace_sme2_on", threads=1, sme2="on", mode="xnntrace"),
+    ),
+)
+
+
+def made(folder: Path, *dumps: str, manifest: Manifest | None = None) -> Path:
+    for name in dumps:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    if manifest is not None:
+        write_record(folder / "manifest.json", manifest)
+    return folder
+
+
+def test_a_manifest_says_what_each_dump_is(tmp_path: Path) -> None:
+    manifest = replace(
+        MANIFEST,
+        results=(
+            replace(MANIFEST.results[0], etdump_rounds=("on/a_t1.etdump", "on/rounds/a_t1_r1.etdump")),
+            *MANIFEST.results[1:],
+        ),
+    )
+    run = Run.open(made(tmp_path, "on/a_t1.etdump", "on/rounds/a_t1_r1.etdump", manifest=manifest))
+    first, second = run.dumps
+    assert (first.series, first.times, first.warmup_runs, first.sme2) == (ON, Times.HARDWARE, 3, True)
+    assert (first.round, second.round, second.series) == (0, 1, ON)
+    assert run.warnings == ("the dump off/a_t1.etdump named in manifest.json is missing",)
+    assert run.series == (ON, OFF, Series("trace_sme2_on", 1))
+    assert run.times_of(run.series[2]) is Times.TRACED and run.times is Times.HARDWARE
+
+
+def test_dumps_beside_the_listed_ones_are_taken_by_name_and_said(tmp_path: Path) -> None:
+    run = Run.open(made(tmp_path, "on/a_t1.etdump", "mine/b_t2.etdump", ".work/x.etdump", manifest=MANIFEST))
+    assert [dump.series for dump in run.dumps] == [ON, Series("mine", 2)]
+    assert "1 dump not in manifest.json: analysed by name" in run.warnings
+
+
+def test_pairs_are_those_stored_or_else_the_natural_ones_decided_once(tmp_path: Path) -> None:
+    found = Run(tmp_path, MANIFEST).pairs
+    assert found == (Pair("on vs off, 1 thread", OFF, ON),), "a trace is not compared"
+    without = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
+    (pair,) = Run(tmp_path, without).pairs
+    assert pair.not_comparable == "this CPU (N1) has no SME2, so both sides run the same code"
+    stored = (Pair("mine", ON, OFF, "because"),)
+    assert Run(tmp_path, replace(MANIFEST, pairs=stored)).pairs == stored
+    assert Run(tmp_path, replace(MANIFEST, pairs=())).pairs == (), "nothing was to be compared"
+
+
+def test_pairs_of_the_first_version_are_those_it_answered_or_was_asked_for(tmp_path: Path) -> None:
+    answer = PairSpeedup("mine", ON, OFF, compare_rounds([[2.0]] * 6, [[1.0]] * 6))
+    run = Run(tmp_path, MANIFEST, metrics=Metrics(comparisons=(answer,)))
+    assert run.pairs == (answer.pair,) and run.comparison(run.pairs[0]) is answer
+    sides = {"baseline": {"experiment": "on"}, "candidate": {"experiment": "off", "threads": 1}}
+    asked = replace(MANIFEST, config={"analysis": {"compare_pairs": [sides, {"baseline": 7}]}})
+    assert Run(tmp_path, asked).pairs == (Pair("off vs on, 1 thread", ON, OFF),)
+
+
+def test_a_folder_of_bare_dumps_is_read_by_names(tmp_path: Path) -> None:
+    run = Run.open(made(tmp_path, "x_sme2_off/m_t1.etdump", "x_sme2_on/m_t1.etdump"))
+    (pair,) = run.pairs
+    assert pair.label == "x_sme2_on vs x_sme2_off, 1 thread"
+    assert pair.not_comparable is not None and "on what machine" in pair.not_comparable
+    assert any("--times hardware" in text for text in run.warnings)
+    (stated,) = Run.open(tmp_path, times=Times.HARDWARE).pairs
+    assert stated.not_comparable is None
+
+
+def test_dumps_that_only_share_a_name_are_two_series(tmp_path: Path) -> None:
+    run = Run.open(made(tmp_path, "a/on/m_t1.etdump", "b/on/m_t1.etdump"))
+    assert [dump.series for dump in run.dumps] == [ON, Series("b/on", 1)]
+
+
+def test_a_folder_above_or_inside_a_run_is_refused(tmp_path: Path) -> None:
+    run_dir = made(tmp_path / "runs" / "linux", "on/a_t1.etdump", manifest=MANIFEST)
+    with pytest.raises(InputError, match=r"holds 1 run, none of its own; name one, such as .*linux"):
+        Run.open(tmp_path)
+    with pytest.raises(InputError, match=r"on is a part of the run in .*linux; name "):
+        Run.open(run_dir / "on")
+    with pytest.raises(InputError, match="there is no run directory"):
+        Run.open(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no run and no dumps"):
+        Run.open(tmp_path / "empty")
+
+
+def test_a_dump_that_is_named_is_still_what_its_run_says(tmp_path: Path) -> None:
+    made(tmp_path, "on/a_t1.etdump", "off/a_t1.etdump", manifest=MANIFEST)
+    run = Run.of_files([tmp_path / "on/a_t1.etdump"])
+    assert run.dumps[0].series == ON and run.dumps[0].warmup_runs == 3 and run.whole.manifest == MANIFEST
+    (tmp_path / "manifest.json").unlink()
+    (dump,) = Run.of_files([tmp_path / "on/a_t1.etdump"]).dumps
+    assert dump.series == Series("a_t1", 1) and dump.times is Times.UNKNOWN
+    with pytest.raises(InputError, match="there is no"):
+        Run.of_files([tmp_path / "gone.etdump"])
+
+
+def test_evidence_of_another_program_is_not_this_runs(tmp_path: Path) -> None:
+    made(tmp_path, manifest=MANIFEST)
+    kept = Evidence(model_sha256="aa", place="emulated", cpu="max", times=Times.EMULATED)
+    write_record(tmp_path / "evidence.json", kept)
+    assert Run.open(tmp_path).evidence == kept
+    write_record(tmp_path / "evidence.json", replace(kept, model_sha256="bb"))
+    assert Run.open(tmp_path).evidence is None

@@ -1,0 +1,273 @@
+"""manifest.json, metrics.json and evidence.json: both ways, of 0.1.0 too, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.errors import FormatError
+from model_profiling.json_record import write_record
+from model_profiling.run import Evidence, Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series, Times
+from model_profiling.run.evidence import KernelCall, KernelList, proving_run, read_evidence
+from model_profiling.run.manifest import (
+    Machine,
+    Part,
+    Session,
+    TargetFacts,
+    read_manifest,
+)
+from model_profiling.run.metrics import PairParity, Remark, read_metrics
+from model_profiling.runner.result import OutputFacts
+from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.parity import Parity
+from model_profiling.statistics.speedup import Verdict, compare_rounds
+from model_profiling.targets import MachineFacts
+
+ROOT = Path(__file__).resolve().parents[2]
+ON, OFF = Series("on", 1), Series("off", 1)
+
+
+def written(run_dir: Path, **content: object) -> Path:
+    (run_dir / "manifest.json").write_text(json.dumps({"schema_version": 2, "results": [], **content}))
+    return run_dir
+
+
+def read(run_dir: Path) -> Manifest:
+    manifest = read_manifest(run_dir)
+    assert manifest is not None
+    return manifest
+
+
+FACTS = MachineFacts(
+    "N1", "aarch64", ("fp16",), "/proc/cpuinfo", 2, "linux", None, 0.5, 2**34, None, {"a": "1"}
+)
+WHOLE = Manifest(
+    model="a/toy_xnnpack_fp16.pte",
+    model_sha256="aa",
+    quantized=False,
+    config={"experiments": [{"name": "trace"}]},
+    experiments=("trace",),
+    target=TargetFacts("host", "linux", Times.HARDWARE),
+    machine=Machine(FACTS, None),
+    sessions=(Session(1, ("sme2prof", "run", "trace.json"), "2026-01-02T00:00:00+0000"),),
+    warnings=("hot",),
+    results=(
+        Result(
+            experiment="on",
+            threads=1,
+            sme2="on",
+            etdump="on/a.etdump",
+            outputs=(OutputFacts(Path("o"), "f", (1, 2)),),
+        ),
+        Result(experiment="off", threads=1, sme2="off", disable=("sme2",)),
+        Result(experiment="trace", threads=1, mode="xnntrace"),
+    ),
+    pairs=(Pair("on vs off", OFF, ON, "this CPU has no SME2"),),
+    earlier_parts=(
+        Part(
+            experiments=("on", "off"),
+            machine=Machine(FACTS),
+            state="interrupted",
+            sessions=(Session(1, ("sme2prof", "run", "time.json"), "2026-01-01T00:00:00+0000"),),
+            warnings=("busy", "hot"),
+        ),
+    ),
+)
+
+
+def test_what_a_manifest_says_comes_back_as_it_was(tmp_path: Path) -> None:
+    assert read_manifest(tmp_path) is None
+    write_record(tmp_path / "manifest.json", WHOLE)
+    assert read(tmp_path) == WHOLE
+
+
+def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path) -> None:
+    results = [
+        {"experiment": "a", "sme2": "off", "etdump_rounds": ["x"]},
+        {"experiment": "b", "disable": ["sme2"], "threads": None, "a key of a newer kit": {}},
+    ]
+    manifest = read(written(tmp_path, results=results))
+    first, second = manifest.results
+    assert (first.sme2_left_on, first.dumps, first.outputs) == (False, ("x",), ())
+    assert (second.sme2, second.sme2_left_on, second.series) == (None, False, Series("b"))
+    assert manifest.target.times is manifest.times(first) is Times.UNKNOWN, "unknown is never hardware"
+    assert manifest.pairs is None and manifest.has_sme2 is None and manifest.started == ""
+
+
+def test_two_configs_are_two_parts_of_one_run() -> None:
+    timing, tracing = WHOLE.parts
+    assert timing.command_line[-1] == "time.json" and tracing.command_line[-1] == "trace.json"
+    assert WHOLE.part_of("off") is timing and WHOLE.part_of("trace") is tracing
+    assert WHOLE.started.startswith("2026-01-01"), "the run began with its first part"
+    assert WHOLE.unfinished == "interrupted" and WHOLE.has_ended
+    assert WHOLE.all_warnings == ("busy", "hot")
+
+
+def test_times_are_the_targets_but_never_latencies_of_a_trace() -> None:
+    assert [WHOLE.times(result) for result in WHOLE.results] == [
+        Times.HARDWARE,
+        Times.HARDWARE,
+        Times.TRACED,
+    ]
+    emulated = replace(WHOLE, target=TargetFacts("emulated", "emulated", Times.EMULATED))
+    assert {emulated.times(result) for result in emulated.results} == {Times.EMULATED}
+
+
+def test_whether_the_cpu_has_sme2_is_told_by_the_runner_or_else_the_machine() -> None:
+    assert WHOLE.has_sme2 is False
+    saw = replace(WHOLE, results=(replace(WHOLE.results[0], features_present=("fp16", "sme2")),))
+    assert saw.has_sme2 is True
+    assert replace(WHOLE, machine=Machine(), earlier_parts=()).has_sme2 is None
+
+
+@pytest.mark.parametrize(
+    ("target", "times"),
+    [
+        ({"timings_are_latency": True, "platform": "linux"}, Times.HARDWARE),
+        ({"timings_are_latency": False, "platform": "emulated"}, Times.EMULATED),
+        ({"timings_are_latency": True, "platform": "emulated"}, Times.EMULATED),
+        ({"platform": "linux"}, Times.UNKNOWN),
+        (None, Times.UNKNOWN),
+    ],
+)
+def test_a_manifest_of_the_first_version_still_opens(
+    tmp_path: Path, target: dict[str, object] | None, times: Times
+) -> None:
+    content: dict[str, object] = {
+        "schema_version": 1,
+        "config": {"experiments": [{"name": "on"}, {"name": "off"}]},
+        "results": [{"experiment": "on", "threads": 1}, {"experiment": "t", "mode": "trace"}],
+        "parity": [],
+        "evidence": {"run_dir": "../emulated"},
+    }
+    manifest = read(written(tmp_path, **content | ({"target": target} if target else {})))
+    assert manifest.schema_version == 2 and manifest.experiments == ("on", "off")
+    assert manifest.times(manifest.results[0]) is times
+    traced = Times.TRACED if times is Times.HARDWARE else times
+    assert manifest.times(manifest.results[1]) is traced
+    assert manifest.parts == (manifest,) and manifest.pairs is None
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({"schema_version": 3}, "schema_version: should be 2"),
+        ({"schema_version": "1"}, "schema_version: should be 2"),
+        ({"results": {}}, "results: should be a valid array"),
+        ({"results": [{"threads": 1}]}, "results.0.experiment: required"),
+        ({"results": [{"experiment": "a", "threads": "1"}]}, "results.0.threads: should be a valid integer"),
+        ({"results": [{"experiment": "a", "threads": True}]}, "results.0.threads"),
+        ({"results": [{"experiment": "a", "sme2": "maybe"}]}, "results.0.sme2: should be 'on' or 'off'"),
+        (
+            {"results": [{"experiment": "a", "outputs": [{}]}]},
+            "results.0.outputs.0.file: required",
+        ),
+        ({"target": {"timings_are_latency": "no"}}, "target.times: should be 'hardware'"),
+        ({"target": {"times": True}}, "target.times"),
+        ({"machine": {"before": {"cpu": 1}}}, "machine.before.cpu: should be a valid string"),
+        ({"model": None}, "model: should be a valid string"),
+        ({"state": "lost"}, "state: should be 'running'"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(tmp_path: Path, content: dict[str, object], place: str) -> None:
+    with pytest.raises(FormatError) as problem:
+        read_manifest(written(tmp_path, **content))
+    assert f"manifest.json: {place}" in problem.value.problem
+    assert "remove" not in problem.value.fix, "without a manifest emulated times would pass for latencies"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", "", "[" * 100_000, '{"name": "a web app"}'])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(FormatError, match=r"manifest\.json( is not|: schema_version: required)"):
+        read_manifest(tmp_path)
+
+
+def test_metrics_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    assert read_metrics(path) is None
+    metrics = Metrics(
+        model="m",
+        times=Times.HARDWARE,
+        latencies=(Latency(experiment="on", threads=1, rounds=8, end_to_end_ms=summarize([1.0, 1.5, 1.2])),),
+        stability=(Remark(None, "load", "busy", "wait"), Remark(ON, "drift", "it drifts")),
+        comparisons=(PairSpeedup("p", OFF, ON, compare_rounds([[2.0]] * 8, [[1.0]] * 8)),),
+        parity=(PairParity("p", OFF, ON, Parity((), "identical")), PairParity("q", OFF, ON, None, "why")),
+    )
+    write_record(path, metrics)
+    assert read_metrics(path) == metrics
+    assert metrics.latency(ON) is metrics.latencies[0] and metrics.latency(OFF) is None
+
+
+def test_metrics_of_the_first_version_still_open(tmp_path: Path) -> None:
+    """Where the figures of an entry stood beside its names, and a bool said what times are."""
+    sides = {"baseline": {"experiment": "off", "threads": 1}, "candidate": {"experiment": "on", "threads": 1}}
+    content = {
+        "schema_version": 1,
+        "timings_are_latency": False,
+        "comparisons": [{"label": "p", **sides, **compare_rounds([[1.0]], [[1.0]]).as_dict()}],
+        "parity": [
+            {"label": "p", **sides, "verdict": "identical", "outputs": []},
+            {"label": "p", **sides, "verdict": "mismatch", "reason": "1 output cannot be compared with 2"},
+            {"label": "p", **sides, "verdict": "unknown", "reason": "no outputs"},
+        ],
+        "stability": [
+            {"experiment": "on", "threads": 1, "code": "drift", "seen": "it drifts", "advice": ""},
+            {"code": "load", "seen": "busy", "advice": "wait"},
+        ],
+    }
+    (tmp_path / "metrics.json").write_text(json.dumps(content))
+    metrics = read_metrics(tmp_path / "metrics.json")
+    assert metrics is not None and metrics.times is Times.EMULATED
+    assert metrics.comparisons[0].speedup.verdict is Verdict.NOT_COMPARABLE
+    assert [found.verdict for found in metrics.parity] == ["identical", "mismatch", "unknown"]
+    assert [str(remark) for remark in metrics.stability] == ["on, 1 thread: it drifts", "busy; wait"]
+
+
+EVIDENCE = Evidence(
+    model_sha256="aa",
+    place="emulated",
+    cpu="max",
+    times=Times.EMULATED,
+    kernels=(KernelList(ON, True, (KernelCall("kai_x", "executed", 3),), counted=True),),
+)
+
+
+def test_evidence_comes_back_as_it_was(tmp_path: Path) -> None:
+    assert read_evidence(tmp_path) is None
+    write_record(tmp_path / "evidence.json", EVIDENCE)
+    assert read_evidence(tmp_path) == EVIDENCE
+
+
+def test_only_a_finished_emulated_run_of_the_same_program_proves_anything(tmp_path: Path) -> None:
+    def neighbour(name: str, **changes: object) -> None:
+        started = Session(1, (), f"2026-01-0{len(list(tmp_path.iterdir())) + 1}")
+        base = Manifest(
+            model_sha256="aa", target=TargetFacts(times=Times.EMULATED), sessions=(started,), results=()
+        )
+        write_record(tmp_path / name / "manifest.json", replace(base, **changes))  # type: ignore[arg-type]
+
+    here = tmp_path / "linux"
+    neighbour("linux")
+    assert proving_run(here, "aa") is None, "a run does not prove itself"
+    neighbour("z-older")
+    neighbour("emulated")
+    neighbour("emulated-of-another", model_sha256="bb")
+    neighbour("hardware", target=TargetFacts(times=Times.HARDWARE))
+    neighbour("unfinished", state="running")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "manifest.json").write_text("{")
+    assert proving_run(here, "aa") == tmp_path / "emulated", "the newest of those that fit"
+    assert proving_run(here, "cc") is proving_run(here, "") is None
+
+
+def test_analysing_loads_nothing_heavy() -> None:
+    code = "import sys, model_profiling.cli.analyze; print(*{name.split('.')[0] for name in sys.modules})"
+    done = process.run([sys.executable, "-c", code], timeout=60, cwd=ROOT)
+    assert done.ok, done.stderr
+    assert not {"pydantic", "pandas", "scipy", "torch", "rich"} & set(done.stdout.split())
