@@ -18,7 +18,8 @@ from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.result import OutputFacts, RunnerResult
-from model_profiling.targets import Job, MachineFacts, Outcome, Platform
+from model_profiling.targets import Job, MachineFacts, Outcome
+from model_profiling.targets.protocol import Platform
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
 
