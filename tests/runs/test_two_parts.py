@@ -1,0 +1,165 @@
+"""Two configs with one output_root, timing and then a trace, are two parts of one run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import section, tables
+from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, SME2, X86_64, Json, load, replay
+from replay import ReplayTarget
+
+from model_profiling.errors import InputError
+from model_profiling.report.run_report import run_document
+from model_profiling.run import Run, Series, Times
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.measure import RunOptions, RunOutcome
+from model_profiling.workflow.report import gather_report
+
+TRACES = [{"name": f"trace_sme2_{switch}", "sme2": switch, "mode": "xnntrace"} for switch in ("on", "off")]
+TIMED = [Series(f"linux_sme2_{switch}", 1) for switch in ("on", "off")]
+TRACED = [Series(f"trace_sme2_{switch}", 1) for switch in ("on", "off")]
+
+
+def timing(recorded: Path | ReplayTarget, run_dir: Path, rounds: int = 3, **more: Any) -> RunOutcome:
+    return replay(recorded, run_dir, ON_AND_OFF, schedule={"rounds": rounds, "seed": 3}, **more)
+
+
+def tracing(recorded: Path | ReplayTarget, run_dir: Path, **more: Any) -> RunOutcome:
+    return replay(recorded, run_dir, TRACES, **more)
+
+
+def assert_both_parts(run_dir: Path) -> None:
+    """Everything that reads the run tells of both."""
+    data = gather_report(run_dir)
+    run, manifest = data.run, data.run.manifest
+    assert manifest is not None and manifest.unfinished is None
+    assert {part.experiments for part in manifest.parts} == {
+        tuple(series.experiment for series in part) for part in (TIMED, TRACED)
+    }
+    assert set(run.series) == {*TIMED, *TRACED} and not run.warnings
+    assert [run.times_of(series) for series in TIMED] == [Times.HARDWARE] * 2
+    assert [run.times_of(series) for series in TRACED] == [Times.TRACED] * 2
+    assert run.times is Times.HARDWARE
+    summary = load(run_dir / "analysis_summary.json")
+    assert {(entry["experiment"], entry["times"]) for entry in summary["per_etdump"]} == {
+        *((series.experiment, "hardware") for series in TIMED),
+        *((series.experiment, "traced") for series in TRACED),
+    }
+    assert [pair["label"] for pair in summary["pairs"]] == [pair.label for pair in run.pairs]
+    page = run_document(data)
+    latencies = tables(section(page, "Latency"), "experiment", "threads", "SME2")[0]
+    assert [row[0] for row in latencies] == [series.experiment for series in TIMED]
+    kernels = tables(section(page, "Kernels"), "experiment", "threads", "SME2")[0]
+    assert {row[0] for row in kernels} == {series.experiment for series in (*TIMED, *TRACED)}
+    assert len(data.reproduce) <= len(manifest.parts) + 1
+    validation = validate(run_dir)
+    assert validation.ok, validation.as_text()
+
+
+@pytest.mark.parametrize("recorded", [SME2, X86_64], ids=lambda path: path.name)
+def test_both_are_analysed_reported_and_valid(recorded: Path, tmp_path: Path) -> None:
+    first = timing(recorded, tmp_path / "linux")
+    joined = tracing(recorded, tmp_path / "linux")
+    assert joined.moved is None and not joined.failed
+    assert_both_parts(tmp_path / "linux")
+    before, after = first.data.pairs, joined.data.pairs
+    assert [(pair.label, pair.speedup) for pair in after] == [(pair.label, pair.speedup) for pair in before]
+    (pair,) = after
+    assert pair.speedup.verdict is (Verdict.FASTER if recorded == SME2 else Verdict.NOT_COMPARABLE)
+
+
+def test_the_trace_may_come_first(tmp_path: Path) -> None:
+    assert tracing(SME2, tmp_path / "linux").data.times is Times.TRACED
+    timing(SME2, tmp_path / "linux")
+    assert_both_parts(tmp_path / "linux")
+
+
+def test_the_first_part_can_be_continued_with_more_rounds(tmp_path: Path) -> None:
+    run_dir = tmp_path / "linux"
+    timing(SME2, run_dir)
+    tracing(SME2, run_dir)
+    target = ReplayTarget(SME2)
+    again = timing(target, run_dir, options=RunOptions(resume=True))
+    assert not target.jobs and again.moved is None
+    assert_both_parts(run_dir)
+    timing(target, run_dir, rounds=5, options=RunOptions(resume=True))
+    assert len(target.jobs) == 2 * 2 * 2  # rounds, experiments, traced and untraced
+    assert_both_parts(run_dir)
+    rounds = {entry["experiment"]: entry["rounds"] for entry in load(run_dir / "metrics.json")["latencies"]}
+    assert set(rounds.values()) == {5}
+
+
+def test_either_part_can_be_analysed_again_alone(tmp_path: Path) -> None:
+    run_dir = tmp_path / "linux"
+    timing(SME2, run_dir)
+    tracing(SME2, run_dir)
+    metrics, dumps = load(run_dir / "metrics.json"), dumps_of(run_dir)
+    for part in (timing, tracing):
+        target = ReplayTarget(SME2)
+        part(target, run_dir, options=RunOptions(analysis_only=True))
+        assert not target.jobs
+        assert load(run_dir / "metrics.json") == metrics and dumps_of(run_dir) == dumps
+        assert_both_parts(run_dir)
+
+
+def dumps_of(run_dir: Path) -> dict[str, Json]:
+    return {entry["etdump"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}
+
+
+def test_a_part_cut_short_is_continued_and_the_other_stays(tmp_path: Path) -> None:
+    run_dir = tmp_path / "linux"
+    tracing(SME2, run_dir)
+    jobs: list[object] = []
+
+    def interrupt(job: object) -> None:
+        jobs.append(job)
+        if len(jobs) == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        timing(ReplayTarget(SME2, before=interrupt), run_dir)
+    found = Run.open(run_dir)
+    assert found.manifest is not None and found.manifest.unfinished == "interrupted"
+    assert set(TRACED) <= {dump.series for dump in found.dumps}
+    with pytest.raises(InputError, match="unfinished"):
+        timing(SME2, run_dir)
+    timing(SME2, run_dir, options=RunOptions(resume=True))
+    assert_both_parts(run_dir)
+
+
+def other_program(run_dir: Path) -> Json:
+    del run_dir
+    return {"recorded": SME2, "program": INT8}
+
+
+def other_machine(run_dir: Path) -> Json:
+    del run_dir
+    return {"recorded": ARM}
+
+
+@pytest.mark.parametrize("other", [other_program, other_machine])
+def test_what_does_not_belong_together_is_not_joined(tmp_path: Path, other: Any) -> None:
+    run_dir = tmp_path / "linux"
+    timing(SME2, run_dir)
+    given = other(run_dir)
+    second = tracing(given.pop("recorded"), run_dir, **given)
+    assert second.moved is not None and second.moved.name.startswith("linux-2")
+    assert set(Run.open(second.moved).series) == set(TIMED) and validate(second.moved).ok
+    assert set(second.run.series) == set(TRACED)
+
+
+def test_the_same_experiments_again_are_a_new_run_and_the_earlier_is_kept_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_dir = out / "runs" / "linux"
+    shutil.copytree(PROGRAM.parent, out / "artifacts")
+    timing(SME2, run_dir)
+    tracing(SME2, run_dir)
+    moved = [timing(SME2, run_dir).moved for _ in range(2)]
+    first, second = moved
+    assert first is not None and second is not None and first != second
+    assert_both_parts(first)
+    assert set(Run.open(second).series) == set(Run.open(run_dir).series) == set(TIMED)
