@@ -238,11 +238,7 @@ def _by_key(
             found.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
         else:
             found.append((tuple(left), tuple(right)))
-    return sorted(found, key=lambda pair: _place(pair[1] or pair[0]))
-
-
-def _place(operators: tuple[Operator, ...]) -> tuple[str, int, int]:
-    return operators[0].identity
+    return sorted(found, key=lambda pair: (pair[1] or pair[0])[0].identity)
 
 
 def _by_order(
@@ -255,15 +251,11 @@ def _by_order(
     pairs: _Pairs = []
     for _, a, b, c, d in matcher.get_opcodes():
         left, right = list(ours[a:b]), list(theirs[c:d])
-        if len(left) == len(right) and _categories_agree(left, right):
+        if [each.category for each in left] == [each.category for each in right]:
             pairs.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
             continue
         pairs.extend(_by_category(left, right))
     return pairs
-
-
-def _categories_agree(left: Sequence[Operator], right: Sequence[Operator]) -> bool:
-    return all(one.category is other.category for one, other in zip(left, right, strict=True))
 
 
 def _by_category(left: list[Operator], right: list[Operator]) -> _Pairs:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
 from model_profiling.program.category import operator_type
 
 
@@ -58,15 +58,6 @@ class XnnTrace:
     @property
     def steps(self) -> tuple[OperatorStep, ...]:
         return tuple(step for call in self.calls for step in call.steps)
-
-    def inferences(self) -> tuple[tuple[DelegateCall, ...], ...]:
-        """The delegate calls, one group per inference; needs the runner's own count of iterations."""
-        if not self.iterations or len(self.calls) % self.iterations:
-            count = self.iterations or "an unknown number of"
-            what = f"{len(self.calls)} delegate calls do not divide into {count} iterations"
-            raise FormatError(what, "use the complete log of a run that ended well")
-        size = len(self.calls) // self.iterations
-        return tuple(self.calls[start : start + size] for start in range(0, len(self.calls), size or 1))
 
 
 @dataclass(frozen=True, slots=True)

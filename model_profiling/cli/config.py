@@ -6,6 +6,7 @@ import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,14 +50,9 @@ def new(
     output_root: Path | None,
     threads: tuple[int, ...] | None,
     runs: int | None,
-    warmup: int,
-    rounds: int,
-    precision: float | None,
-    device: str | None,
     trace: bool,
-    runner_on: Path | None,
-    runner_off: Path | None,
     force: bool,
+    **asked: Any,  # click has typed them; they are fields of NewConfig
 ) -> None:
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
     here: Kind = "mac" if platform.system() == "Darwin" else "linux"
@@ -77,13 +73,8 @@ def new(
         output_root=output_root,
         threads=threads or (1,),
         runs=runs or 10,
-        warmup=warmup,
-        rounds=rounds,
-        precision=precision,
-        device=device,
         trace=trace,
-        runner_on=runner_on,
-        runner_off=runner_off,
+        **asked,
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")

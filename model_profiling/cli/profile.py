@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -56,18 +57,10 @@ def command(
     *,
     model: str,
     target: str,
-    dtype: str | None,
-    backend: str | None,
-    runs: int | None,
-    warmup: int | None,
-    threads: tuple[int, ...],
-    rounds: int | None,
-    precision: float | None,
-    ladder: bool,
-    outdir: Path | None,
     resume: bool,
     force: bool,
     as_json: bool,
+    **asked: Any,  # click has typed them; they are the fields of ProfileOptions
 ) -> int:
     """Profile MODEL with SME2 on and off: export if needed, run, analyse, and say what was found.
 
@@ -76,18 +69,7 @@ def command(
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
-    options = ProfileOptions(
-        target=parse_target(target),
-        dtype=dtype,
-        backend=backend,
-        runs=runs,
-        warmup=warmup,
-        threads=threads,
-        rounds=rounds,
-        precision=precision,
-        ladder=ladder,
-        outdir=outdir,
-    )
+    options = ProfileOptions(target=parse_target(target), **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
     try:
         with shown_progress(lines=True) as progress:
@@ -98,19 +80,18 @@ def command(
     if as_json:
         frame.facts(_facts(outcome))
     else:
-        _print(outcome, ladder=ladder)
+        _print(outcome, ladder=options.ladder)
     for warning in outcome.warnings:
         frame.warn(warning)
     return max(report_failures(found) for found in outcome.outcomes)
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
-    runs = [outcome_facts(found) for found in outcome.outcomes]
     return {
         "schema_version": 1,
         "program": str(outcome.program),
         "targets": outcome.plan.reason,
-        "runs": runs,
+        "runs": [outcome_facts(found) for found in outcome.outcomes],
         "warnings": list(outcome.warnings),
     }
 

@@ -68,12 +68,8 @@ def command(
 
 
 def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
-    return {
-        **outcome.summary,
-        "run_dir": str(outcome.run_dir),
-        "report": str(outcome.report),
-        "verdict": list(outcome.verdict),
-    }
+    places = {"run_dir": str(outcome.run_dir), "report": str(outcome.report)}
+    return {**outcome.summary, **places, "verdict": list(outcome.verdict)}
 
 
 def print_outcome(outcome: RunOutcome) -> None:

@@ -8,7 +8,6 @@ free of drift: whatever changes slowly changes for both.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from model_profiling.config.reading import Experiment, ProfileConfig, series_of
@@ -27,11 +26,6 @@ class Schedule:
     evidence: tuple[Step, ...]
     rounds: tuple[tuple[Step, ...], ...]
     seed: int
-
-    def steps(self) -> Iterator[Step]:
-        yield from self.evidence
-        for steps in self.rounds:
-            yield from steps
 
 
 def make_schedule(

@@ -174,7 +174,12 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     return {
         "matched_by": pairing.matched_by,
         "categories": [
-            {"category": part.name, **_side_by_side(part, timed), **_shares(part)}
+            {
+                "category": part.name,
+                **_side_by_side(part, timed),
+                "baseline_share": part.baseline_share,
+                "candidate_share": part.candidate_share,
+            }
             for part in pairing.categories
         ],
         "operators": [
@@ -201,10 +206,6 @@ def _side_by_side(pair: CategoryPair | OperatorPair, timed: bool) -> dict[str, o
         "ratio": pair.ratio,
         "speedup": pair.speedup.as_dict() if pair.speedup else None,
     }
-
-
-def _shares(part: CategoryPair) -> dict[str, object]:
-    return {"baseline_share": part.baseline_share, "candidate_share": part.candidate_share}
 
 
 def _inside(path: Path, home: Path) -> str:

@@ -18,7 +18,7 @@ from model_profiling.analysis.xnntrace import (
     parse_xnntrace,
     read_xnntrace,
 )
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"
@@ -57,7 +57,6 @@ def test_real_logs_give_two_inferences_of_one_delegate(
 ) -> None:
     trace = read_xnntrace(LOGS / log)
     assert trace.iterations == 2
-    assert [len(calls) for calls in trace.inferences()] == [1, 1]
     first, second = trace.calls
     assert first.names == second.names
     assert [step.index for step in first.steps] == list(range(operators))
@@ -200,13 +199,6 @@ def test_other_tags_and_other_text_are_ignored() -> None:
     message = "running operator 0:0 (Add (ND)) (f, x.c:1)"
     assert parse_xnntrace(f"11-15 01:02:03.456  11  11 D OTHER   : {message}\n{message}").calls == ()
     assert len(parse_xnntrace(f"11-15 01:02:03.456  11  11 D XNNPACK : {message}").calls) == 1
-
-
-def test_a_truncated_log_does_not_divide_into_inferences() -> None:
-    text = logged("toy_fp16_sme2on.log")
-    cut = text[: text.index("Iteration 1 of 2")]
-    with pytest.raises(FormatError, match="unknown number of iterations"):
-        parse_xnntrace(cut).inferences()
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
