@@ -76,7 +76,12 @@ def _recorded(scratch: Path, pte: Path | None, runs: int) -> Path:
         "etdump": dump.relative_to(run_dir).as_posix(),
         "mode": "timing",
     }
-    manifest = {"schema_version": 1, "model": str(pte.resolve()), "config": {}, "results": [result]}
+    manifest = {
+        "schema_version": 2,
+        "model": str(pte.resolve()),
+        "target": {"name": "host", "platform": "linux", "times": "hardware"},
+        "results": [result],
+    }
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
     return run_dir
 

@@ -111,7 +111,7 @@ def analyse_run(
 
 def advise(
     series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
-) -> list[Finding]:
+) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
     The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. None is about
@@ -121,7 +121,7 @@ def advise(
     timed = [rounds for rounds in series if rounds.times.are_latencies]
     found += [finding for rounds in timed for finding in about_series(rounds, roof)]
     found += [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
-    return sorted((*found, *about_threads(series)), key=lambda finding: -finding.max_gain_pct)
+    return tuple(sorted((*found, *about_threads(series)), key=lambda finding: -finding.max_gain_pct))
 
 
 def _once(findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:

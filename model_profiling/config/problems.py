@@ -69,9 +69,8 @@ def _in_file(location: Location, raw: Mapping[str, object]) -> Location:
 
 
 def _path(location: Location) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(
-        "."
-    )
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return "".join(steps).removeprefix(".")
 
 
 _WORDINGS = {

@@ -9,13 +9,17 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from model_profiling.workflow.timeline import analyse_timeline
 from recorded_dumps import record
 
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.timeline import analyse_timeline
+from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
+from model_profiling.json_record import write_record
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
-from model_profiling.workflow.analyse import analyse
+from model_profiling.run import Manifest, Result, Times
+from model_profiling.run.manifest import TargetFacts
+from model_profiling.workflow.analyse import analyse, write_analysis
 
 CONTRACT_TIMELINE = [
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
@@ -41,17 +45,22 @@ def recorded(exported, tmp_path_factory) -> Path:
         second = record(art.pte, run_dir / experiment / "rounds", f"{stem}_r1", runs=RUNS)
         named = [path.relative_to(run_dir).as_posix() for path in (first, second)]
         results.append(
-            {"experiment": experiment, "threads": 1, "sme2": sme2, "mode": "timing", "etdump": named[0],
-             "etdump_rounds": named, "features_present": ["fp16", "dotprod"]}
-        )  # fmt: skip
-    manifest = {
-        "schema_version": 1,
-        "model": f"artifacts/{art.pte.name}",
-        "config": {},
-        "target": {"name": "host", "platform": "linux", "timings_are_latency": True},
-        "results": results,
-    }
-    (run_dir / "manifest.json").write_text(json.dumps(manifest))
+            Result(
+                experiment=experiment,
+                threads=1,
+                sme2=sme2,
+                disable=("sme2",) if sme2 == "off" else (),
+                etdump=named[0],
+                etdump_rounds=tuple(named),
+                features_present=("fp16", "dotprod"),
+            )
+        )
+    manifest = Manifest(
+        model=f"artifacts/{art.pte.name}",
+        target=TargetFacts("host", "linux", Times.HARDWARE),
+        results=tuple(results),
+    )
+    write_record(run_dir / "manifest.json", manifest)
     return run_dir
 
 
@@ -59,6 +68,15 @@ def recorded(exported, tmp_path_factory) -> Path:
 def run_dir(recorded: Path, tmp_path: Path) -> Path:
     copied = tmp_path / "out_toy_cnn"
     shutil.copytree(recorded.parents[1], copied)
+    return copied / "runs" / "linux"
+
+
+@pytest.fixture(scope="module")
+def analysed(recorded: Path, tmp_path_factory) -> Path:
+    """The run directory with the files of its analysis, to read."""
+    copied = tmp_path_factory.mktemp("analysed") / "out_toy_cnn"
+    shutil.copytree(recorded.parents[1], copied)
+    write_analysis(analyse(copied / "runs" / "linux"))
     return copied / "runs" / "linux"
 
 
@@ -76,14 +94,14 @@ def nanoseconds(text: str) -> int:
 def test_analyze_writes_the_contract_and_says_where(run_dir: Path, cli) -> None:
     done = cli("analyze", run_dir)
     assert done.ok, done.stderr
-    assert "CONV" in done.stdout and "analysis_summary.json" in done.stdout
+    assert "Convolution" in done.stdout and "analysis_summary.json" in done.stdout
     summary = json.loads((run_dir / "analysis_summary.json").read_text())
     assert summary["schema_version"] == 1 and summary["etdump_count"] == 2
     assert summary["model"].endswith(".pte") and summary["etrecord"].endswith(".etrecord")
     assert set(summary["category_totals_ms"]) == {category.value for category in Category}
     assert summary["kernel_hints"]
     for entry in summary["per_etdump"]:
-        assert entry["runs"] == RUNS and entry["threads"] == 1
+        assert entry["runs"] == RUNS and entry["threads"] == 1 and entry["times"] == "hardware"
         parts = (
             sum(entry["categories_ms"].values()) + entry["framework_overhead_ms"] + entry["unattributed_ms"]
         )
@@ -99,14 +117,19 @@ def test_analyze_writes_the_contract_and_says_where(run_dir: Path, cli) -> None:
         )
     for name in summary["csv_files"]:
         assert (run_dir / name).stat().st_size > 0
+    for series in summary["series"]:
+        assert (series["rounds"], series["runs"], series["typical_runs"]) == (2, 2 * RUNS, RUNS)
+        assert sum(series["ms"].values()) == pytest.approx(series["e2e_ms"], rel=1e-12)
+        assert sum(series["share"].values()) == pytest.approx(1)
     (pair,) = summary["pairs"]
     assert pair["matched_by"] == "graph node" and "has no SME2" in pair["not_comparable"]
+    assert pair["e2e"]["verdict"] == "not comparable" and summary["times"] == "hardware"
     assert {one["change"] for one in pair["operators"]} == {"same"}
+    assert not any("sme2" in finding["id"] for finding in summary["findings"])
 
 
-def test_the_timeline_holds_every_event_exactly(run_dir: Path, cli) -> None:
-    assert cli("analyze", run_dir).ok
-    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
+def test_the_timeline_holds_every_event_exactly(analysed: Path) -> None:
+    dump = next((analysed / "linux_sme2_on").glob("*.etdump"))
     table = read_etdump(dump)
     path = dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")
     header = path.read_text().splitlines()[0].split(",")
@@ -129,12 +152,15 @@ def test_the_timeline_holds_every_event_exactly(run_dir: Path, cli) -> None:
     assert first == [row for row in rows if row["run_index"] == "0"]
 
 
-def test_operator_files_carry_statistics_and_the_place_in_the_model(run_dir: Path, cli) -> None:
-    assert cli("analyze", run_dir).ok
-    folder = run_dir / "linux_sme2_off"
+def test_operator_files_carry_statistics_and_the_place_in_the_model(analysed: Path) -> None:
+    folder = analysed / "linux_sme2_off"
     stats = next(folder.glob("*_exec_ops_stats.csv"))
     assert stats.read_text().splitlines()[0].split(",")[:8] == CONTRACT_STATS
     assert tuple(stats.read_text().splitlines()[0].split(",")) == STATS_COLUMNS
+    for row in rows_of(stats):
+        total, of_all_runs = float(row["total_ms"]), float(row["all_runs_ms"])
+        assert total == pytest.approx(of_all_runs / RUNS, abs=1e-6), "total_ms is of one inference"
+        assert row["count"] == str(RUNS) and total == pytest.approx(float(row["avg_ms"]), abs=1e-6)
     details = rows_of(next(folder.glob("*_exec_operator_details.csv")))
     convolution = next(row for row in details if row["category"] == "Convolution")
     assert convolution["module_path"] == "features.0" and convolution["output_shape"] == "1x112x112x32"
@@ -147,31 +173,35 @@ def test_operator_files_carry_statistics_and_the_place_in_the_model(run_dir: Pat
     assert sum(by_name.values()) == pytest.approx(whole, abs=1e-5)
     (e2e,) = rows_of(next(folder.glob("*_exec_e2e.csv")))
     assert float(e2e["avg_ms"]) == pytest.approx(whole, rel=1e-4) and e2e["num_runs"] == str(RUNS)
+    assert e2e["times"] == "hardware"
 
 
-def test_json_goes_to_stdout_and_the_script_does_the_same_job(run_dir: Path, cli, script) -> None:
-    done = cli("analyze", run_dir, "--json")
-    assert done.ok and json.loads(done.stdout)["etdump_count"] == 2
+def test_json_goes_to_stdout_and_the_script_does_the_same_job(run_dir: Path, sme2prof, script) -> None:
+    done = sme2prof("analyze", run_dir, "--json")
+    facts = json.loads(done.stdout)
+    assert done.ok and facts["etdump_count"] == 2
+    assert facts["csv_files"] and all(entry["csv_timeline"] for entry in facts["per_etdump"])
     (run_dir / "analysis_summary.json").unlink()
     done = script("scripts/analyze_results.py", "--run-dir", run_dir)
     assert done.ok, done.stderr
     assert (run_dir / "analysis_summary.json").is_file()
 
 
-def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Path, cli) -> None:
+def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Path, sme2prof) -> None:
     dump = next((recorded / "linux_sme2_on").glob("*.etdump"))
     alone = tmp_path / "from_someone" / "run.etdump"
     alone.parent.mkdir()
     shutil.copy(dump, alone)
-    assert cli("analyze", alone.parent).ok
-    assert json.loads((alone.parent / "analysis_summary.json").read_text())["model"] is None
+    assert sme2prof("analyze", alone.parent).ok
+    summary = json.loads((alone.parent / "analysis_summary.json").read_text())
+    assert summary["model"] is None and summary["times"] == "unknown" and summary["findings"] == []
     pte = next((recorded.parents[1] / "artifacts").glob("*.pte"))
-    done = cli("analyze", alone, "--model", pte, "--out", tmp_path / "elsewhere")
+    done = sme2prof("analyze", alone, "--model", pte, "--out", tmp_path / "elsewhere")
     assert done.ok, done.stderr
     details = rows_of(tmp_path / "elsewhere" / "run_exec_operator_details.csv")
     assert any(row["module_path"] == "features.0" for row in details)
     shutil.copy(pte, alone.with_name("anything.pte"))
-    assert analyse(alone).dumps[0].model == alone.with_name("anything.pte")
+    assert analyse(alone).model == str(alone.with_name("anything.pte"))
 
 
 @pytest.mark.parametrize(
@@ -183,40 +213,40 @@ def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Pa
         (shutil.rmtree, "there is no"),
     ],
 )
-def test_what_cannot_be_analysed_is_one_line_and_exit_2(run_dir: Path, cli, damage, says: str) -> None:
+def test_what_cannot_be_analysed_is_one_line_and_exit_2(run_dir: Path, sme2prof, damage, says: str) -> None:
     damage(run_dir)
-    done = cli("analyze", run_dir)
+    done = sme2prof("analyze", run_dir)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (run_dir / "analysis_summary.json").exists()
 
 
-def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_dir: Path, cli) -> None:
+def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_dir: Path, sme2prof) -> None:
     pte = next((run_dir.parents[1] / "artifacts").glob("*.pte"))
     pte.write_bytes(pte.read_bytes()[:1000])
-    done = cli("analyze", run_dir)
+    done = sme2prof("analyze", run_dir)
     assert done.ok and "warning: " in done.stderr and "goes on without it" in done.stderr
-    assert cli("analyze", run_dir, "--model", pte).returncode == 2
+    assert sme2prof("analyze", run_dir, "--model", pte).returncode == 2
 
 
-def test_emulated_times_are_never_called_latencies(run_dir: Path, cli) -> None:
+def test_emulated_times_are_never_called_latencies(run_dir: Path, sme2prof) -> None:
     manifest = json.loads((run_dir / "manifest.json").read_text())
-    manifest["target"] = {"name": "emulated", "platform": "emulated", "timings_are_latency": False}
+    manifest["target"] = {"name": "emulated", "platform": "emulated", "times": "emulated"}
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
-    done = cli("analyze", run_dir)
-    assert done.ok and "not of a latency" in done.stdout
+    done = sme2prof("analyze", run_dir)
+    assert done.ok and "from an emulated run: its times mean nothing" in done.stdout
+    assert " ms" not in done.stdout
     summary = json.loads((run_dir / "analysis_summary.json").read_text())
-    assert {entry["timings_are_latency"] for entry in summary["per_etdump"]} == {False}
-    assert summary["findings"] == [] and "emulated" in summary["pairs"][0]["not_comparable"]
+    assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
+    assert summary["findings"] == [] and "an emulated run" in summary["pairs"][0]["not_comparable"]
     alone = analyse(next(run_dir.rglob("*_t1.etdump")))
-    assert not alone.dumps[0].timings_are_latency, "a dump named by itself is still an emulated one"
+    assert alone.dumps[0].times is Times.EMULATED, "a dump named by itself is still an emulated one"
 
 
 def test_rounds_of_an_experiment_are_not_experiments_of_their_own(recorded: Path) -> None:
     analysis = analyse(recorded)
-    assert [dump.round for dump in analysis.dumps] == [0, 0]
-    manifest = json.loads((recorded / "manifest.json").read_text())
-    assert len([name for result in manifest["results"] for name in result["etdump_rounds"]]) == 4
+    assert [dump.dump.round for dump in analysis.dumps] == [0, 0]
+    assert [[dump.dump.round for dump in series.rounds] for series in analysis.series] == [[0, 1], [0, 1]]
 
 
 def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
@@ -234,9 +264,11 @@ def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
     assert done.returncode == 2 and "choose from 0 to 5" in done.stderr
 
 
-def test_analyze_etdump_csv_compares_two_timelines(run_dir: Path, tmp_path: Path, cli, script) -> None:
-    assert cli("analyze", run_dir).ok
-    off, on = (next((run_dir / f"linux_sme2_{x}").glob("*_all_runs_timeline.csv")) for x in ("off", "on"))
+def test_analyze_etdump_csv_compares_two_timelines(analysed: Path, tmp_path: Path, script) -> None:
+    off, on = (
+        Path(shutil.copy(next((analysed / f"linux_sme2_{x}").glob("*_all_runs_timeline.csv")), tmp_path))
+        for x in ("off", "on")
+    )
     done = script(
         "tools/analyze_etdump_csv.py", "--timeline-csv", off, "--compare", on, "--name1", "SME2-Off",
         "--name2", "SME2-On", "--output-dir", tmp_path / "out", "--verbose",
@@ -250,14 +282,13 @@ def test_analyze_etdump_csv_compares_two_timelines(run_dir: Path, tmp_path: Path
     speedup = float(whole["SME2-Off_ms"]) / float(whole["SME2-On_ms"])
     assert float(whole["speedup"]) == pytest.approx(speedup, rel=1e-3)
     assert len(list((tmp_path / "out").glob("*_category_summary.csv"))) == 2
-    wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", run_dir / "manifest.json")
+    wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", analysed / "manifest.json")
     assert wrong.returncode == 2 and "is not a timeline" in wrong.stderr
 
 
-def test_a_timeline_says_the_same_as_its_dump(run_dir: Path, cli) -> None:
-    assert cli("analyze", run_dir).ok
-    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
-    direct = analyse(dump, model=next((run_dir.parents[1] / "artifacts").glob("*.pte"))).dumps[0]
+def test_a_timeline_says_the_same_as_its_dump(analysed: Path) -> None:
+    dump = next((analysed / "linux_sme2_on").glob("*.etdump"))
+    direct = analyse(dump, model=next((analysed.parents[1] / "artifacts").glob("*.pte"))).dumps[0]
     read = analyse_timeline(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
     assert read.breakdown.closes
     assert read.breakdown.e2e.tolist() == direct.breakdown.e2e.tolist()
@@ -268,10 +299,9 @@ def test_a_timeline_says_the_same_as_its_dump(run_dir: Path, cli) -> None:
 
 
 def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understood(
-    run_dir: Path, tmp_path: Path, cli
+    analysed: Path, tmp_path: Path
 ) -> None:
-    assert cli("analyze", run_dir).ok
-    dump = next((run_dir / "linux_sme2_on").glob("*.etdump"))
+    dump = next((analysed / "linux_sme2_on").glob("*.etdump"))
     rows = rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
     rows.sort(key=lambda row: (int(row["node_id"]), int(row["run_index"])))
     plain = tmp_path / "old_all_runs_timeline.csv"
@@ -285,48 +315,40 @@ def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understoo
     assert read.breakdown.share(read.breakdown.categories[Category.CONV]) > 0.5
 
 
-def test_json_says_what_was_written(run_dir: Path, cli) -> None:
-    facts = json.loads(cli("analyze", run_dir, "--json").stdout)
-    assert facts["csv_files"] and all(entry["csv_timeline"] for entry in facts["per_etdump"])
-
-
-def test_dumps_of_one_name_keep_their_own_files(recorded: Path, cli, tmp_path: Path) -> None:
+def test_dumps_of_one_name_keep_their_own_files(recorded: Path, sme2prof, tmp_path: Path) -> None:
     dump = next(recorded.rglob("*.etdump"))
     for folder in ("a", "b"):
         (tmp_path / "in" / folder).mkdir(parents=True)
         shutil.copy(dump, tmp_path / "in" / folder / "run.etdump")
-    done = cli("analyze", tmp_path / "in", "--out", tmp_path / "out")
+    done = sme2prof("analyze", tmp_path / "in", "--out", tmp_path / "out")
     assert done.ok, done.stderr
     assert len(list((tmp_path / "out").rglob("run_exec_ops_stats.csv"))) == 2
 
 
 def test_one_damaged_dump_of_a_folder_is_a_warning_and_a_named_one_is_refused(
-    recorded: Path, cli, tmp_path: Path
+    recorded: Path, sme2prof, tmp_path: Path
 ) -> None:
     dump = next(recorded.rglob("*.etdump"))
     shutil.copy(dump, tmp_path / "good.etdump")
     (tmp_path / "bad.etdump").write_bytes(dump.read_bytes()[:100])
-    done = cli("analyze", tmp_path)
+    done = sme2prof("analyze", tmp_path)
     assert done.ok and "bad.etdump" in done.stderr and "analysed without it" in done.stderr
-    assert cli("analyze", tmp_path / "bad.etdump").returncode == 2
+    assert sme2prof("analyze", tmp_path / "bad.etdump").returncode == 2
 
 
 @pytest.mark.parametrize(
     "column, value",
     [("start_us", "inf"), ("start_us", "1e30"), ("run_index", str(2**40)), ("category", "Magic")],
 )
-def test_a_timeline_with_nonsense_in_a_row_is_refused_in_one_line(
-    column: str, value: str, run_dir: Path, cli, script, tmp_path: Path
+def test_a_timeline_with_nonsense_in_a_row_is_refused_by_name(
+    column: str, value: str, analysed: Path, tmp_path: Path
 ) -> None:
-    assert cli("analyze", run_dir).ok
-    with next(run_dir.rglob("*_all_runs_timeline.csv")).open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = rows_of(next(analysed.rglob("*_all_runs_timeline.csv")))
     next(row for row in rows if row["kind"])[column] = value
     spoiled = tmp_path / "spoiled_timeline.csv"
     with spoiled.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    done = script("tools/analyze_etdump_csv.py", "--timeline-csv", spoiled, "--output-dir", tmp_path / "o")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    with pytest.raises(FormatError, match=r"spoiled_timeline\.csv"):
+        analyse_timeline(spoiled)
