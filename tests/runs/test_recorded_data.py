@@ -1,0 +1,90 @@
+"""The recorded runs themselves: whole, small, neutral, marked where they are made, replayed as they are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, emulated_experiments, load, replay
+from replay import ReplayTarget
+
+from model_profiling.run import Run
+from model_profiling.run.journal import Journal
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse, write_analysis
+
+RUNS = {path.name: path for path in (ARM, EMULATED, X86_64, SME2)}
+# Written of what was measured; the code of the day writes them again.
+DERIVED = {"analysis", "CSV files"}
+
+
+def test_they_are_small_and_name_no_place_of_the_machine_that_made_them() -> None:
+    paths = [path for path in DATA.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in paths) < 2_500_000
+    private = re.compile(rb"/(?:w[o]rk|r[o]ot|t[m]p)/|/home/(?!user\b)")
+    assert [path for path in paths if private.search(path.read_bytes())] == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_was_measured_is_whole(name: str, tmp_path: Path) -> None:
+    run_dir = Path(shutil.copytree(RUNS[name], tmp_path / name))
+    wrong = {check.name: check.found for check in validate(run_dir).checks if check.status == "fail"}
+    assert not wrong.keys() - DERIVED, wrong
+    write_analysis(analyse(run_dir))
+    assert validate(run_dir).ok, validate(run_dir).as_text()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_only_what_is_made_says_so(name: str) -> None:
+    manifest = Run.open(RUNS[name]).manifest
+    assert manifest is not None
+    made = name in ("x86_64", "sme2_hardware")
+    assert (RUNS[name] / "MADE_FROM").is_file() is made
+    assert manifest.cpu.startswith("made ") is made
+    assert str(manifest.config["notes"]).startswith("Made, not measured") is made
+    assert name in (DATA / "README.md").read_text()
+
+
+def test_they_are_of_the_machines_they_are_named_after() -> None:
+    have = {name: Run.open(path).manifest.has_sme2 for name, path in RUNS.items()}  # type: ignore[union-attr]
+    assert have == {
+        "arm_without_sme2": False,
+        "emulated_sme2": True,
+        "x86_64": False,
+        "sme2_hardware": True,
+    }
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_replay_measures_what_was_recorded(name: str, tmp_path: Path) -> None:
+    recorded = RUNS[name]
+    experiments = {"experiments": emulated_experiments()} if name == EMULATED.name else {}
+    target = ReplayTarget(recorded)
+    run_dir = replay(target, tmp_path / "run", **experiments).run_dir
+    before, after = Journal(recorded), Journal(run_dir)
+    assert len(target.jobs) == len(after.entries())
+    for entry in after.entries():
+        (same,) = [found for found in before.entries() if found.step == entry.step]
+        assert (entry.iterations_ns, entry.kernels, entry.features_present, entry.kernels_note) == (
+            same.iterations_ns,
+            same.kernels,
+            same.features_present,
+            same.kernels_note,
+        )
+        if entry.etdump:
+            assert (run_dir / entry.etdump).read_bytes() == (recorded / str(same.etdump)).read_bytes()
+    known = {
+        found["experiment"]: found
+        for found in load(recorded / "metrics.json")["latencies"]
+        if found["threads"] == 1
+    }
+    for found in load(run_dir / "metrics.json")["latencies"]:
+        assert found["end_to_end_ms"] == known[found["experiment"]]["end_to_end_ms"]
+
+
+def test_the_earlier_kit_s_runs_are_left_as_it_wrote_them() -> None:
+    for name in ("linux", "emulated"):
+        assert load(OLD / name / "manifest.json")["schema_version"] == 1
+        assert "timings_are_latency" in load(OLD / name / "metrics.json")
