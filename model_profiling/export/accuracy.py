@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     Tensors = list[torch.Tensor]
 
-LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.1}
-"""Against PyTorch in the same dtype: rounding order may differ, the computation may not."""
+LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1}
+"""Against PyTorch in the same dtype: rounding order may differ, the computation may not. In fp16 a sound
+MobileNetV3-small differs by 0.015 on aarch64 and by 0.0235 on x86_64."""
 PRECISION_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "int8": 0.25}
 """Against float32: beyond this the dtype is likely to hurt the model's answers."""
 _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")

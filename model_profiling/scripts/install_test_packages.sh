@@ -2,7 +2,6 @@
 # Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why.
 set -uo pipefail
 
-# The test of source-built runners compiles SME2 code, which Debian's default compiler is too old for.
 wanted=()
 sme2_compiler() {
   local compiler
@@ -11,19 +10,25 @@ sme2_compiler() {
   done
   return 1
 }
-[ "$(uname -s)" = Linux ] && ! sme2_compiler && wanted+=(clang-19)
+case "$(uname -s)-$(uname -m)" in
+  # Source-built runners are compiled with SME2, which Debian's default compiler is too old for.
+  Linux-aarch64 | Linux-arm64) sme2_compiler || wanted+=(clang-19) ;;
+  # Everything that is emulated runs an aarch64 runner, which another machine has to cross-compile.
+  Linux-*) command -v aarch64-linux-gnu-g++ >/dev/null || wanted+=(g++-aarch64-linux-gnu) ;;
+esac
 
 [ ${#wanted[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
-  echo "note: install ${wanted[*]} to run every test; without it a few are skipped"
+  echo "note: install ${wanted[*]} to run every test; without it some are skipped"
   exit 0
 fi
 echo "== installing ${wanted[*]} for the tests"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
+compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || timeout 300 apt-get update -qq >"$log" 2>&1
 for attempt in 1 2; do
   timeout 900 apt-get install -qq -y --no-install-recommends "${wanted[@]}" >"$log" 2>&1 && exit 0
   timeout 300 apt-get update -qq >>"$log" 2>&1
 done
 tail -3 "$log"
-echo "note: ${wanted[*]} could not be installed; a few tests are skipped without it"
+echo "note: ${wanted[*]} could not be installed; some tests are skipped without it"

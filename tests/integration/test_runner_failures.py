@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from conftest import ON_ARM, missing
 
 from model_profiling import process
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.runner.build import find_compiler
-from model_profiling.targets import Job
+from model_profiling.targets import Job, Target
+from model_profiling.targets.cross import cross_compiler
+from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import execute
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.transport import LocalTransport
 from model_profiling.workflow.measure import RunOptions, run_config
-
-ON_LINUX_ARM = sys.platform == "linux" and platform.machine() == "aarch64"
 
 # Stands in front of cpuinfo: SHIFT moves its flags as another layout would, LIE claims SME2.
 CPUINFO_SHIM = r"""
@@ -69,10 +68,21 @@ def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not ON_LINUX_ARM:
-        pytest.skip("the shim is for Linux on Arm")
-    preload(CPUINFO_SHIM, "c", tmp_path, monkeypatch)
+def shimmed(
+    arm: HostTarget | EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> HostTarget | EmulatedTarget:
+    """A Linux machine with Arm's features, and the shim in front of its cpuinfo."""
+    if sys.platform != "linux":
+        pytest.skip("the shim is for Linux")
+    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
+    source.write_text(CPUINFO_SHIM)
+    compiler = (find_compiler() if ON_ARM else cross_compiler()).command[0]
+    flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
+    built = process.run([compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
+    assert built.ok, built.tail()
+    # QEMU hands what QEMU_SET_ENV names to the emulated process alone.
+    monkeypatch.setenv(*("LD_PRELOAD", str(library)) if ON_ARM else ("QEMU_SET_ENV", f"LD_PRELOAD={library}"))
+    return arm
 
 
 def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
@@ -84,33 +94,33 @@ def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
     return copy
 
 
-@pytest.mark.usefixtures("shim")
 def test_masking_is_refused_when_cpuinfo_has_another_layout(
-    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shimmed: Target, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHIM_SHIFT", "1")
     pte = exported("toy_cnn", "fp32").pte
     with pytest.raises(
-        RunError, match=r"cannot be switched off safely: .* in the operating system; run without"
+        RunError, match=r"switched off safely: .* (in the operating system|holds \d+); run without"
     ):
-        host.execute(Job(pte, disable=("fp16",)), tmp_path, "off")
-    untouched = host.execute(Job(pte), tmp_path, "on").result
+        shimmed.execute(Job(pte, disable=("fp16",)), tmp_path, "off")
+    untouched = shimmed.execute(Job(pte), tmp_path, "on").result
     assert not untouched.features_verified and untouched.features_note
-    outcome = run_config(one_experiment(pte, tmp_path / "run"))
-    (result,) = outcome.measured.results
-    assert result["features_verified"] is False and result["features_note"] == untouched.features_note
+    config = one_experiment(pte, tmp_path / "run", shimmed.name)
+    outcome = run_config(config, target=shimmed)
+    (result,) = outcome.run.results
+    assert result.features_verified is False and result.features_note == untouched.features_note
     said = f"CPU features, as the runner found them: {untouched.features_note}"
-    assert said in outcome.summary["warnings"]
+    assert said in outcome.warnings
     # A later session has nothing to run and still knows.
-    again = run_config(one_experiment(pte, tmp_path / "run"), RunOptions(resume=True))
-    assert again.measured.manifest["warnings"] == [said]
+    again = run_config(config, RunOptions(resume=True), target=shimmed)
+    assert again.run.manifest is not None and again.run.manifest.warnings == (said,)
 
 
-def one_experiment(pte: Path, run_dir: Path) -> ProfileConfig:
+def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
     raw = {
         "model": str(pte),
         "output_root": str(run_dir),
-        "target": {"name": "host"},
+        "target": {"name": target},
         "experiments": [{"name": "x", "runs": 1, "warmup": 0}],
         "schedule": {"rounds": 1},
     }
@@ -119,15 +129,20 @@ def one_experiment(pte: Path, run_dir: Path) -> ProfileConfig:
     return config
 
 
-@pytest.mark.usefixtures("shim")
 def test_a_feature_reported_but_not_usable_is_a_named_crash(
-    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shimmed: HostTarget | EmulatedTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if host.facts().has_sme2:
+    assert shimmed.build is not None
+    transport = LocalTransport()
+    if isinstance(shimmed, EmulatedTarget):
+        assert shimmed.qemu is not None
+        transport = LocalTransport(tuple("max,sme=off" if w == "max" else w for w in shimmed.qemu.prefix))
+    elif shimmed.facts().has_sme2:
         pytest.skip("this CPU has what the shim would invent")
     monkeypatch.setenv("SHIM_LIE", "1")
+    job, runner = Job(exported("toy_cnn", "fp32").pte), (str(shimmed.build.path),)
     with pytest.raises(RunError) as caught:
-        host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
+        execute(job, tmp_path, "job", runner=runner, transport=transport)
     assert caught.value.problem == "the runner crashed with SIGILL"
     assert "reported but not usable" in caught.value.fix
     assert "Resetting threadpool" in caught.value.log_tail

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import IN_CI, ON_ARM, missing
 
 from model_profiling.errors import FormatError, InputError, RunError, SetupError
 from model_profiling.process import run
-from model_profiling.runner.source_build import build, toolchain, verify
+from model_profiling.runner.source_build import build, presets, toolchain, verify
 from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
 from model_profiling.runner.source_build.fetch import fetch_source
 from model_profiling.runner.source_build.presets import (
@@ -32,9 +33,15 @@ STANDIN = ROOT / "tests" / "data" / "executorch_standin"
 SCRIPT = ROOT / "model_profiling" / "scripts" / "build_runners.sh"
 SUBMODULE = "backends/xnnpack/third-party/XNNPACK"
 PLATFORMS = ("mac-arm64", "linux-arm64", "android-arm64-v9a")
-HERE = next((name for name, preset in runner_presets().items() if preset.runs_here), None)
+HERE = "mac-arm64" if sys.platform == "darwin" else "linux-arm64"
+ANDROID = "android-arm64-v9a"
+FOR_ARM64 = ("cc", "c++") if ON_ARM else ("aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++")
 
-on_arm = pytest.mark.skipif(HERE is None, reason="source-built runners are for arm64 machines")
+
+@pytest.fixture
+def as_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in holds no Arm code: what is built where it runs can be built and run on any machine."""
+    monkeypatch.setattr(presets, "_host_is_arm64", lambda: True)
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +49,7 @@ def cmake() -> toolchain.Cmake:
     try:
         return toolchain.find_cmake()
     except SetupError as lacking:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(lacking))
+        missing(str(lacking))
 
 
 @pytest.fixture
@@ -126,7 +131,7 @@ class TestPresets:
         for preset in runner_presets().values():
             assert not [name for name in preset.cache_variables if name.endswith("_FLAGS")]
 
-    @on_arm
+    @pytest.mark.usefixtures("as_on_arm")
     def test_cmake_resolves_them_as_the_kit_does(self, checkout: Path, cmake: toolchain.Cmake) -> None:
         merge_presets(checkout)
         for name, preset in runner_presets().items():
@@ -179,7 +184,7 @@ class TestPresets:
         assert path.read_text() == wanted
 
     @pytest.mark.parametrize("file", [USER_PRESETS, "CMakePresets.json"])
-    def test_a_foreign_preset_of_the_same_name_is_not_overwritten(self, checkout: Path, file: str) -> None:
+    def test_another_preset_of_the_same_name_is_not_overwritten(self, checkout: Path, file: str) -> None:
         text = json.dumps({"version": 6, "configurePresets": [{"name": "mac-arm64"}]})
         (checkout / file).write_text(text)
         with pytest.raises(InputError, match=rf"{file} already has a preset called mac-arm64"):
@@ -199,9 +204,9 @@ class TestPresets:
         assert sum(preset.is_android for preset in choose_presets(["timing"])) == 2
 
     def test_a_preset_of_another_machine_or_no_preset_is_refused(self) -> None:
-        foreign = next(name for name, preset in runner_presets().items() if not preset.builds_here)
+        elsewhere = next(name for name, preset in runner_presets().items() if not preset.builds_here)
         with pytest.raises(InputError, match="cannot be built on this machine"):
-            choose_presets([foreign])
+            choose_presets([elsewhere])
         with pytest.raises(InputError, match="no preset is called nonsense; choose from mac-arm64"):
             choose_presets(["nonsense"])
 
@@ -285,9 +290,9 @@ def sme2_compiler() -> toolchain.Compiler | None:
         return None
 
 
-# In CI it runs and fails without one: `make test` installs clang there.
+# In CI it runs and fails without one: `make test` installs clang on Arm. Elsewhere Android's is asked.
 needs_sme2_compiler = pytest.mark.skipif(
-    HERE is None or (sme2_compiler() is None and os.environ.get("CI") != "true"),
+    ON_ARM and not IN_CI and sme2_compiler() is None,
     reason="no compiler here can build SME2 (clang 18 or newer can)",
 )
 
@@ -390,19 +395,28 @@ class TestToolchain:
 
 
 def make_ndk(root: Path, revision: str) -> None:
-    """An NDK's layout around this machine's compiler, which makes the same kind of file on an arm64 Linux."""
+    """An NDK's layout around a compiler for arm64, which makes the same kind of file on Linux."""
+    c, cxx = (shutil.which(name) for name in FOR_ARM64)
     (root / "source.properties").write_text(f"Pkg.Desc = Android NDK\nPkg.Revision = {revision}\n")
     toolchain_file = root / "build" / "cmake" / "android.toolchain.cmake"
     toolchain_file.parent.mkdir(parents=True, exist_ok=True)
-    toolchain_file.write_text(
-        f'set(CMAKE_C_COMPILER "{shutil.which("cc")}")\nset(CMAKE_CXX_COMPILER "{shutil.which("c++")}")\n'
-    )
+    toolchain_file.write_text(f'set(CMAKE_C_COMPILER "{c}")\nset(CMAKE_CXX_COMPILER "{cxx}")\n')
     clang_that_says(
         root / "toolchains" / "llvm" / "prebuilt" / "linux-x86_64" / "bin" / "clang", 18, "exit 0"
     )
 
 
-@on_arm
+@pytest.fixture
+def ndk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An NDK that builds."""
+    if lacking := [name for name in FOR_ARM64 if shutil.which(name) is None]:
+        missing(lacking[0])
+    (tmp_path / "ndk").mkdir()
+    make_ndk(tmp_path / "ndk", "27.2.12479018")
+    monkeypatch.setenv("ANDROID_NDK", str(tmp_path / "ndk"))
+
+
+@pytest.mark.usefixtures("as_on_arm")
 class TestBuild:
     def test_on_and_off_are_built_verified_and_recorded(self, checkout: Path, tools: Tools) -> None:
         on, off = make(checkout, [f"{HERE}", f"{HERE}-sme2-off"], tools)
@@ -531,14 +545,10 @@ class TestBuild:
         with pytest.raises(SetupError, match="took longer than 2 s"):
             make(checkout, [f"{HERE}"], tools, defines=["STANDIN_SLEEP=60"])
 
-    def test_android_is_verified_by_its_header(
-        self, checkout: Path, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "ndk").mkdir()
-        make_ndk(tmp_path / "ndk", "27.2.12479018")
-        monkeypatch.setenv("ANDROID_NDK", str(tmp_path / "ndk"))
+    @pytest.mark.usefixtures("ndk")
+    def test_android_is_verified_by_its_header(self, checkout: Path, tools: Tools) -> None:
         with_ndk = Tools(tools.cmake, None, toolchain.find_ndk())
-        (built,) = make(checkout, ["android-arm64-v9a"], with_ndk)
+        (built,) = make(checkout, [ANDROID], with_ndk)
         assert built.verified in ("ELF header says aarch64", "Mach-O header says arm64")
         record = json.loads((built.binary.parent / RECORD).read_text())
         assert record["inputs"]["ndk"] == "27.2.12479018"
@@ -622,30 +632,35 @@ class TestScript:
         assert done.returncode == 2
         assert done.stderr.startswith("error: ") and problem in done.stderr and done.stderr.count("\n") == 1
 
-    @on_arm
     def test_an_old_compiler_is_refused_before_anything_is_written(
         self, script: Script, checkout: Path, tmp_path: Path, cmake: toolchain.Cmake
     ) -> None:
         del cmake
         old = clang_that_says(tmp_path / "clang", 17, "exit 0")
         done = script("--executorch", checkout, CC=str(old))
-        assert done.returncode == 2 and "too old for SME2" in done.stderr
+        assert done.returncode == 2
+        # A machine that is not Arm has no use for the compiler; without an NDK it can build nothing.
+        assert ("too old for SME2" if ON_ARM else "no runner of this machine's kind") in done.stderr
         assert git(checkout, "status", "--porcelain", "--ignored") == ""
 
     @needs_sme2_compiler
     def test_from_nothing_to_two_runners(
-        self, script: Script, checkout: Path, cmake: toolchain.Cmake
+        self, script: Script, checkout: Path, cmake: toolchain.Cmake, request: pytest.FixtureRequest
     ) -> None:
+        """This machine's own, or Android's on a machine that is not Arm."""
         del cmake
+        name, seen = (HERE, "ran --help") if ON_ARM else (ANDROID, "ELF header says aarch64")
+        if not ON_ARM:
+            request.getfixturevalue("ndk")
         planned = script("--executorch", checkout, "--dry-run")
         assert planned.returncode == 0, planned.stderr
-        assert f"{HERE}-sme2-off: would run" in planned.stdout
+        assert f"{name}-sme2-off: would run" in planned.stdout
         assert git(checkout, "status", "--porcelain", "--ignored") == "", "a dry run writes nothing"
         done = script("--executorch", checkout, "--jobs", "2")
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("ran --help") == 2 and "ANDROID_NDK is not set" in done.stderr
+        assert done.stdout.count(seen) == 2 and ("ANDROID_NDK is not set" in done.stderr) is ON_ARM
         again = script("--executorch", checkout)
-        assert again.stdout.count("was finished, ran --help") == 2
+        assert again.stdout.count(f"was finished, {seen}") == 2
 
     def test_the_kit_fetches_by_command(self, origin: Path, tmp_path: Path) -> None:
         module = [sys.executable, "-m", "model_profiling.runner.source_build"]
