@@ -35,6 +35,8 @@ class ReplayTarget:
     recorded: Path
     machine: MachineFacts | None = None
     """Which machine it says it is; None is the one that was recorded."""
+    system: Platform | None = None
+    """And of which kind."""
     before: Callable[[Job], None] = _nothing
     unprepared: Exception | None = None
     jobs: list[Job] = field(default_factory=list)
@@ -52,7 +54,7 @@ class ReplayTarget:
 
     @property
     def platform(self) -> Platform:
-        return self.manifest.target.platform  # type: ignore[return-value]
+        return self.system or self.manifest.target.platform  # type: ignore[return-value]
 
     @property
     def place(self) -> str:
