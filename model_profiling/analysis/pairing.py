@@ -245,9 +245,7 @@ def _by_order(
     ours: Sequence[Operator], theirs: Sequence[Operator], token: Callable[[Operator], Hashable]
 ) -> _Pairs:
     """Pair the longest runs of equal tokens; what is left between them appeared, vanished or was replaced."""
-    matcher = SequenceMatcher(
-        None, [token(one) for one in ours], [token(one) for one in theirs], autojunk=False
-    )
+    matcher = SequenceMatcher(None, list(map(token, ours)), list(map(token, theirs)), autojunk=False)
     pairs: _Pairs = []
     for _, a, b, c, d in matcher.get_opcodes():
         left, right = list(ours[a:b]), list(theirs[c:d])
@@ -261,11 +259,11 @@ def _by_order(
 def _by_category(left: list[Operator], right: list[Operator]) -> _Pairs:
     """Within a stretch that differs, operators of one category still belong together in their order."""
     pairs: _Pairs = []
-    for one in left:
-        other = next((other for other in right if other.category is one.category), None)
+    for operator in left:
+        other = next((other for other in right if other.category is operator.category), None)
         if other is not None:
             right.remove(other)
-        pairs.append(((one,), (other,) if other else ()))
+        pairs.append(((operator,), (other,) if other else ()))
     return pairs + [((), (other,)) for other in right]
 
 
@@ -313,7 +311,7 @@ class _Comparing:
         asked = {
             name: sides
             for name, sides in pairs.items()
-            if all(len(one) and np.percentile(one, 25) > 0 for side in sides for one in side)
+            if all(len(times) and np.percentile(times, 25) > 0 for side in sides for times in side)
         }
         return compare_many(
             asked, correction=correction, resolution=CLOCK_STEP_MS, interleaved=self.interleaved

@@ -76,7 +76,8 @@ class ProgramView:
         calls: dict[int, list[Node]] = {}
         for node in group.operators:
             calls.setdefault(node.call, []).append(node)
-        steps = {(one.chain_index, one.instruction_id): one for one in method.instructions} if method else {}
+        instructions = method.instructions if method else ()
+        steps = {(step.chain_index, step.instruction_id): step for step in instructions}
         for inside in calls.values():
             step = steps.get((inside[0].chain_index, inside[0].instruction_id))
             if inside[0].call_kind == "delegate":
@@ -101,7 +102,7 @@ class ProgramView:
         }
         fitting = {
             method.name: len(
-                calls & {(one.chain_index, one.instruction_id, one.kind) for one in method.instructions}
+                calls & {(step.chain_index, step.instruction_id, step.kind) for step in method.instructions}
             )
             for method in self.program.methods
         }
