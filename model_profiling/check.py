@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 Status = Literal["pass", "fail", "optional", "skipped"]
@@ -20,8 +20,23 @@ class Check:
     fix: str = ""
 
 
-def all_pass(checks: Sequence[Check]) -> bool:
-    return all(check.status != "fail" for check in checks)
+@dataclass(frozen=True, slots=True)
+class CheckList:
+    """Everything that was looked at."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> str:
+        """The names of what failed; empty where nothing did."""
+        return ", ".join(dict.fromkeys(check.name for check in self.checks if check.status == "fail"))
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    def as_dict(self) -> dict[str, object]:
+        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
 
 
 def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check:
@@ -42,7 +57,3 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
         if check.fix and check.status in ("fail", "optional"):
             lines.append(f"      {' ' * width}  fix: {check.fix}")
     return lines
-
-
-def failed_names(checks: Sequence[Check]) -> str:
-    return ", ".join(dict.fromkeys(check.name for check in checks if check.status == "fail"))

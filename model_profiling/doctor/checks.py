@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling import process
-from model_profiling.check import Check, all_pass, check_unless
+from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import find_compiler
 from model_profiling.runner.sdk import installed_sdk
@@ -152,7 +152,7 @@ def packages() -> Iterator[Check]:
     except importlib.metadata.PackageNotFoundError:
         return
     yield from (check for check in theirs if check.status != "pass")
-    if all_pass(theirs):
+    if CheckList(tuple(theirs)).ok:
         yield Check("for ExecuTorch", "pass", f"the {len(theirs)} packages it asks for fit")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from model_profiling.check import Check, all_pass, check_lines, failed_names
+from model_profiling.check import Check, CheckList, check_lines
 from model_profiling.doctor import checks
 from model_profiling.errors import ProfilingError
 from model_profiling.runner.features import FEATURES, detect_host
@@ -22,20 +22,11 @@ class TargetState:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Everything the doctor looked at."""
+class Diagnosis(CheckList):
+    """Everything the doctor looked at; `ok` says that the kit's own runner can be built and run here."""
 
-    checks: tuple[Check, ...]
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether the kit's own runner can be built and run here."""
-        return all_pass(self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
 
     def as_text(self) -> str:
         """The checks, then features, targets and the verdict."""
@@ -48,8 +39,7 @@ class Diagnosis:
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
-        failed = failed_names(self.checks)
-        return "\n".join([*lines, "", f"not ready: {failed}" if failed else "ready"])
+        return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
 
 
 def prerequisites() -> Diagnosis:
@@ -83,7 +73,7 @@ def examine() -> Diagnosis:
     )
     ready = f"devices: {', '.join(devices)}" if devices else "no device is ready"
     android = TargetState("android", bool(devices), ready)
-    return _diagnosis(*found, targets=(_host(all_pass(found)), emulated, android))
+    return _diagnosis(*found, targets=(_host(CheckList(tuple(found)).ok), emulated, android))
 
 
 def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:

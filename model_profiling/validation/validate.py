@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.check import Check, all_pass, check_lines, failed_names
+from model_profiling.check import Check, CheckList, check_lines
 from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.progress import Progress, Silent
 from model_profiling.validation import figures, structure
@@ -14,23 +14,15 @@ from model_profiling.validation.checked_run import CheckedRun
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(CheckList):
     """Everything that was checked in one run directory."""
 
     run_dir: str
-    checks: tuple[Check, ...]
-
-    @property
-    def ok(self) -> bool:
-        return all_pass(self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
 
     def as_text(self) -> str:
         """The checks, the verdict last."""
-        failed = failed_names(self.checks)
-        return "\n".join([*check_lines(self.checks), "", f"not valid: {failed}" if failed else "valid"])
+        verdict = f"not valid: {self.failed}" if self.failed else "valid"
+        return "\n".join([*check_lines(self.checks), "", verdict])
 
 
 Question = Callable[[CheckedRun], Iterator[Check]]
@@ -75,7 +67,7 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     for done, (name, question) in enumerate(asked):
         shown.advance(done, len(asked), name)
         checks.extend(_answers(run, name, question))
-    return Validation(str(place), tuple(checks))
+    return Validation(tuple(checks), str(place))
 
 
 def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
