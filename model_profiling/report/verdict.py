@@ -152,9 +152,11 @@ def _proof(data: ReportData) -> Iterator[str]:
         yield f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
         return
     tested = [(place, kernels) for place, kernels in left_on if kernels.sme.answer == "none"]
-    if tested:
+    if tested and (tested[0][0].emulated or data.has_sme2):
         where = " under emulation" if tested[0][0].emulated else ""
         yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
+    elif tested:
+        yield "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2."
     elif data.has_sme2 is False:
         yield (
             "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this "

@@ -37,8 +37,9 @@ class Programs:
         return self._read[place] if place else None
 
     def _kept(self) -> Path | None:
-        kept = self._run_dir / names.GRAPH
-        return kept if self._manifest and kept.is_file() and self._etrecord is None else None
+        # A folder of a run that has lost its manifest still has it, or stands beside it.
+        places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
+        return next((kept for kept in places if kept.is_file() and self._etrecord is None), None)
 
     def _named(self) -> Path | None:
         """The manifest's program: relative to the run directory, to here, or moved along with the run."""

@@ -222,6 +222,15 @@ def test_bare_dumps_are_of_an_unknown_machine(arm_home: Path, tmp_path: Path) ->
     assert said.timed and said.headline is not None and said.headline.latency is None
 
 
+def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(run_dir: Path) -> None:
+    (run_dir / "manifest.json").unlink()
+    data = gather_report(run_dir)
+    assert data.has_sme2 is None and data.headline is not None and data.headline.dumps is not None
+    assert any(operator.source.place.line for operator in data.headline.dumps.operators)
+    # Its dumps took no SME path; whether SME2 was there to be taken is not known.
+    assert not any("although SME2 was on" in sentence for sentence in verdict(data))
+
+
 def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
     alone = replay(ARM, tmp_path / "alone", [{"name": "only", "sme2": "on"}]).data
     assert not alone.pairs and alone.headline is not None and alone.headline.summary is not None
