@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class ReplayTarget:
     recorded: Path
     machine: MachineFacts | None = None
     """Which machine it says it is; None is the one that was recorded."""
+    system: Platform | None = None
+    """And of which kind."""
     before: Callable[[Job], None] = _nothing
     unprepared: Exception | None = None
     jobs: list[Job] = field(default_factory=list)
@@ -52,7 +54,7 @@ class ReplayTarget:
 
     @property
     def platform(self) -> Platform:
-        return self.manifest.target.platform  # type: ignore[return-value]
+        return self.system or self.manifest.target.platform  # type: ignore[return-value]
 
     @property
     def place(self) -> str:
@@ -137,23 +139,12 @@ class ReplayTarget:
             build_id=None if own else entry.build_id,
         )
 
-    def _outputs(self, entry: Entry, into: Path, stem: str) -> list[OutputFacts]:
-        return [
-            OutputFacts(
-                index=index,
-                dtype=kept.dtype,
-                shape=kept.shape,
-                dim_order=kept.dim_order,
-                bytes=(self.recorded / kept.file).stat().st_size,
-                checksum=kept.checksum,
-                nan=kept.nan,
-                inf=kept.inf,
-                file=self._copied(kept.file, into / f"{stem}_output{index}.bin"),
-            )
-            for index, kept in enumerate(entry.outputs)
-        ]
+    def _outputs(self, entry: Entry, into: Path, stem: str) -> Iterator[OutputFacts]:
+        for index, kept in enumerate(entry.outputs):
+            file = self._copied(kept.file, into / f"{stem}_output{index}.bin")
+            yield replace(kept, index=index, bytes=file.stat().st_size, file=file)
 
-    def _copied(self, name: str | None, to: Path) -> Path:
+    def _copied(self, name: str | Path | None, to: Path) -> Path:
         assert name is not None
         shutil.copyfile(self.recorded / name, to)
         return to

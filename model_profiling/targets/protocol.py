@@ -104,7 +104,7 @@ class Target(Protocol):
 
     @property
     def place(self) -> str:
-        """The folder its runs go to: one of its own where two machines of a kind can be told apart."""
+        """The folder its runs go to; two machines of one kind have different ones."""
 
     @property
     def timings_are_latency(self) -> bool:

@@ -173,8 +173,8 @@ def test_counting_kernels_is_not_a_latency_and_only_on_request(run: Run, exporte
 
 def test_the_binary_explains_itself(host: HostTarget) -> None:
     assert host.build is not None
-    told = process.run([host.build.path, "--help"], timeout=60)
-    assert told.ok and "--disable FLAG,FLAG" in told.stdout
+    help_text = process.run([host.build.path, "--help"], timeout=60)
+    assert help_text.ok and "--disable FLAG,FLAG" in help_text.stdout
     wrong = process.run([host.build.path, "--modle", "x"], timeout=60)
     assert wrong.returncode == 2 and "sme2prof-runner: unknown flag or value: --modle x" in wrong.stderr
     facts = json.loads(process.run([host.build.path, "--features-only"], timeout=60).stdout)

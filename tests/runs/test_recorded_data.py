@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from replay import ReplayTarget
 
 from model_profiling.run import Run
 from model_profiling.run.journal import Journal
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 
@@ -82,6 +84,18 @@ def test_a_replay_measures_what_was_recorded(name: str, tmp_path: Path) -> None:
     }
     for found in load(run_dir / "metrics.json")["latencies"]:
         assert found["end_to_end_ms"] == known[found["experiment"]]["end_to_end_ms"]
+
+
+def test_a_replay_may_be_another_machine(tmp_path: Path) -> None:
+    facts = replace(ReplayTarget(SME2).facts(), cpu="Apple M4", features=("fp16", "sme", "sme2"))
+    made = replay(ReplayTarget(SME2, facts, "mac"), tmp_path / "mac", schedule={"rounds": 3})
+    assert made.run.platform == "mac" and made.data.cpu == "Apple M4" and made.data.has_sme2
+    masked = {result.experiment: result.features_masked for result in made.run.results}
+    assert masked == {"linux_sme2_on": (), "linux_sme2_off": ("sme2", "sme")}
+    (pair,) = made.data.pairs
+    assert pair.speedup.verdict is Verdict.FASTER
+    none = replay(ReplayTarget(SME2, replace(facts, features=())), tmp_path / "none", schedule={"rounds": 3})
+    assert none.data.pairs[0].pair.not_comparable
 
 
 def test_the_earlier_kit_s_runs_are_left_as_it_wrote_them() -> None:

@@ -2,6 +2,7 @@
 
     python tests/data/runs/record.py programs      exports small_cnn.py
     python tests/data/runs/record.py recorded      runs it here and under QEMU; wants an Arm CPU without SME2
+    python tests/data/runs/record.py again         writes again what follows from the recorded measurements
     python tests/data/runs/record.py made          makes x86_64 and sme2_hardware of what was recorded
     python tests/data/runs/record.py kit_0_1_0 CHECKOUT     runs it with the kit as it was at 0.1.0
 
@@ -36,7 +37,7 @@ from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
-from model_profiling.workflow.measure import run_config  # noqa: E402
+from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E402
 
 MODEL = "small_cnn"
 PROGRAM = f"{MODEL}_xnnpack_fp16.pte"
@@ -178,6 +179,17 @@ def record_runs() -> None:
         keep(quietest.rename(quietest.with_name("linux")), ARM.name, place)
 
 
+def write_again() -> None:
+    """After a change of formats: every file that is made of the journal, the dumps and the outputs."""
+    for recorded, kind, threads in ((EMULATED, "emulated", [1]), (ARM, "linux", [1, 2])):
+        with home() as place:
+            config = config_of(place, kind, threads)
+            shutil.copytree(recorded, config.output_root)
+            shutil.copytree(EMULATED, config.output_root.with_name("emulated"), dirs_exist_ok=True)
+            outcome = run_config(config, RunOptions(analysis_only=True))
+            keep(outcome.run_dir, recorded.name, place)
+
+
 def record_int8(host: Target, place: Path) -> None:
     """One dump of the other program."""
     host.prepare()
@@ -316,6 +328,7 @@ def main() -> None:
     steps: dict[str, Callable[[], None]] = {
         "programs": export_programs,
         "recorded": record_runs,
+        "again": write_again,
         "made": make_runs,
         "kit_0_1_0": lambda: record_old(Path(sys.argv[2])),
     }
