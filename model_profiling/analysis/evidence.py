@@ -20,7 +20,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.xnntrace import parse_xnntrace
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Evidence, Result, Run, Series, Times, names
-from model_profiling.run.evidence import KernelCall, KernelList
+from model_profiling.run.evidence import KernelCall, KernelList, proving_run
 from model_profiling.run.journal import Entry
 from model_profiling.run.metrics import PairParity
 
@@ -65,9 +65,9 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
     """Everything that proves anything about `run`, its own first."""
     parity = run.metrics.parity if run.metrics else ()
     own = PlaceEvidence("this run", run.times is Times.EMULATED, own_kernels(run, analysis), parity)
-    if run.evidence is None:
+    kept = run.evidence or _proven_beside(run)
+    if kept is None:
         return (own,)
-    kept = run.evidence
     kernels = tuple(
         _proving(
             found.series,
@@ -80,6 +80,15 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
     )
     source = f"an emulated run of the same program, {kept.made[:10]}" if kept.made else "an emulated run"
     return own, PlaceEvidence(source, True, kernels, kept.parity)
+
+
+def _proven_beside(run: Run) -> Evidence | None:
+    """0.1.0 kept no evidence in a run: an emulated run of its program beside it is asked."""
+    manifest = run.manifest
+    if manifest is None or manifest.pairs is not None or not manifest.target.times.are_latencies:
+        return None
+    prover = proving_run(run.path, manifest.model_sha256)
+    return evidence_record(Run.open(prover)) if prover else None
 
 
 def own_kernels(run: Run, analysis: RunAnalysis | None) -> tuple[SeriesEvidence, ...]:

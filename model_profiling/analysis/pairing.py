@@ -301,9 +301,7 @@ class _Comparing:
         return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
 
     def many(
-        self,
-        pairs: Mapping[str, tuple[Rounds, Rounds]],
-        correction: Literal["holm", "benjamini-hochberg"],
+        self, pairs: Mapping[str, tuple[Rounds, Rounds]], correction: Literal["holm", "benjamini-hochberg"]
     ) -> Mapping[str, Speedup]:
         """Verdicts for what took time in every round; a single process on one side allows none."""
         if self.rounds < 2 or self.why_not:

@@ -104,9 +104,18 @@ def analyse_run(
         warnings=(
             *run.warnings,
             *programs.warnings,
+            *_unexplained(series),
             *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
         ),
     )
+
+
+def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[str]:
+    graphs = [found.graph for found in series if found.graph]
+    if not graphs:
+        yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+    elif not any(graph.record for graph in graphs):
+        yield "the record (.etrecord) was not found: operators have no module or source line"
 
 
 def advise(

@@ -116,10 +116,7 @@ class DumpAnalysis:
 
 
 def analyse_dump(
-    table: EventTable,
-    dump: Dump,
-    graph: ProgramGraph | None = None,
-    view: ProgramView | None = None,
+    table: EventTable, dump: Dump, graph: ProgramGraph | None = None, view: ProgramView | None = None
 ) -> DumpAnalysis:
     """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
     attribution = attribute(table, dump.warmup_runs)

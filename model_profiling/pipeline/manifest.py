@@ -82,9 +82,7 @@ def with_results(
     earlier = tuple(pair for pair in manifest.pairs or () if pair.candidate.experiment not in ours)
     begun = tuple(result for result in planned if result.processes or result.state == "failed")
     return replace(
-        manifest,
-        results=(*others, *begun),
-        pairs=(*earlier, *(run.decided(pair) for pair in pairs(config))),
+        manifest, results=(*others, *begun), pairs=(*earlier, *(run.decided(pair) for pair in pairs(config)))
     )
 
 

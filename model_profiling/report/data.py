@@ -118,11 +118,7 @@ class ReportData:
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
-            key=lambda found: (
-                found.summary is None,
-                found.sme2 is False,
-                found.series.threads or 0,
-            ),
+            key=lambda found: (found.summary is None, found.sme2 is False, found.series.threads or 0),
             default=None,
         )
 
@@ -211,10 +207,6 @@ def _remarks(data: ReportData) -> Iterator[str]:
         yield f"there is no {names.METRICS}: times come from the dumps, with the event tracer on"
     if analysis is None:
         yield "there are no dumps: operators and categories cannot be shown"
-    elif analysis.model is None:
-        yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
-    elif analysis.etrecord is None:
-        yield "the record (.etrecord) was not found: operators have no module or source line"
     yield from analysis.warnings if analysis else run.warnings
 
 

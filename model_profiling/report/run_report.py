@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.document import (
-    Block,
-    Commands,
-    Heading,
-    Paragraph,
-    Table,
-    make_list,
-    make_table,
-)
+from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
 from model_profiling.report.verdict import verdict

@@ -272,10 +272,13 @@ def _refuse_other_runs(folder: Path) -> None:
 
 
 def _dumps_in(folder: Path) -> list[Path]:
+    """Every dump below `folder`, but for hidden ones and those of other runs."""
+    others = {path.parent for path in folder.rglob(names.MANIFEST)} - {folder}
     return [
         path
         for path in sorted(folder.rglob(f"*{names.DUMP}"))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not others.intersection(path.parents)
     ]
 
 

@@ -64,6 +64,17 @@ def test_a_report_shows_the_figures_they_hold(out: Path) -> None:
     assert {"features.0", "features.2", "features.4", "mix"} <= {row[4] for row in operators}
 
 
+def test_the_emulated_run_beside_one_is_still_its_evidence(out: Path) -> None:
+    own, beside = gather_report(out / "runs" / "linux").evidence
+    assert not own.emulated and beside.emulated
+    assert {found.series.experiment: found.sme.answer for found in beside.kernels} == {
+        "emulated_sme2_on": "sme2",
+        "emulated_sme2_off": "none",
+    }
+    shutil.rmtree(out / "runs" / "emulated")
+    assert len(gather_report(out / "runs" / "linux").evidence) == 1
+
+
 def test_they_validate_and_analysing_them_writes_their_files_anew(out: Path, sme2prof) -> None:
     for name in ("linux", "emulated"):
         run_dir = out / "runs" / name
@@ -80,6 +91,7 @@ def test_without_their_program_they_are_whole_but_for_what_it_explained(tmp_path
     data = gather_report(run_dir)
     assert data.analysis is not None and data.analysis.model is None
     assert any(".pte" in remark for remark in data.remarks)
+    assert any(".pte" in warning for warning in analyse(run_dir).warnings)
 
 
 def test_they_are_compared_with_runs_of_today() -> None:

@@ -58,6 +58,8 @@ def test_dumps_beside_the_listed_ones_are_taken_by_name_and_said(tmp_path: Path)
     run = Run.open(made(tmp_path, "on/a_t1.etdump", "mine/b_t2.etdump", ".work/x.etdump", manifest=MANIFEST))
     assert [dump.series for dump in run.dumps] == [ON, Series("mine", 2)]
     assert "1 dump not in manifest.json: analysed by name" in run.warnings
+    made(tmp_path / "inner", "on/a_t1.etdump", manifest=MANIFEST)
+    assert Run.open(tmp_path).series == run.series, "a run inside another is its own"
 
 
 def test_pairs_are_those_stored_or_else_the_natural_ones_decided_once(tmp_path: Path) -> None:
