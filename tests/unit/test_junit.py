@@ -49,7 +49,7 @@ def test_any_name_gives_a_document_that_parses(text: str) -> None:
         assert root[0][0].get("name")
 
 
-@given(st.text(alphabet=st.characters(), min_size=1), st.sampled_from(OUTCOMES))
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(OUTCOMES))
 def test_text_that_xml_can_hold_survives(text: str, outcome: Outcome) -> None:
     case = ElementTree.fromstring(junit_xml("s", [TestCase("g", text, outcome, "m", "d")]).encode())[0][0]
     kept = "".join(c for c in text if c >= " " and c not in "\ufffe\uffff")

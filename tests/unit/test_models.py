@@ -61,6 +61,17 @@ def test_adding_a_model_touches_only_its_own_folder(tmp_path: Path) -> None:
     assert said.stdout.strip() == "('1x4 float32',) False"
 
 
+@pytest.fixture
+def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the package were not installed, whether it is or not."""
+    for name in [*sys.modules, "transformers"]:
+        if name.partition(".")[0] == "transformers":
+            monkeypatch.setitem(sys.modules, name, None)
+        elif "mobilebert" in name:
+            monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("without_transformers")
 def test_listing_shows_ours_and_executorchs_and_what_each_lacks() -> None:
     entries = {entry.name: entry for entry in list_models()}
     assert entries["toy_cnn"].source == "kit"
@@ -148,6 +159,7 @@ def test_an_executorch_example_loads_behind_our_interface() -> None:
     assert model.get_eager_model()(*model.get_example_inputs()).shape == (3, 3)
 
 
+@pytest.mark.usefixtures("without_transformers")
 def test_an_executorch_example_that_lacks_a_package_names_it() -> None:
     with pytest.raises(InputError, match=r"mobilebert' needs the Python package 'transformers'.*pip install"):
         load_model("mobilebert")
