@@ -136,7 +136,7 @@ def _upgrade(content: JsonObject) -> JsonObject:
     return {
         **content,
         "schema_version": 2,
-        "times": times_of_bool(content.get("timings_are_latency", True)),
+        "times": times_of_bool(content.get("timings_are_latency", "unknown")),
         "comparisons": _nested(content.get("comparisons"), "speedup", "verdict"),
         "parity": _nested(content.get("parity"), "parity", "verdict"),
         "stability": _nested(content.get("stability"), "series", "experiment"),

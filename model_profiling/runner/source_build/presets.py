@@ -35,6 +35,10 @@ class _PresetsFile(TypedDict, total=False):
     buildPresets: list[_Preset]
 
 
+def _host_is_arm64() -> bool:
+    return platform.machine().lower() in ("arm64", "aarch64")
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerPreset:
     """One runner to build: where it will run, with or without SME kernels, with or without XNNPACK's log."""
@@ -48,8 +52,7 @@ class RunnerPreset:
     @property
     def runs_here(self) -> bool:
         """Whether the built runner can be started on this machine."""
-        is_arm64 = platform.machine().lower() in ("arm64", "aarch64")
-        return is_arm64 and platform.system() == _SYSTEM_OF.get(self.platform)
+        return _host_is_arm64() and platform.system() == _SYSTEM_OF.get(self.platform)
 
     @property
     def builds_here(self) -> bool:
