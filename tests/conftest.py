@@ -7,9 +7,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -56,57 +54,8 @@ def _export_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-_EXPORTER = """
-import shlex, sys
-from model_profiling.cli.main import main
-for line in sys.stdin:
-    sys.stdout.flush()
-    print(f"\\nended {main(shlex.split(line))}", flush=True)
-"""
-
-
-class Exporter:
-    """`sme2prof export` in a process that stays: importing torch takes longer than most exports."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._process: subprocess.Popen[str] | None = None
-
-    def __call__(self, *words: str) -> str:
-        """Export, and return what was said."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _EXPORTER],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log.open("w"),
-                text=True,
-                cwd=ROOT,
-            )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{shlex.join(('export', *words))}\n")
-        self._process.stdin.flush()
-        said = []
-        for line in self._process.stdout:
-            said.append(line)
-            if line.startswith("ended "):
-                break
-        return "".join(said) + self._log.read_text()[-3000:]
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.communicate(timeout=60)
-
-
 @pytest.fixture(scope="session")
-def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
-    made = Exporter(tmp_path_factory.mktemp("exporter") / "log")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="session")
-def exported(exporter: Exporter) -> Callable[..., Artifact]:
+def exported() -> Callable[..., Artifact]:
     """`exported("toy_cnn", "fp16")`: a real export, made by whichever test asks first and kept on disk."""
     cache = ROOT / ".pytest_cache" / "exported" / _export_fingerprint()
     cache.mkdir(parents=True, exist_ok=True)
@@ -120,9 +69,11 @@ def exported(exporter: Exporter) -> Callable[..., Artifact]:
             # Two test workers may want the same program at once: one makes it, the other waits.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not pte.exists():
-                options = ("--dtype", dtype, "--backend", backend, "--outdir", str(folder), "--name", stem)
-                said = exporter(model, *options)
-                assert pte.exists(), said
+                # In this process: importing torch anew takes longer than most exports.
+                from model_profiling.export import export_model
+
+                made = export_model(model, dtype=dtype, backend=backend, outdir=folder, name=stem)
+                assert made.pte == pte
         return Artifact(pte, Path(f"{pte}.etrecord"), Path(f"{pte}.json"))
 
     return export

@@ -21,7 +21,7 @@ from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
 KILLS = 20
-ROUNDS = 4
+ROUNDS = 3
 SEED = 20261115
 
 

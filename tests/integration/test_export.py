@@ -101,10 +101,10 @@ def test_the_portable_backend_delegates_nothing(exported: Callable[..., object])
 
 
 def test_the_same_seed_gives_the_same_bytes(
-    cli: Run, exported: Callable[..., object], tmp_path: Path
+    sme2prof: Run, exported: Callable[..., object], tmp_path: Path
 ) -> None:
     first = exported("toy_cnn", "fp16")
-    done = cli("export", "toy_cnn", "--dtype", "fp16", "--outdir", tmp_path, "--save-graph")
+    done = sme2prof("export", "toy_cnn", "--dtype", "fp16", "--outdir", tmp_path, "--save-graph")
     assert done.returncode == 0, done.stderr
     again = tmp_path / "toy_cnn_xnnpack_fp16.pte"
     assert again.read_bytes() == first.pte.read_bytes()
@@ -166,16 +166,16 @@ def test_bad_input_is_one_line_and_leaves_no_file(
     assert not out.exists() or list(out.iterdir()) == []
 
 
-def test_a_full_disk_is_said_and_nothing_half_written_stays(cli: Run, tiny_disk: Path) -> None:
-    done = cli("export", "toy_cnn", "--outdir", tiny_disk / "artifacts")
+def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_disk: Path) -> None:
+    done = sme2prof("export", "toy_cnn", "--outdir", tiny_disk / "artifacts")
     assert done.returncode == 2
     assert "no space left on device" in done.stderr
     assert list((tiny_disk / "artifacts").iterdir()) == []
 
 
-def test_an_unwritable_folder_is_said(cli: Run, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = cli("export", "toy_cnn", "--outdir", tmp_path / "file" / "artifacts")
+    done = sme2prof("export", "toy_cnn", "--outdir", tmp_path / "file" / "artifacts")
     assert done.returncode == 2
     assert "a part of the path is a file" in done.stderr
 

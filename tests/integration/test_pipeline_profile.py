@@ -124,9 +124,12 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["toy_cnn", "--precision", "5"], "--precision"),
     ],
 )
-def test_a_wrong_word_ends_in_one_line(cli, exported, words: list[str], said: str) -> None:
+def test_a_wrong_word_ends_in_one_line(
+    sme2prof, exported, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     pte = exported("toy_cnn", "fp32").pte
-    done = cli("profile", *(word.format(pte=pte) for word in words))
+    done = sme2prof("profile", *(word.format(pte=pte) for word in words))
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("error: ") and said in last and "Traceback" not in done.stderr
