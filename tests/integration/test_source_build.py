@@ -488,7 +488,7 @@ class TestBuild:
             make(checkout, [f"{HERE}"], tools)
         assert caught.value.fix == f"see {checkout}/cmake-out/{HERE}.log"
         assert "error" in (checkout / "cmake-out" / f"{HERE}.log").read_text()
-        # How much was built by then is up to the machine; a file of our own shows that the folder is kept too.
+        # How much was built by then is up to the machine; a file of ours shows that the folder is kept too.
         folder = checkout / "cmake-out" / f"{HERE}"
         (folder / "ours").touch()
         built_before = {
