@@ -195,7 +195,7 @@ def test_what_a_killed_pipeline_left_running_is_ended(tmp_path: Path) -> None:
     )
     files.write_text(scratch / "x.log", "")
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", tmp_path])
-    reader = subprocess.Popen(["tail", "-f", scratch / "x.log"], stdout=subprocess.DEVNULL)
+    reader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", scratch / "x.log"])
     try:
         clear_work(place)
         assert orphan.wait(timeout=10) == own.wait(timeout=10) == -signal.SIGKILL
