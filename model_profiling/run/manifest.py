@@ -232,6 +232,12 @@ class Manifest(Part):
         known = [have for result in self.results if (have := self.features(result)) is not None]
         return any("sme2" in have for have in known) if known else None
 
+    @property
+    def is_arm(self) -> bool | None:
+        """Whether the CPU that ran it is an Arm CPU, real or emulated; None where nothing says."""
+        known = [part.machine.before.machine for part in self.parts if part.machine.before]
+        return all(name.lower() in ("aarch64", "arm64") for name in known) if any(known) else None
+
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """The result that a dump, or a file made of one, belongs to."""
         stem = names.dump_stem(path.name)
