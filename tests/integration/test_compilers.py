@@ -16,8 +16,9 @@ from conftest import missing
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
+from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers, unpacked_gcc, zig
-from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.build import RunnerBuild, _flags, build_runner
 from model_profiling.runner.platforms import AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.sdk import Sdk, installed_sdk
 from model_profiling.targets import Job, cross
@@ -26,6 +27,7 @@ from model_profiling.targets.execution import execute
 from model_profiling.targets.transport import LocalTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to")
+RUNNER = Path(runner_build.__file__).with_name("runner.cpp")
 COMPILERS = re.compile(r".*(?:g\+\+|c\+\+|gcc|cpp|clang|cc)(?:-\d+)?|(?:.*-)?(?:as|ld)(?:\.\w+)?")
 
 
@@ -144,13 +146,15 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
     assert names[0] == names[1]
 
 
-def test_a_cpp_library_with_another_variant_is_refused() -> None:
+def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     """The guard in the sources: the same compiler without the setting that makes the layouts agree."""
     sdk = installed_sdk()
     compiler = from_zig(sdk.platform)
-    wide = compilers.Compiler(compiler.command[:-1], compiler.identity)
-    with pytest.raises(SetupError, match=r"static assertion failed.*std::variant"):
-        build_runner(sdk, wide)
+    wide = compiler.command[:-1]
+    compiling, _ = _flags(sdk)
+    words = [*compiling, '-DSME2PROF_BUILD_ID=""', "-c", RUNNER, "-o", tmp_path / "runner.o"]
+    refused = process.run([*wide, *words], timeout=200)
+    assert not refused.ok and "lays std::variant out unlike ExecuTorch's" in refused.stderr
 
 
 def test_the_runner_compiles_and_links_for_macos() -> None:
