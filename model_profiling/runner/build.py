@@ -23,7 +23,8 @@ _SOURCES = Path(__file__).parent
 _BINARY = "sme2prof-runner"
 _LIBRARIES = ("executorch", "executorch_kernels_optimized", "executorch_kernels_quantized")
 _SUPPORT = ("executorch_threadpool", "executorch_etdump")
-_TIMEOUT_S = 300
+# A compiler that is itself emulated takes minutes for a file.
+_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,12 @@ def _call(command: Sequence[str], what: str) -> None:
     done = process.run(command, timeout=_TIMEOUT_S)
     if done.ok:
         return
+    if done.timed_out:
+        late = f"{Path(command[0]).name} did not build {what} in {_TIMEOUT_S} s"
+        raise SetupError(late, "try again when the machine is less busy")
     complaints = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-    reason = "no answer in time" if done.timed_out else (complaints or [f"exit code {done.returncode}"])[0]
+    reason = (complaints or [f"exit code {done.returncode}"])[0].strip()
     raise SetupError(
-        f"{command[0]} cannot build {what}: {reason.strip()}",
-        "name a compiler with C++17 (g++ 9, clang 10 or newer) in CXX",
+        f"{Path(command[0]).name} cannot build {what}: {reason}",
+        "use another compiler with C++17 (g++ 9, clang 10 or newer); CXX names the one for this machine",
     )
