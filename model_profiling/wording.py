@@ -12,6 +12,11 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
+def joined(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def with_threads(experiment: str, threads: int | None) -> str:
     """An experiment at a number of threads: `mac_sme2_on, 2 threads`."""
     return f"{experiment}, {plural(threads, 'thread')}" if threads else experiment

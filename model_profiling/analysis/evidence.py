@@ -65,7 +65,9 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
     """Everything that proves anything about `run`, its own first."""
     parity = run.metrics.parity if run.metrics else ()
     own = PlaceEvidence("this run", run.times is Times.EMULATED, own_kernels(run, analysis), parity)
-    kept = run.evidence or _proven_beside(run)
+    kept = run.evidence
+    if kept is None or kept.problem:
+        kept = _proven_beside(run)
     if kept is None:
         return (own,)
     kernels = tuple(
@@ -83,9 +85,10 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
 
 
 def _proven_beside(run: Run) -> Evidence | None:
-    """0.1.0 kept no evidence in a run: an emulated run of its program beside it is asked."""
+    """Where a run of a CPU without SME2 keeps no evidence, an emulated run of its program beside it is asked:
+    it may have been made later, and 0.1.0 kept none."""
     manifest = run.manifest
-    if manifest is None or manifest.pairs is not None or not manifest.target.times.are_latencies:
+    if manifest is None or manifest.has_sme2 or not manifest.target.times.are_latencies:
         return None
     prover = proving_run(run.path, manifest.model_sha256)
     return evidence_record(Run.open(prover)) if prover else None

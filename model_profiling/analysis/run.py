@@ -99,7 +99,7 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=tuple(_once(advise(series, pairings, roofline), pairings)),
+        findings=tuple(_once(advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
@@ -108,6 +108,10 @@ def analyse_run(
             *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
         ),
     )
+
+
+def _on_arm(run: Run) -> bool:
+    return run.whole.manifest is None or run.whole.manifest.is_arm is not False
 
 
 def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[str]:
@@ -119,14 +123,20 @@ def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[str]:
 
 
 def advise(
-    series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
+    series: Sequence[SeriesAnalysis],
+    pairings: Sequence[Pairing] = (),
+    roof: Roofline | None = None,
+    *,
+    about_time: bool = True,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
     The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. None is about
-    time where times are not latencies.
+    time where times are not latencies, or are those of a CPU that the advice is not for.
     """
     found = [finding for rounds in series for finding in about_structure(rounds)]
+    if not about_time:
+        return tuple(found)
     timed = [rounds for rounds in series if rounds.times.are_latencies]
     found += [finding for rounds in timed for finding in about_series(rounds, roof)]
     found += [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]

@@ -62,10 +62,11 @@ def command(
     as_json: bool,
     **asked: Any,  # click has typed them; they are the fields of ProfileOptions
 ) -> int:
-    """Profile MODEL with SME2 on and off: export if needed, run, analyse, and say what was found.
+    """Profile MODEL: export if needed, run, analyse, and say what was found.
 
     MODEL is a .pte file, a name from `sme2prof models`, or file.py:factory for any nn.Module. With target
-    auto, a machine without SME2 gives the latencies and emulation the kernel evidence.
+    auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without it gives one baseline, and
+    emulation shows what SME2 runs; any other CPU gives emulation alone.
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
@@ -99,9 +100,12 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
 def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
     frame.say(f"{outcome.program}: {outcome.plan.reason}")
     for found in outcome.outcomes:
-        frame.say()
         if ladder:
-            frame.say(render_terminal([ladder_table(found.data)]))
+            frame.say("\n" + render_terminal([ladder_table(found.data)]))
             print_place(found)
-        else:
+        elif found is outcome.main:
+            frame.say()
             print_outcome(found)
+        else:
+            # The main run's answer holds what this one proved.
+            print_place(found, "Evidence")

@@ -79,10 +79,10 @@ def print_outcome(outcome: RunOutcome) -> None:
     print_place(outcome)
 
 
-def print_place(outcome: RunOutcome) -> None:
+def print_place(outcome: RunOutcome, what: str = "Report") -> None:
     if outcome.moved is not None:
         frame.say(f"The earlier run is kept in {outcome.moved}")
-    frame.say(f"Report: {outcome.report}")
+    frame.say(f"{what}: {outcome.report}")
     for warning in outcome.warnings:
         frame.warn(warning)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.config.baseline import OnCpu, on_cpu
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
 from model_profiling.errors import FormatError, InputError
@@ -69,7 +70,10 @@ def measure(
     check_directory(place.path, resume=resume, force=force)
     progress.stage("preparing the runner")
     target.prepare()
-    head = manifests.head(config, config_file, target, target.facts())
+    facts = target.facts()
+    here = _on_cpu(config, facts.features, resume=resume)
+    config, only = here.config, here.renamed(only)
+    head = replace(manifests.head(config, config_file, target, facts), stands_for=here.stands_for)
     earlier = settle_earlier(place.path, head, resume=resume, force=force)
     part = earlier.part
     if earlier.manifest is not None and part is not None:
@@ -113,7 +117,9 @@ def reopen(config: ProfileConfig) -> Measured:
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
         )
     here = config.model.is_file()
-    part = Earlier(manifest).part_with({experiment.name for experiment in config.experiments}) or manifest
+    features = manifest.machine.before.features if manifest.machine.before else ()
+    config = _on_cpu(config, features, resume=True).config
+    part = _same_part(manifest, config) or manifest
     now = replace(
         manifest,
         config=config.model_dump(mode="json"),
@@ -129,6 +135,22 @@ def reopen(config: ProfileConfig) -> Measured:
     place = names.RunFiles(config.output_root, config.model.stem)
     now = _newest(manifest, part, config=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
+
+
+def _on_cpu(config: ProfileConfig, features: Collection[str], *, resume: bool) -> OnCpu:
+    """`config` as the CPU can run it. A run that was begun with its experiments as written goes on so:
+    earlier versions measured SME2 on and off on any CPU."""
+    manifest = read_manifest(config.output_root) if resume else None
+    part = _same_part(manifest, config) if manifest else None
+    begun = part.config.get("experiments") if part else None
+    written = [(each.name, each.sme2) for each in config.experiments]
+    if isinstance(begun, list) and written == [(each.get("name"), each.get("sme2")) for each in begun]:
+        return OnCpu(config)
+    return on_cpu(config, features)
+
+
+def _same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:
+    return Earlier(manifest).part_with(experiment.name for experiment in config.experiments)
 
 
 def refresh(measured: Measured, state: State | None = None) -> Measured:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.kernels import operator_kernels
+from model_profiling.analysis.not_tested import not_tested
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
@@ -36,6 +38,7 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
     """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
     home = analysis.run.path
+    evidence = gather_evidence(analysis.run, analysis)
     csv_of = {id(dump.dump): dump.files for dump in written}
     return {
         "schema_version": 1,
@@ -52,6 +55,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
+        "not_tested": [asdict(found) for found in not_tested(analysis.run, evidence)],
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": list(analysis.warnings),
         "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],

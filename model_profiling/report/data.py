@@ -9,6 +9,7 @@ from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
@@ -16,6 +17,7 @@ from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Ti
 from model_profiling.run.manifest import Machine, Part
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.wording import joined
 
 _UNLIKE = 0.1
 """How far the dumps' median may lie from that of the traced latencies before it is said."""
@@ -109,6 +111,11 @@ class ReportData:
         return self.run.manifest.has_sme2 if self.run.manifest else None
 
     @property
+    def is_arm(self) -> bool | None:
+        """Of the CPU that ran it, real or emulated; None where nothing says."""
+        return self.run.manifest.is_arm if self.run.manifest else None
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         return self.analysis.findings if self.analysis else ()
 
@@ -120,6 +127,22 @@ class ReportData:
             known,
             key=lambda found: (found.summary is None, found.sme2 is False, found.series.threads or 0),
             default=None,
+        )
+
+    @property
+    def not_tested(self) -> tuple[NotTested, ...]:
+        return not_tested(self.run, self.evidence)
+
+    @property
+    def merged(self) -> tuple[str, ...]:
+        """Which experiments of a user's config were measured as one, and why."""
+        parts = self.run.manifest.parts if self.run.manifest else ()
+        return tuple(
+            f"{joined(found.names)} {'was' if len(found.names) == 1 else 'were'} measured once, as "
+            f"{found.experiment}: this CPU ({self.cpu}) has nothing that they switch"
+            for part in parts
+            if part.config_file
+            for found in part.stands_for
         )
 
     @property

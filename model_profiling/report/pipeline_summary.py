@@ -35,6 +35,7 @@ def summary_facts(data: ReportData) -> Json:
             }
             for result in manifest.results
         ],
+        "measured_once": [asdict(found) for part in manifest.parts for found in part.stands_for],
         "comparisons": facts["comparisons"],
         "kernels": [
             {
@@ -48,6 +49,7 @@ def summary_facts(data: ReportData) -> Json:
         ],
         "parity": facts["parity"],
         "evidence": record_json(data.run.evidence) if data.run.evidence else None,
+        "not_tested": [asdict(found) for found in data.not_tested],
         "warnings": warnings(data),
     }
     if data.timed:

@@ -29,6 +29,9 @@ SEPARATE_RATIO_NOTE = (
 )
 
 
+NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
+
+
 def run_document(data: ReportData) -> list[Block]:
     """The whole report."""
     blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
@@ -51,7 +54,10 @@ def latency(data: ReportData) -> list[Block]:
             "None is known: nothing says on what machine these times were recorded, with the event tracer on."
         )
         return [Paragraph(words), *_from_dumps(data)]
-    blocks: list[Block] = speedups(data)
+    blocks: list[Block] = [Paragraph(f"{text}.") for text in data.merged]
+    if data.is_arm is False:
+        blocks.append(Paragraph(f"{NOT_ARM} ({data.cpu})."))
+    blocks += speedups(data)
     measured = [found for found in data.experiments if found.latency and found.latency.end_to_end_ms]
     if measured:
         blocks += [

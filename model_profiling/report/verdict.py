@@ -41,6 +41,8 @@ def _sentences(data: ReportData) -> Iterator[str]:
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
         yield f"This run {was}: it proves which kernels run and what they compute, not how fast that is."
     yield from _proof(data)
+    for question in data.not_tested:
+        yield f"{question}."
     yield from _mismatches(data)
     yield from _next_step(data)
 
@@ -77,6 +79,9 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
 
 
 def _timed(data: ReportData) -> Iterator[str]:
+    if data.is_arm is False:
+        yield f"These latencies are of a CPU that is not Arm ({data.cpu}): they say nothing about Arm."
+    yield from (f"{text}." for text in data.merged)
     yield from _pair_sentences(data)
     shown = next((pair for pair in data.pairs if pair.comparable), None)
     if shown is not None:
@@ -140,7 +145,7 @@ def _largest_sentence(series: SeriesAnalysis) -> str:
 
 
 def _proof(data: ReportData) -> Iterator[str]:
-    """What the kernels prove about SME2: the strongest answer of any place, and what was not tested."""
+    """What the kernels prove about SME2: the strongest answer of any place."""
     left_on = [
         (place, kernels) for place in data.evidence for kernels in place.kernels if kernels.sme2 is not False
     ]
@@ -157,13 +162,6 @@ def _proof(data: ReportData) -> Iterator[str]:
         yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
     elif tested:
         yield "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2."
-    elif data.has_sme2 is False:
-        yield (
-            "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this "
-            "program is kept here."
-        )
-    else:
-        yield "There is no kernel evidence: nothing here shows whether SME2 ran."
 
 
 def _mismatches(data: ReportData) -> Iterator[str]:
@@ -179,10 +177,6 @@ def _mismatches(data: ReportData) -> Iterator[str]:
 def _next_step(data: ReportData) -> Iterator[str]:
     if data.timed and data.findings:
         yield f"Next: {_clause(data.findings[0].title)}."
-    if data.timed and data.has_sme2 is False:
-        yield "To see what SME2 brings, measure on a CPU that has it."
-    if data.times in (Times.EMULATED, Times.TRACED):
-        yield "To see a speedup, measure on hardware with SME2."
 
 
 def _clause(text: str) -> str:

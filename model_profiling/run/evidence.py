@@ -41,7 +41,7 @@ class KernelList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What one run proved; `place` is where, `made` when."""
+    """What one run proved; `place` is where, `made` when. Where none could be had, `problem` and `fix`."""
 
     schema_version: Literal[1] = 1
     model_sha256: str
@@ -52,6 +52,8 @@ class Evidence:
     executorch: str = ""
     kernels: tuple[KernelList, ...] = ()
     parity: tuple[PairParity, ...] = ()
+    problem: str = ""
+    fix: str = ""
 
 
 def read_evidence(run_dir: Path) -> Evidence | None:

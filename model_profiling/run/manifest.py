@@ -11,6 +11,7 @@ from model_profiling.json_record import JsonObject, read_record
 from model_profiling.run import names
 from model_profiling.run.series import Pair, Series, Switch
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
+from model_profiling.runner.features import is_arm
 from model_profiling.runner.result import OutputFacts
 from model_profiling.targets.protocol import MachineFacts
 
@@ -141,6 +142,14 @@ class Result:
         return self.runner_path == "builtin" and self.kernels_note is None and bool(self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class StandsFor:
+    """Experiments of the config that were measured as one: they differ in features the CPU lacks."""
+
+    experiment: str
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What one config put into a run: timing and trace configs with one output_root are two parts of it."""
@@ -148,6 +157,7 @@ class Part:
     config: JsonObject = field(default_factory=dict)
     config_file: str | None = None
     experiments: tuple[str, ...] = ()
+    stands_for: tuple[StandsFor, ...] = ()
     machine: Machine = Machine()
     state: State = "finished"
     sessions: tuple[Session, ...] = ()
@@ -236,7 +246,7 @@ class Manifest(Part):
     def is_arm(self) -> bool | None:
         """Whether the CPU that ran it is an Arm CPU, real or emulated; None where nothing says."""
         known = [part.machine.before.machine for part in self.parts if part.machine.before]
-        return all(name.lower() in ("aarch64", "arm64") for name in known) if any(known) else None
+        return all(map(is_arm, known)) if any(known) else None
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """The result that a dump, or a file made of one, belongs to."""

@@ -128,10 +128,15 @@ def host_features() -> frozenset[str]:
     return detect_host().names
 
 
+def is_arm(machine: str) -> bool:
+    """Whether a machine's own name (`uname -m`) is that of a 64-bit Arm CPU."""
+    return machine.lower() in ("aarch64", "arm64")
+
+
 def detect_host() -> HostFeatures:
     """The features of this machine and the place they were read from."""
     machine = platform.machine().lower()
-    if machine not in ("aarch64", "arm64"):
+    if not is_arm(machine):
         return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
     if sys.platform == "darwin":
         listing = process.run(["sysctl", "hw.optional.arm"], timeout=10)

@@ -20,6 +20,7 @@ from model_profiling.runner.cache import cache_root
 from model_profiling.runner.result import read_features
 from model_profiling.targets import debian
 
+NO_EMULATION = "QEMU's user mode runs on Linux only"
 CURE = "install qemu-user 10.1 or newer and put qemu-aarch64 on the PATH"
 _SUITE = "trixie-backports"
 _MEMBER = "usr/bin/qemu-aarch64"
@@ -38,7 +39,7 @@ class Qemu:
 def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) -> Qemu:
     """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, Debian's mirror."""
     if sys.platform != "linux":
-        raise SetupError("QEMU's user mode runs on Linux only", "use --target host, or a Linux machine")
+        raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
     refused = []

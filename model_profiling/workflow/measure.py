@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
@@ -13,15 +13,15 @@ from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import Measured, conclude, measure, refresh, reopen
 from model_profiling.progress import Progress, Silent
-from model_profiling.report.data import ReportData
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts, warnings
 from model_profiling.report.verdict import verdict
-from model_profiling.run import Result, Run
+from model_profiling.run import Result, Run, names
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
-from model_profiling.workflow.report import write_report
+from model_profiling.workflow.report import write_run_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,26 @@ def _publish(measured: Measured, progress: Progress) -> RunOutcome:
     measured = refresh(measured)
     keep_evidence(measured.place.path, measured.manifest)
     run = Run.open(measured.place.path)
-    if run.dumps:
-        write_analysis(analyse(run, progress=progress))
+    analysis = analyse(run, progress=progress) if run.dumps else None
+    if analysis is not None:
+        write_analysis(analysis)
     conclude(measured)
-    return publish_run(measured.place.path, measured.moved)
+    return _reported(analysis, measured.place.path, measured.moved)
 
 
-def publish_run(run_dir: Path, moved: Path | None = None) -> RunOutcome:
+def republish(outcome: RunOutcome) -> RunOutcome:
+    """Write everything that is read of a run again, after evidence was added to it."""
+    run = Run.open(outcome.run_dir)
+    analysis = replace(outcome.analysis, run=run) if outcome.analysis else None
+    if analysis is not None:
+        write_analysis(analysis)
+    return _reported(analysis, outcome.run_dir, outcome.moved)
+
+
+def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -> RunOutcome:
     """Write summary, kernel view and report of a run that is measured and analysed."""
-    report, data = write_report(run_dir)
+    data = report_data(Run.open(run_dir), analysis)
+    report = write_run_report(data, run_dir / names.REPORT)
     summary = summary_facts(data)
     place = data.run.files
     files.write_json(place.summary("json"), summary)
