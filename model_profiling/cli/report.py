@@ -8,6 +8,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Times
 from model_profiling.workflow.report import write_combined_report, write_report
@@ -46,7 +47,9 @@ def command(
     if as_json:
         sentences = [verdict(data) for data in runs]
         found = sentences[0] if len(runs) == 1 else sentences
-        frame.facts({"schema_version": 1, "report": str(path), "verdict": found})
+        outlooks = [outlook_facts(data.outlook) for data in runs]
+        projected = outlooks[0] if len(runs) == 1 else {"sme2": outlooks}
+        frame.facts({"schema_version": 1, "report": str(path), "verdict": found, **projected})
         return
     for data in runs:
         for sentence in verdict(data):

@@ -124,11 +124,16 @@ def _publish(measured: Measured, progress: Progress) -> RunOutcome:
     write_kernel_lists(measured)
     measured = refresh(measured)
     keep_evidence(measured.place.path, measured.manifest)
-    run = Run.open(measured.place.path)
-    if run.dumps:
-        write_analysis(analyse(run, progress=progress))
+    analyse_again(measured.place.path, progress)
     conclude(measured)
     return publish_run(measured.place.path, measured.moved)
+
+
+def analyse_again(run_dir: Path, progress: Progress | None = None) -> None:
+    """Write everything that follows from the dumps of a run and from what is kept beside them."""
+    run = Run.open(run_dir)
+    if run.dumps:
+        write_analysis(analyse(run, progress=progress))
 
 
 def publish_run(run_dir: Path, moved: Path | None = None) -> RunOutcome:

@@ -20,7 +20,13 @@ from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.measure import RunOptions, RunOutcome, publish_run, run_config
+from model_profiling.workflow.measure import (
+    RunOptions,
+    RunOutcome,
+    analyse_again,
+    publish_run,
+    run_config,
+)
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
@@ -175,4 +181,5 @@ def _with_evidence(timing: RunOutcome) -> RunOutcome:
     assert timing.run.manifest is not None
     with locked(timing.run_dir):
         keep_evidence(timing.run_dir, timing.run.manifest)
+        analyse_again(timing.run_dir)
         return publish_run(timing.run_dir, timing.moved)
