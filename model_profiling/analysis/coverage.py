@@ -25,11 +25,6 @@ class MissingOperator:
     def reason(self) -> str:
         return self.operator.why_not or REASON_NOT_KNOWN
 
-    @property
-    def place(self) -> str:
-        """Where in the model it stands, as far as that is known."""
-        return ", ".join(part for part in (self.operator.module_path, self.operator.source) if part)
-
 
 @dataclass(frozen=True, slots=True)
 class Coverage:

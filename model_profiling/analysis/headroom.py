@@ -108,7 +108,8 @@ class Outlook:
 def outlook_of(
     run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
 ) -> Outlook:
-    """The one answer about `run`, with the factors that are kept in it."""
+    """The one answer about `run`, or the run that its dumps lie in, with the factors that are kept in it."""
+    run = run.whole
     coverage = coverage_of(run, gather_evidence(run, analysis) if evidence is None else evidence)
     factors = read_factors(run.path)
     reason = _why_none(run, coverage)

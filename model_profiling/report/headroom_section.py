@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Projection
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Code, Paragraph, Text, make_list, make_table
+from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
 from model_profiling.wording import MISSING, milliseconds, percent, plural
 
 _MISSING_SHOWN = 12
@@ -80,7 +80,7 @@ def _projections(outlook: Outlook) -> Iterator[Block]:
             "share of time",
             "lowest",
             "highest",
-            "at most",
+            "ceiling",
             "latency ms",
             "projected ms",
         ),
@@ -154,19 +154,31 @@ def _missing(coverage: Coverage) -> Iterator[Block]:
         )
     if not coverage.missing:
         return
-    yield Paragraph("Not on SME2:")
-    shown = coverage.missing[:_MISSING_SHOWN]
+    yield Paragraph("Not on SME2, by reason:")
+    reasons: dict[str, list[MissingOperator]] = {}
+    for each in coverage.missing:
+        reasons.setdefault(each.reason, []).append(each)
     yield make_table(
-        ("operator", "where", "share of arithmetic", "why"),
-        [_missing_row(each) for each in shown],
-        numbers=(2,),
+        ("why", "operators", "share of arithmetic"),
+        [
+            (reason, str(len(members)), percent(sum(each.share or 0 for each in members)))
+            for reason, members in reasons.items()
+        ],
+        numbers=(1, 2),
     )
-    if len(coverage.missing) > len(shown):
-        yield Paragraph(f"{len(coverage.missing) - len(shown)} smaller ones are in analysis_summary.json.")
+    shown = coverage.missing[:_MISSING_SHOWN]
+    largest = "the largest" if len(coverage.missing) > len(shown) else "each"
+    rows = [_missing_row(each) for each in shown]
+    table = make_table(("operator", "module", "source", "share of arithmetic"), rows, numbers=(3,))
+    rest = len(coverage.missing) - len(shown)
+    more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
+    yield Folded(f"Which they are ({largest} with its share)", (table, *more))
 
 
 def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
-    return Code(found.operator.name), found.place or MISSING, percent(found.share), found.reason
+    operator = found.operator
+    place = operator.module_path or MISSING, operator.source or MISSING
+    return Code(operator.name), *place, percent(found.share)
 
 
 def _ran(coverage: Coverage) -> str:

@@ -89,6 +89,8 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return what
     if node.kind in _COMPUTING:
         what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
+    if what.matrix is not None and what.matrix.takes_sme is False and not what.matrix.why_not:
+        what = replace(what, matrix=replace(what.matrix, why_not=_why_this_node_not(what.matrix, node)))
     if what.kind == "convert" and node.kind == "Convert":
         return replace(what, kind=_conversion(node))
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
@@ -145,6 +147,19 @@ def _why_not_sme(operation: str, path: str, labels: Sequence[str]) -> str:
         return "XNNPACK has no SME2 kernels for unsigned 8-bit integers"
     if "QP8" in labels:
         return "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"
+    return ""
+
+
+def _why_this_node_not(path: MatrixPath, node: GraphNode) -> str:
+    """What only the node's tensors tell: for fp16, linear layers want fp16 weights, convolutions do not."""
+    weights = node.inputs[1].dtype if len(node.inputs) > 1 else ""
+    if path.operation == "Fully Connected" and node.dtype == "fp16" and weights == "fp32":
+        if node.kind == "Conv2d":
+            return (
+                "XNNPACK runs 1x1 convolutions as Fully Connected, whose fp16 SME2 path wants fp16 weights; "
+                "ExecuTorch stores a convolution's as fp32"
+            )
+        return "XNNPACK's fp16 SME2 path for Fully Connected wants fp16 weights; these are stored as fp32"
     return ""
 
 
