@@ -8,15 +8,19 @@ from pathlib import Path
 
 import click
 
+from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.report.data import report_data
 from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.headroom_section import outlook_sentences
 from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
+from model_profiling.run.factors import Factors
 from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.measure import use_factors
 
 _SHOWN_FINDINGS = 5
 
@@ -33,12 +37,14 @@ _SHOWN_FINDINGS = 5
     "--etrecord", type=click.Path(path_type=Path), help="Its record [default: the one beside the .pte]."
 )
 @frame.times_option
+@frame.factor_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
 def command(  # noqa: PLR0917  click passes every option by name
     run_dir: Path,
     model: Path | None,
     etrecord: Path | None,
     times: Times | None,
+    factors: Factors | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -47,8 +53,12 @@ def command(  # noqa: PLR0917  click passes every option by name
     RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
     """
     with shown_progress() as progress:
+        if factors is not None and run_dir.is_dir():
+            use_factors(run_dir, factors)
         analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
         written = write_analysis(analysis, out)
+    if factors is not None:
+        frame.warn_without_projection([outlook_of(analysis.run, analysis)])
     if as_json:
         summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})
@@ -69,6 +79,9 @@ def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
         yield Heading("Compared")
     for pair in data.pairs:
         yield Paragraph(f"{pair.label}: {pair.speedup.verdict.value} ({pair.speedup.reason})")
+    if sentences := list(outlook_sentences(data)):
+        yield Heading("What SME2 could bring")
+        yield from map(Paragraph, sentences)
     if analysis.findings:
         yield Heading("What to do next")
     for finding in analysis.findings[:_SHOWN_FINDINGS]:

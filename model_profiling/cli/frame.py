@@ -8,9 +8,13 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.headroom import Outlook
 
 
 def command(
@@ -62,6 +66,33 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
     from model_profiling.run.times import Times
 
     return Times(word) if word else None
+
+
+def factor_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--sme2-factor`: what SME2 is taken to bring an operator; passed on as `factors`."""
+    return click.option(
+        "--sme2-factor",
+        "factors",
+        metavar="LOW:HIGH|FILE",
+        callback=_as_factors,
+        help="How many times faster SME2 is taken to make convolutions and GEMM in the projection, or a JSON "
+        "file with a range for each; kept in the run [default: 3:15].",
+    )(function)
+
+
+def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
+    if text is None:
+        return None
+    from model_profiling.run.factors import parse_factors
+
+    return parse_factors(text)
+
+
+def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
+    """Say that --sme2-factor did nothing, where nothing is projected."""
+    known = list(outlooks)
+    if not any(outlook.projections for outlook in known):
+        warn(f"--sme2-factor has no effect: {known[0].reason}")
 
 
 _words: list[str] = []

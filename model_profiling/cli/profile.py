@@ -14,6 +14,7 @@ from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
+from model_profiling.run.factors import Factors
 from model_profiling.targets import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -53,12 +54,14 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
 )
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
+@frame.factor_option
 def command(
     *,
     model: str,
     target: str,
     resume: bool,
     force: bool,
+    factors: Factors | None,
     as_json: bool,
     **asked: Any,  # click has typed them; they are the fields of ProfileOptions
 ) -> int:
@@ -71,13 +74,15 @@ def command(
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
     options = ProfileOptions(target=parse_target(target), **asked)
-    run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
+    run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     try:
         with shown_progress(lines=True) as progress:
             outcome = profile(model, options, run, progress=progress)
     except KeyboardInterrupt:
         frame.warn("everything measured so far is kept; continue with the same command and --resume")
         raise
+    if factors is not None:
+        frame.warn_without_projection(found.data.outlook for found in outcome.outcomes)
     if as_json:
         frame.facts(_facts(outcome))
     else:

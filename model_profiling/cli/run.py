@@ -8,6 +8,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.run.factors import Factors
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 
 
@@ -29,6 +30,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     metavar="SHARE",
     help="Stop early once speedups are known to plus or minus this share, such as 0.01.",
 )
+@frame.factor_option
 def command(
     *,
     config: Path,
@@ -37,6 +39,7 @@ def command(
     resume: bool,
     force: bool,
     precision: float | None,
+    factors: Factors | None,
     as_json: bool,
 ) -> int:
     """Run the experiments of CONFIG and analyse them.
@@ -53,6 +56,7 @@ def command(
         force=force,
         analysis_only=analysis_only,
         command_line=frame.command_line(),
+        factors=factors,
     )
     try:
         with shown_progress(lines=True) as progress:
@@ -60,6 +64,8 @@ def command(
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise
+    if factors is not None:
+        frame.warn_without_projection([outcome.data.outlook])
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.evidence import gather_evidence
+from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.not_tested import not_tested
 from model_profiling.analysis.operators import Operator
@@ -18,6 +19,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
+from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.run.series import Pair
 
 _SHOWN_OPERATORS = 20
@@ -56,6 +58,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         "not_tested": [asdict(found) for found in not_tested(analysis.run, evidence)],
+        **outlook_facts(outlook_of(analysis.run, analysis, evidence)),
         "findings": [asdict(finding) for finding in analysis.findings],
         "warnings": list(analysis.warnings),
         "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],

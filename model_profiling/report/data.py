@@ -9,12 +9,14 @@ from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.headroom import Outlook, outlook_of
 from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Machine, Part
+from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import joined
@@ -86,6 +88,8 @@ class ReportData:
     experiments: tuple[ExperimentReport, ...]
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
+    outlook: Outlook
+    """What runs on SME2, and what that could bring."""
 
     @property
     def times(self) -> Times:
@@ -125,7 +129,7 @@ class ReportData:
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
-            key=lambda found: (found.summary is None, found.sme2 is False, found.series.threads or 0),
+            key=lambda found: (found.summary is None, *speaks_first(found.series, found.sme2)),
             default=None,
         )
 
@@ -172,6 +176,7 @@ class ReportData:
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
     """Everything known about `run`; `analysis` is None where it has no dumps."""
     metrics = run.metrics
+    evidence = gather_evidence(run, analysis)
     return ReportData(
         title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
         run=run,
@@ -188,7 +193,8 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             for series in run.series
         ),
         pairs=tuple(_pairs(run, analysis)),
-        evidence=gather_evidence(run, analysis),
+        evidence=evidence,
+        outlook=outlook_of(run, analysis, evidence),
     )
 
 

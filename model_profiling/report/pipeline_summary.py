@@ -7,6 +7,7 @@ from dataclasses import asdict
 from model_profiling.json_record import record_json
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
+from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import verdict
 from model_profiling.wording import MISSING, milliseconds
@@ -50,6 +51,7 @@ def summary_facts(data: ReportData) -> Json:
         "parity": facts["parity"],
         "evidence": record_json(data.run.evidence) if data.run.evidence else None,
         "not_tested": [asdict(found) for found in data.not_tested],
+        **outlook_facts(data.outlook),
         "warnings": warnings(data),
     }
     if data.timed:

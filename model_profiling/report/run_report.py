@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
+from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Latency, Times
@@ -205,6 +206,7 @@ def remarks(data: ReportData) -> list[Block]:
 
 _SECTIONS: tuple[tuple[str, Section], ...] = (
     ("Latency", latency),
+    ("What SME2 could bring", what_sme2_could_bring),
     ("Where the time goes", categories),
     ("Operators", operators),
     ("Portable and delegated", backends),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.report.headroom_section import outlook_sentences
 from model_profiling.run import Times
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -40,6 +41,7 @@ def _sentences(data: ReportData) -> Iterator[str]:
     else:
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
         yield f"This run {was}: it proves which kernels run and what they compute, not how fast that is."
+    yield from outlook_sentences(data)
     yield from _proof(data)
     for question in data.not_tested:
         yield f"{question}."

@@ -18,6 +18,7 @@ from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts, warnings
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Result, Run, names
+from model_profiling.run.factors import Factors, keep_factors
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
@@ -71,6 +72,8 @@ class RunOptions:
     force: bool = False
     analysis_only: bool = False
     command_line: Sequence[str] = ()
+    factors: Factors | None = None
+    """What SME2 is taken to bring an operator, kept in the run; None leaves what is kept there."""
 
 
 def run_file(
@@ -115,6 +118,8 @@ def run_config(
                 command_line=options.command_line,
                 progress=progress,
             )
+        if options.factors is not None:
+            keep_factors(measured.place.path, options.factors)
         return _publish(measured, progress)
 
 
@@ -132,13 +137,32 @@ def _publish(measured: Measured, progress: Progress) -> RunOutcome:
     return _reported(analysis, measured.place.path, measured.moved)
 
 
-def republish(outcome: RunOutcome) -> RunOutcome:
-    """Write everything that is read of a run again, after evidence was added to it."""
-    run = Run.open(outcome.run_dir)
-    analysis = replace(outcome.analysis, run=run) if outcome.analysis else None
+def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | None = None) -> RunOutcome:
+    """Write everything that is read of a run again, after something was added to it."""
+    run = Run.open(run_dir)
+    if analysis is not None:
+        analysis = replace(analysis, run=run)
+    elif run.dumps:
+        analysis = analyse(run)
     if analysis is not None:
         write_analysis(analysis)
-    return _reported(analysis, outcome.run_dir, outcome.moved)
+    return _reported(analysis, run_dir, moved)
+
+
+def use_factors(run_dir: Path, factors: Factors) -> None:
+    """Keep `factors` in a run, and make every file again that shows what comes of them.
+
+    A folder of bare dumps keeps none: without a manifest nothing is projected.
+    """
+    run = Run.open(run_dir)
+    if run.manifest is None:
+        return
+    with locked(run_dir):
+        keep_factors(run_dir, factors)
+        if run.metrics is not None and (run_dir / names.REPORT).is_file():
+            republish(run_dir)
+        elif (run_dir / names.ANALYSIS).is_file():
+            write_analysis(analyse(Run.open(run_dir)))
 
 
 def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -> RunOutcome:

@@ -175,4 +175,4 @@ def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOu
     assert main.run.manifest is not None
     with locked(main.run_dir):
         keep_evidence(main.run_dir, main.run.manifest, problem)
-        return republish(main)
+        return republish(main.run_dir, main.moved, main.analysis)
