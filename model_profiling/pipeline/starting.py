@@ -68,7 +68,7 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     if manifest is None or not has_journal(run_dir):
         return Earlier()
     earlier = Earlier(manifest)
-    same = earlier.part_with(head.experiments)
+    same = earlier.part_with(name for each in head.experiments for name in head.asked_as(each))
     ended = [part for part in earlier.parts if part.has_ended]
     if resume and same is not None:
         return Earlier(manifest, same)

@@ -223,6 +223,13 @@ class Manifest(Part):
     def part_of(self, experiment: str) -> Part:
         return next((part for part in self.parts if experiment in part.experiments), self)
 
+    def asked_as(self, experiment: str) -> tuple[str, ...]:
+        """Every name an experiment goes by: its own, and those of the config it was measured for."""
+        stood_for = (found for part in self.parts for found in part.stands_for)
+        return experiment, *(
+            name for found in stood_for if found.experiment == experiment for name in found.names
+        )
+
     def features(self, result: Result) -> frozenset[str] | None:
         """What the CPU has, as the runner saw it or else as the machine was read; None where nothing says."""
         before = self.part_of(result.experiment).machine.before

@@ -99,7 +99,8 @@ def test_they_are_compared_with_runs_of_today() -> None:
         Verdict.NO_CHANGE
     }
     today = compare(OLD / "linux", ARM)
-    assert [found.after for found in today.series] == [ON, OFF]
+    baseline = Series("linux_baseline", 1)
+    assert [(found.before, found.after) for found in today.series] == [(ON, baseline), (OFF, baseline)]
     assert all(found.comparable and not found.with_tracer for found in today.series)
     assert {found.end_to_end.verdict for found in compare(OLD / "linux", SME2).series} == {
         Verdict.NOT_COMPARABLE

@@ -75,7 +75,7 @@ def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: 
     plain = table(latency, "experiment", "threads", "SME2", "rounds")
     traced = table(latency, "experiment", "threads", "traced median ms")
     measured = load(arm.run.path / "metrics.json")["latencies"]
-    assert len(measured) == len(plain) == len(traced) == 4
+    assert len(measured) == len(plain) == len(traced) == 2
     for entry, row, cost in zip(measured, plain, traced, strict=True):
         assert row[:2] == cost[:2] == [entry["experiment"], str(entry["threads"])]
         assert float(row[4]) == pytest.approx(entry["end_to_end_ms"]["median"], rel=0.01)
@@ -85,10 +85,10 @@ def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: 
         )
 
 
-def test_on_and_off_without_sme2_are_not_compared(arm: ReportData) -> None:
-    found = {pair.label: pair for pair in arm.pairs}
-    assert not found["SME2"].comparable and found["SME2"].pair.not_comparable
-    assert found["threads"].comparable and arm.has_sme2 is False
+def test_on_and_off_without_sme2_are_one_baseline(arm: ReportData) -> None:
+    (pair,) = arm.pairs
+    assert pair.label == "threads" and pair.comparable and arm.has_sme2 is False
+    assert {found.series.experiment for found in arm.experiments} == {"linux_baseline"}
     assert not [finding for finding in arm.findings if finding.subject == "SME2"]
     rows = table(section(run_document(arm), "Latency"), "experiment", "threads", "SME2")
     assert {row[2] for row in rows} == {"absent"}
@@ -150,9 +150,10 @@ def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated: Path)
 
 def test_evidence_of_another_program_is_not_used(run_dir: Path) -> None:
     edit(run_dir / "evidence.json", lambda evidence: evidence.update(model_sha256="0" * 64))
-    assert len(gather_report(run_dir).evidence) == 1
+    assert len(gather_report(run_dir).evidence) == 2, "the emulated run beside it is asked"
     beside = run_dir.parent / "emulated" / "manifest.json"
     edit(beside, lambda manifest: manifest.update(model_sha256="0" * 64))
+    assert len(gather_report(run_dir).evidence) == 1
     assert len(replay(ARM, run_dir.with_name("again")).data.evidence) == 1
 
 
@@ -205,10 +206,10 @@ def test_a_run_that_only_traces_kernels_shows_no_latency(tmp_path: Path) -> None
     assert validate(traced.run_dir).ok, validate(traced.run_dir).as_text()
 
 
-def test_bare_dumps_are_of_an_unknown_machine(arm_home: Path, tmp_path: Path) -> None:
+def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
-    for path in (arm_home / "runs" / "xnnpack_fp16" / "linux").glob("*/*_t1.etdump"):
+    for path in (sme2_home / "runs" / "xnnpack_fp16" / "linux").glob("*/*_t1.etdump"):
         shutil.copy(path, bare / path.name)
     data = gather_report(bare)
     assert data.times is Times.UNKNOWN and not data.timed and not data.has_sme2
@@ -260,10 +261,10 @@ def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
 
     edit(run_dir / "metrics.json", spoil)
     (new,) = [sentence for sentence in verdict(gather_report(run_dir)) if sentence not in before]
-    assert "linux_sme2_on" in new and "linux_sme2_off" in new
+    assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new
 
 
-@pytest.mark.parametrize("part", ["linux_sme2_on", "linux_sme2_on/rounds"])
+@pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
     with pytest.raises(InputError, match="is a part of the run in") as problem:
@@ -306,7 +307,7 @@ def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(run_dir:
     before = set(gather_report(run_dir).quality)
     edit(run_dir / "metrics.json", elsewhere)
     (new,) = [line for line in gather_report(run_dir).quality if line not in before]
-    assert new.startswith("linux_sme2_on, 1 thread")
+    assert new.startswith("linux_baseline, 1 thread")
 
 
 def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData) -> None:
@@ -340,6 +341,6 @@ def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) 
     text = {part.partition("\n")[0]: part for part in page.read_text().split("\n## ")}
     latencies = [line for line in text["Latency"].splitlines() if "small_cnn" in line]
     emulated = [line for line in latencies if "emulated |" in line]
-    assert len(latencies) == 5 and len(emulated) == 1 and not re.search(r"\d\.\d+", emulated[0].split("|")[5])
+    assert len(latencies) == 3 and len(emulated) == 1 and not re.search(r"\d\.\d+", emulated[0].split("|")[5])
     assert "SME2 ran" in text["Kernels and numerics"] and "emulated" not in text["Where the time goes"]
     assert script(*words, tmp_path / "no").returncode == 2
