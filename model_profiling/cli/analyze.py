@@ -20,7 +20,6 @@ from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.measure import use_factors
 
 _SHOWN_FINDINGS = 5
 
@@ -54,6 +53,9 @@ def command(  # noqa: PLR0917  click passes every option by name
     """
     with shown_progress() as progress:
         if factors is not None and run_dir.is_dir():
+            # Imported here: making a whole run's files again knows configs, which analysing does without.
+            from model_profiling.workflow.measure import use_factors
+
             use_factors(run_dir, factors)
         analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
         written = write_analysis(analysis, out)

@@ -88,8 +88,6 @@ class ReportData:
     experiments: tuple[ExperimentReport, ...]
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
-    outlook: Outlook
-    """What runs on SME2, and what that could bring."""
 
     @property
     def times(self) -> Times:
@@ -150,6 +148,11 @@ class ReportData:
         )
 
     @property
+    def outlook(self) -> Outlook:
+        """What runs on SME2, and what that could bring."""
+        return outlook_of(self.run, self.analysis, self.evidence)
+
+    @property
     def quality(self) -> tuple[str, ...]:
         """Warnings about the measurement that a person can act on."""
         return tuple(_quality(self))
@@ -176,7 +179,6 @@ class ReportData:
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
     """Everything known about `run`; `analysis` is None where it has no dumps."""
     metrics = run.metrics
-    evidence = gather_evidence(run, analysis)
     return ReportData(
         title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
         run=run,
@@ -193,8 +195,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             for series in run.series
         ),
         pairs=tuple(_pairs(run, analysis)),
-        evidence=evidence,
-        outlook=outlook_of(run, analysis, evidence),
+        evidence=gather_evidence(run, analysis),
     )
 
 

@@ -38,9 +38,17 @@ def run_document(data: ReportData) -> list[Block]:
     blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
     for heading, section in _SECTIONS:
         if body := section(data):
-            shown = data.times.are_shown or section is not categories
-            blocks += [Heading(heading if shown else "Where the work is"), *body]
+            blocks += [Heading(_heading(heading, section, data)), *body]
     return blocks
+
+
+def _heading(heading: str, section: Section, data: ReportData) -> str:
+    """As the table of sections says, but for what this run cannot show."""
+    if section is categories and not data.times.are_shown:
+        return "Where the work is"
+    if section is what_sme2_could_bring and not data.outlook.projections:
+        return "What runs on SME2"
+    return heading
 
 
 def latency(data: ReportData) -> list[Block]:
