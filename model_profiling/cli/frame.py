@@ -64,6 +64,13 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
     return Times(word) if word else None
 
 
+def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--quiet`: the answer alone; what failed is still said."""
+    return click.option("--quiet", is_flag=True, help="Print only the verdict and the report's place.")(
+        function
+    )
+
+
 _words: list[str] = []
 
 
@@ -88,6 +95,10 @@ def say(text: str = "") -> None:
 
 def warn(text: str) -> None:
     click.echo(f"warning: {' '.join(text.split())}", err=True)
+
+
+def fail(text: str) -> None:
+    click.echo(f"error: {' '.join(text.split())}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:

@@ -15,7 +15,8 @@ from model_profiling.pipeline.schedule import TRACED_ROUNDS
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import Part
-from model_profiling.run.metrics import PairParity, Remark, RobustStats, TracerCost
+from model_profiling.run.metrics import PairParity, RobustStats, TracerCost
+from model_profiling.run.remarks import Remark
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
 from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate

@@ -90,6 +90,10 @@ class MachineFacts:
     def has_sme2(self) -> bool:
         return "sme2" in self.features
 
+    @property
+    def is_arm(self) -> bool:
+        return self.machine.lower() in ("aarch64", "arm64")
+
 
 class Target(Protocol):
     """A place where programs run."""
