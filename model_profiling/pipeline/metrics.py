@@ -104,6 +104,7 @@ def _conditions(part: Part) -> Conditions:
         load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
+        on_battery=before.on_battery if before else None,
     )
 
 

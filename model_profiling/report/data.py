@@ -261,6 +261,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
     yield "Clock governor", before.governor or "not told"
     yield "Load average", _change(before.load_average, after.load_average if after else None)
+    if before.on_battery is not None:
+        yield "Power", "battery" if before.on_battery else "mains"
     yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself

@@ -85,6 +85,7 @@ class MachineFacts:
     memory_bytes: int | None = None
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    on_battery: bool | None = None
 
     @property
     def has_sme2(self) -> bool:
