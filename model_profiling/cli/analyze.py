@@ -19,6 +19,7 @@ from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
+from model_profiling.run.remarks import warning_lines
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
@@ -66,10 +67,9 @@ def command(  # noqa: PLR0917  click passes every option by name
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
     frame.say(render_terminal(_blocks(analysis)).strip())
-    for warning in dict.fromkeys(
-        (*analysis.warnings, *(text for dump in analysis.dumps for text in dump.warnings))
-    ):
-        frame.warn(warning)
+    of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
+    for line in warning_lines((*analysis.warnings, *of_dumps)):
+        frame.warn(line.text)
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 

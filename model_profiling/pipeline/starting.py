@@ -167,9 +167,8 @@ def _runners_writing_to(place: str) -> Iterator[int]:
             yield pid
 
 
-def _commands() -> Iterator[tuple[int, str]]:
+def _commands(system: Path = Path("/proc")) -> Iterator[tuple[int, str]]:
     """Every process with its command line; where the system tells them apart, words end with NUL."""
-    system = Path("/proc")
     if (system / "self/cmdline").exists():
         for folder in system.glob("[0-9]*"):
             with contextlib.suppress(OSError):

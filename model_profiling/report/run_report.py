@@ -194,10 +194,10 @@ def _switch(found: ExperimentReport, data: ReportData) -> str:
 
 
 def quality(data: ReportData) -> list[Block]:
-    if not data.quality:
+    if not data.warnings:
         words = "Nothing seen that would make the measurement doubtful."
         return [Paragraph(words)] if data.timed else []
-    return make_list(data.quality)
+    return make_list(line.text for line in data.warnings)
 
 
 def machine(data: ReportData) -> list[Block]:
@@ -208,8 +208,8 @@ def reproduce(data: ReportData) -> list[Block]:
     return [Commands(data.reproduce)]
 
 
-def remarks(data: ReportData) -> list[Block]:
-    return make_list(data.remarks)
+def gaps(data: ReportData) -> list[Block]:
+    return make_list(data.gaps)
 
 
 _SECTIONS: tuple[tuple[str, Section], ...] = (
@@ -222,7 +222,7 @@ _SECTIONS: tuple[tuple[str, Section], ...] = (
     ("Numerical parity", parity),
     ("What to do next", advice),
     ("Measurement quality", quality),
-    ("What this report cannot show", remarks),
+    ("What this report cannot show", gaps),
     ("Machine and versions", machine),
     ("How to reproduce", reproduce),
 )

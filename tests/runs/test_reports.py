@@ -57,6 +57,10 @@ def sme2(sme2_home: Path) -> ReportData:
     return gather_report(sme2_home / "runs" / "xnnpack_fp16" / "linux")
 
 
+def quality(run_dir: Path) -> list[str]:
+    return [line.text for line in gather_report(run_dir).warnings]
+
+
 def page_of(run_dir: Path) -> list[Block]:
     return run_document(gather_report(run_dir))
 
@@ -189,7 +193,7 @@ def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
     edit(run_dir / "manifest.json", forget)
     data = gather_report(run_dir)
     assert {kernels.sme.answer for place in data.evidence for kernels in place.kernels} == {"unknown"}
-    assert data.analysis is None and data.remarks and not data.findings
+    assert data.analysis is None and data.gaps and not data.findings
     assert section(run_document(data), "Kernels")
 
 
@@ -217,7 +221,7 @@ def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -
     assert not [finding for finding in data.findings if finding.max_gain_pct]
     page = run_document(data)
     assert tables(section(page, "Latency"), "experiment", "threads", "SME2", "runs", "traced median ms")
-    missing = " ".join(data.remarks)
+    missing = " ".join(data.gaps)
     assert "manifest.json" in missing and ".pte" in missing
     said = gather_report(bare, times=Times.HARDWARE)
     assert said.timed and said.headline is not None and said.headline.latency is None
@@ -245,12 +249,12 @@ def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
         manifest.update(state="failed", warnings=["the fan was off"])
         manifest["results"][0].update(state="failed", problem="the runner crashed")
 
-    before = set(gather_report(run_dir).quality)
+    before = set(quality(run_dir))
     edit(run_dir / "manifest.json", fail)
-    new = [line for line in gather_report(run_dir).quality if line not in before]
+    new = [line for line in quality(run_dir) if line not in before]
     assert len(new) == 2 and "the runner crashed" in new[0] and new[1] == "the fan was off"
     edit(run_dir / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
-    assert any("interrupted" in line for line in gather_report(run_dir).quality)
+    assert any("interrupted" in line for line in quality(run_dir))
 
 
 def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
@@ -304,9 +308,9 @@ def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(run_dir:
     def elsewhere(metrics: Json) -> None:
         metrics["latencies"][0]["traced_ms"]["median"] *= 3
 
-    before = set(gather_report(run_dir).quality)
+    before = set(quality(run_dir))
     edit(run_dir / "metrics.json", elsewhere)
-    (new,) = [line for line in gather_report(run_dir).quality if line not in before]
+    (new,) = [line for line in quality(run_dir) if line not in before]
     assert new.startswith("linux_baseline, 1 thread")
 
 
