@@ -39,6 +39,8 @@ class Coverage:
     """The strongest instruction set that ran: SME2, SME, or empty for neither."""
     operators: tuple[MatrixOperator, ...] = ()
     """Every operator of the program that multiplies matrices."""
+    emulated: bool = False
+    """It was proven under emulation."""
     unseen: tuple[str, ...] = ()
     """Delegates whose operators, and so whose arithmetic, are not known."""
 
@@ -89,18 +91,19 @@ def coverage_of(run: Run, evidence: Sequence[PlaceEvidence]) -> Coverage:
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
     for place, proof in proofs:
         if not proof.not_tested:
-            return _tested(proof, place.source)
+            return _tested(proof, place)
     return Coverage("not tested", _why_not_tested(run, evidence, [proof for _, proof in proofs]), _next(run))
 
 
-def _tested(proof: OperatorProof, source: str) -> Coverage:
+def _tested(proof: OperatorProof, place: PlaceEvidence) -> Coverage:
+    source = place.source
     if not proof.operators:
         reason = f"no operator multiplies matrices ({proof.series}, {source})"
     elif proof.isa:
         reason = f"{proof.isa} kernels were called, and operators took their paths ({proof.series}, {source})"
     else:
         reason = f"no SME or SME2 kernel ran although SME2 was on ({proof.series}, {source})"
-    return Coverage("executed", reason, "", proof.isa, proof.operators, proof.unseen)
+    return Coverage("executed", reason, "", proof.isa, proof.operators, place.emulated, proof.unseen)
 
 
 def _why_not_tested(run: Run, evidence: Sequence[PlaceEvidence], proofs: Sequence[OperatorProof]) -> str:

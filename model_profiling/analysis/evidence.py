@@ -96,7 +96,7 @@ def _proven_beside(run: Run) -> Evidence | None:
     """Where a run of a CPU without SME2 keeps no evidence, an emulated run of its program beside it is asked:
     it may have been made later, and 0.1.0 kept none."""
     manifest = run.manifest
-    if manifest is None or manifest.has_sme2 or not manifest.target.times.are_latencies:
+    if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None
     prover = proving_run(run.path, manifest.model_sha256)
     return evidence_record(Run.open(prover)) if prover else None

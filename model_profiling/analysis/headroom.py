@@ -21,7 +21,7 @@ from model_profiling.run.evidence import MatrixOperator
 from model_profiling.run.factors import ONE_ROW, Factors, Range, read_factors
 from model_profiling.run.series import speaks_first
 
-MEASURED_INSTEAD = "this CPU has SME2: what it brings is measured here, not projected"
+MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
@@ -126,26 +126,38 @@ def _why_none(run: Run, coverage: Coverage) -> str:
         return problem
     if not coverage.tested:
         return f"which operators run on SME2 was not tested: {coverage.reason}"
-    return "" if coverage.proven else "no operator was proven to run on SME2: there is nothing to speed up"
+    return "" if coverage.proven else "no operator was proven to run on SME2, so there is nothing to speed up"
 
 
 def _unfit_times(run: Run) -> str:
     """Why the run's times are none that SME2 could shorten; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:
-        return "times of an emulated run mean nothing: measure on an Arm CPU to see what SME2 could bring"
+        return "times of an emulated run mean nothing; measure on an Arm CPU to see what SME2 could bring"
     if run.times is not Times.HARDWARE:
-        return f"times are from {run.times.origin}: only latencies of an Arm CPU can be projected from"
+        return f"times are from {run.times.origin}, and only latencies of an Arm CPU can be projected from"
     if manifest is None or manifest.is_arm is None or manifest.has_sme2 is None:
         return "nothing says on what CPU the times were measured"
     if not manifest.is_arm:
-        return "the times are not an Arm CPU's: they say nothing about what SME2 could bring"
+        return "the times are not an Arm CPU's and say nothing about what SME2 could bring"
     return MEASURED_INSTEAD if manifest.has_sme2 else ""
 
 
 def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
-    found = [series for series in analysis.series if series.times.are_latencies] if analysis else []
-    return sorted(found, key=lambda each: speaks_first(each.series, run.sme2_of(each.series)))
+    """One for each number of threads: the one that had most of what the CPU has, which is the best that can
+    be had without SME2."""
+    best: dict[int | None, SeriesAnalysis] = {}
+
+    def order(found: SeriesAnalysis) -> tuple[bool, int, int]:
+        result = run.result(found.series)
+        switched_off, threads = speaks_first(found.series, run.sme2_of(found.series))
+        return switched_off, len(result.disable) if result else 0, threads
+
+    for found in analysis.series if analysis else ():
+        if found.times.are_latencies:
+            known = best.get(found.series.threads)
+            best[found.series.threads] = min(known, found, key=order) if known else found
+    return sorted(best.values(), key=lambda found: found.series.threads or 0)
 
 
 def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:

@@ -42,7 +42,7 @@ def _kernels(run: Run, evidence: Sequence[PlaceEvidence]) -> Iterator[NotTested]
     elif manifest is None:
         yield NotTested(what, "these dumps came without a list of kernels", _profile(run))
     elif manifest.has_sme2 is False:
-        cpu = "this CPU has no SME2" if manifest.is_arm else "this CPU is not an Arm CPU"
+        cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
         because = f"{cpu}, and no emulated run of this program was made"
         yield NotTested(what, because, _profile(run, emulated=True))
     else:

@@ -18,6 +18,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.statistics.speedup import compare_rounds
 
@@ -36,7 +37,7 @@ class RunAnalysis:
     findings: tuple[Finding, ...]
     damaged: tuple[FormatError, ...]
     """Dumps that cannot be read, where others can."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Remark, ...]
     """About the run as a whole; each dump carries its own."""
 
     @property
@@ -105,7 +106,10 @@ def analyse_run(
             *run.warnings,
             *programs.warnings,
             *_unexplained(series),
-            *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
+            *(
+                Remark(None, "damaged_dump", problem.problem, "the other dumps are analysed without it")
+                for problem in damaged
+            ),
         ),
     )
 
@@ -114,12 +118,14 @@ def _on_arm(run: Run) -> bool:
     return run.whole.manifest is None or run.whole.manifest.is_arm is not False
 
 
-def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[str]:
+def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Remark]:
     graphs = [found.graph for found in series if found.graph]
     if not graphs:
-        yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        seen = "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        yield Remark(None, "no_program", seen)
     elif not any(graph.record for graph in graphs):
-        yield "the record (.etrecord) was not found: operators have no module or source line"
+        seen = "the record (.etrecord) was not found: operators have no module or source line"
+        yield Remark(None, "no_record", seen)
 
 
 def advise(
@@ -172,7 +178,7 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
         f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: "
         "slow runs weigh on its CSV files and on per_etdump; reports show the typical time"
     )
-    first = replace(first, warnings=(*first.warnings, text))
+    first = replace(first, warnings=(*first.warnings, Remark(series.series, "unusual", text)))
     return replace(series, rounds=(first, *series.rounds[1:]))
 
 

@@ -19,8 +19,8 @@ from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
+from model_profiling.run.remarks import warning_lines
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.measure import use_factors
 
 _SHOWN_FINDINGS = 5
 
@@ -54,6 +54,9 @@ def command(  # noqa: PLR0917  click passes every option by name
     """
     with shown_progress() as progress:
         if factors is not None and run_dir.is_dir():
+            # Imported here: making a whole run's files again knows configs, which analysing does without.
+            from model_profiling.workflow.measure import use_factors
+
             use_factors(run_dir, factors)
         analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
         written = write_analysis(analysis, out)
@@ -64,10 +67,9 @@ def command(  # noqa: PLR0917  click passes every option by name
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
     frame.say(render_terminal(_blocks(analysis)).strip())
-    for warning in dict.fromkeys(
-        (*analysis.warnings, *(text for dump in analysis.dumps for text in dump.warnings))
-    ):
-        frame.warn(warning)
+    of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
+    for line in warning_lines((*analysis.warnings, *of_dumps)):
+        frame.warn(line.text)
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 

@@ -95,6 +95,13 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
         warn(f"--sme2-factor has no effect: {known[0].reason}")
 
 
+def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--quiet`: the answer alone; what failed is still said."""
+    return click.option("--quiet", is_flag=True, help="Print only the verdict and the report's place.")(
+        function
+    )
+
+
 _words: list[str] = []
 
 
@@ -119,6 +126,10 @@ def say(text: str = "") -> None:
 
 def warn(text: str) -> None:
     click.echo(f"warning: {' '.join(text.split())}", err=True)
+
+
+def fail(text: str) -> None:
+    click.echo(f"error: {' '.join(text.split())}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.run import outcome_facts, print_outcome, print_place, report_failures
+from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.pipeline_summary import ladder_table
@@ -55,6 +55,7 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
 @frame.factor_option
+@frame.quiet_option
 def command(
     *,
     model: str,
@@ -62,6 +63,7 @@ def command(
     resume: bool,
     force: bool,
     factors: Factors | None,
+    quiet: bool,
     as_json: bool,
     **asked: Any,  # click has typed them; they are the fields of ProfileOptions
 ) -> int:
@@ -76,7 +78,7 @@ def command(
     options = ProfileOptions(target=parse_target(target), **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     try:
-        with shown_progress(lines=True) as progress:
+        with shown_progress(lines=True, quiet=quiet) as progress:
             outcome = profile(model, options, run, progress=progress)
     except KeyboardInterrupt:
         frame.warn("everything measured so far is kept; continue with the same command and --resume")
@@ -86,10 +88,8 @@ def command(
     if as_json:
         frame.facts(_facts(outcome))
     else:
-        _print(outcome, ladder=options.ladder)
-    for warning in outcome.warnings:
-        frame.warn(warning)
-    return max(report_failures(found) for found in outcome.outcomes)
+        _print(outcome, ladder=options.ladder, quiet=quiet)
+    return print_warnings(outcome.warnings, quiet=quiet or as_json)
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
@@ -98,19 +98,19 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
         "program": str(outcome.program),
         "targets": outcome.plan.reason,
         "runs": [outcome_facts(found) for found in outcome.outcomes],
-        "warnings": list(outcome.warnings),
+        "warnings": [line.text for line in outcome.warnings],
     }
 
 
-def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
-    frame.say(f"{outcome.program}: {outcome.plan.reason}")
+def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
+    if not quiet:
+        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
     for found in outcome.outcomes:
         if ladder:
-            frame.say("\n" + render_terminal([ladder_table(found.data)]))
-            print_place(found)
+            frame.say(render_terminal([ladder_table(found.data)]))
+            print_place(found, quiet=quiet)
         elif found is outcome.main:
-            frame.say()
-            print_outcome(found)
-        else:
+            print_outcome(found, quiet=quiet)
+        elif not quiet:
             # The main run's answer holds what this one proved.
-            print_place(found, "Evidence")
+            print_place(found, "Evidence", quiet=quiet)

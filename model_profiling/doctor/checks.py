@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from model_profiling import process
 from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
-from model_profiling.runner.build import find_compiler
+from model_profiling.runner.compilers import prospect
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build.toolchain import CMAKE_MINIMUM
 
@@ -31,7 +30,6 @@ PYTHON = ((3, 10), (3, 13))
 NEEDED_GB = 1.0
 INSTALL_GB = 4.0
 DISTRIBUTION = "sme2-profiling-kit"
-_CXX17 = "#include <optional>\nint main() { std::optional<int> x{0}; return *x; }\n"
 
 
 def python_version() -> Check:
@@ -50,23 +48,14 @@ def virtual_environments() -> Check:
 
 
 def compiler() -> Check:
-    """Whether the compiler the runner's build would take can make a C++17 program that runs."""
-    try:
-        chosen = find_compiler()
-    except SetupError as problem:
-        return Check("C++ compiler", "fail", problem.problem, problem.fix)
-    with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder, "probe.cpp"), Path(folder, "probe")
-        source.write_text(_CXX17, encoding="utf-8")
-        built = process.run([*chosen.command, "-std=c++17", source, "-o", binary], timeout=60)
-        if built.ok and process.run([binary], timeout=20).ok:
-            return Check("C++ compiler", "pass", chosen.identity)
-    return Check(
-        "C++ compiler",
-        "fail",
-        f"{chosen.identity} cannot build a C++17 program: {built.tail(1)}",
-        "install its C++ standard library (apt install g++), or set CXX to another compiler",
-    )
+    """Whether a C++17 program can be built: with what is installed, or with what the first build fetches."""
+    found = prospect()
+    if found.compiler is not None:
+        return Check("C++ compiler", "pass", found.compiler.identity)
+    problems = "; ".join(found.refused)
+    if found.sources:
+        return Check("C++ compiler", "pass", f"{problems}; the first build fetches one ({found.sources[0]})")
+    return Check("C++ compiler", "fail", problems, found.fix)
 
 
 def sdk() -> Check:

@@ -26,6 +26,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
+from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target
 
 
@@ -226,12 +227,13 @@ def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
     return replace(manifest, **{**own, **changes}, earlier_parts=others)
 
 
-def _keep_graph(model: Path, run_dir: Path) -> list[str]:
+def _keep_graph(model: Path, run_dir: Path) -> list[Remark]:
     """Keep what explains the operators in the run, so that it can be moved without its program."""
     try:
         write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
     except FormatError as problem:
-        return [f"{problem.problem}; operators are shown without shapes and source lines"]
+        seen = f"{problem.problem}; operators are shown without shapes and source lines"
+        return [Remark(None, "no_graph", seen)]
     return []
 
 

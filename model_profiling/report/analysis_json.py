@@ -20,6 +20,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
 from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
 _SHOWN_OPERATORS = 20
@@ -60,7 +61,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "not_tested": [asdict(found) for found in not_tested(analysis.run, evidence)],
         **outlook_facts(outlook_of(analysis.run, analysis, evidence)),
         "findings": [asdict(finding) for finding in analysis.findings],
-        "warnings": list(analysis.warnings),
+        "warnings": [str(line) for line in warning_lines(analysis.warnings)],
         "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],
     }
 
@@ -102,7 +103,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "unknown_operators": list(dump.unknown_names),
         "kernel_families": _kernel_hints([dump]),
         "top_operators": [_operator(dump, operator) for operator in longest[:_SHOWN_OPERATORS]],
-        "warnings": list(dump.warnings),
+        "warnings": [remark.said for remark in dump.warnings],
         "csv_timeline": _inside(paths.timeline, home) if paths else None,
         "csv_run0_timeline": _inside(paths.run0_timeline, home) if paths else None,
         "csv_stats": _inside(paths.stats, home) if paths else None,

@@ -40,6 +40,7 @@ def _coverage(found: Coverage) -> Json:
         "reason": found.reason,
         "next": found.next_command or None,
         "instruction_set": found.isa or None,
+        "emulated": found.emulated if tested else None,
         "operators": len(found.proven) if tested else None,
         "operators_total": len(found.operators) if tested else None,
         "flops": found.flops if tested else None,

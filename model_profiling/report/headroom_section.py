@@ -30,8 +30,8 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
         return
     yield (
         f"Projection: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
-        f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven to run on "
-        f"{coverage.isa} kernels."
+        f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven "
+        f"{'under emulation ' if coverage.emulated else ''}to run on {coverage.isa} kernels."
     )
     yield bottleneck_text(found)
 
@@ -182,9 +182,10 @@ def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
 
 
 def _ran(coverage: Coverage) -> str:
+    ran = f"{coverage.isa} kernels ran {_counted(coverage)}"
     if not coverage.isa:
-        return f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
-    return f"{coverage.isa} kernels ran {_counted(coverage)}"
+        ran = f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
+    return f"Under emulation: {ran}" if coverage.emulated else ran
 
 
 def _counted(coverage: Coverage) -> str:

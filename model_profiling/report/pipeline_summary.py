@@ -52,24 +52,15 @@ def summary_facts(data: ReportData) -> Json:
         "evidence": record_json(data.run.evidence) if data.run.evidence else None,
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
-        "warnings": warnings(data),
+        "warnings": [line.text for line in data.warnings],
+        "warnings_by_kind": [
+            {"kind": line.kind, "series": [asdict(series) for series in line.series], "text": line.text}
+            for line in data.warnings
+        ],
     }
     if data.timed:
         content["latencies"] = facts["latencies"]
     return content
-
-
-def warnings(data: ReportData) -> list[str]:
-    """What a person must know before trusting the answer: differing outputs first."""
-    metrics, manifest = data.run.metrics, data.run.manifest
-    mismatches = [
-        f"{found.label}: outputs differ beyond rounding ({found.reason or 'see the report'}); understand "
-        "that before trusting the speed"
-        for found in (metrics.parity if metrics else ())
-        if found.verdict == "mismatch"
-    ]
-    stability = metrics.stability if metrics and data.timed else ()
-    return [*mismatches, *(manifest.all_warnings if manifest else ()), *map(str, stability)]
 
 
 def summary_document(data: ReportData) -> list[Block]:
@@ -82,7 +73,7 @@ def summary_document(data: ReportData) -> list[Block]:
         f"state: {manifest.unfinished or 'finished'}",
         f"rounds: {manifest.schedule.rounds_done}{early}",
     )
-    noticed = make_list(warnings(data))
+    noticed = make_list(line.text for line in data.warnings)
     return [
         Heading(data.title, 1),
         *make_list(verdict(data)),

@@ -38,9 +38,17 @@ def run_document(data: ReportData) -> list[Block]:
     blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
     for heading, section in _SECTIONS:
         if body := section(data):
-            shown = data.times.are_shown or section is not categories
-            blocks += [Heading(heading if shown else "Where the work is"), *body]
+            blocks += [Heading(_heading(heading, section, data)), *body]
     return blocks
+
+
+def _heading(heading: str, section: Section, data: ReportData) -> str:
+    """As the table of sections says, but for what this run cannot show."""
+    if section is categories and not data.times.are_shown:
+        return "Where the work is"
+    if section is what_sme2_could_bring and not data.outlook.projections:
+        return "What runs on SME2"
+    return heading
 
 
 def latency(data: ReportData) -> list[Block]:
@@ -186,10 +194,10 @@ def _switch(found: ExperimentReport, data: ReportData) -> str:
 
 
 def quality(data: ReportData) -> list[Block]:
-    if not data.quality:
+    if not data.warnings:
         words = "Nothing seen that would make the measurement doubtful."
         return [Paragraph(words)] if data.timed else []
-    return make_list(data.quality)
+    return make_list(line.text for line in data.warnings)
 
 
 def machine(data: ReportData) -> list[Block]:
@@ -200,8 +208,8 @@ def reproduce(data: ReportData) -> list[Block]:
     return [Commands(data.reproduce)]
 
 
-def remarks(data: ReportData) -> list[Block]:
-    return make_list(data.remarks)
+def gaps(data: ReportData) -> list[Block]:
+    return make_list(data.gaps)
 
 
 _SECTIONS: tuple[tuple[str, Section], ...] = (
@@ -214,7 +222,7 @@ _SECTIONS: tuple[tuple[str, Section], ...] = (
     ("Numerical parity", parity),
     ("What to do next", advice),
     ("Measurement quality", quality),
-    ("What this report cannot show", remarks),
+    ("What this report cannot show", gaps),
     ("Machine and versions", machine),
     ("How to reproduce", reproduce),
 )

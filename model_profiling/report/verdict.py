@@ -84,12 +84,19 @@ def _timed(data: ReportData) -> Iterator[str]:
     if data.is_arm is False:
         yield f"These latencies are of a CPU that is not Arm ({data.cpu}): they say nothing about Arm."
     yield from (f"{text}." for text in data.merged)
-    yield from _pair_sentences(data)
     shown = next((pair for pair in data.pairs if pair.comparable), None)
+    if data.has_sme2 is False:
+        yield from _baseline(data)
+    yield from _pair_sentences(data)
     if shown is not None:
         if shown.side_by_side:
             yield shift_text(*largest_parts(shown.side_by_side))
-        return
+    elif data.has_sme2 is not False:
+        yield from _baseline(data)
+
+
+def _baseline(data: ReportData) -> Iterator[str]:
+    """How long one experiment takes, and what takes most of that."""
     experiment = data.headline
     if experiment is None or experiment.summary is None:
         yield "No experiment finished with a latency."

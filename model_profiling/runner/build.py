@@ -6,9 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shlex
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +16,7 @@ from pathlib import Path
 from model_profiling import files, process
 from model_profiling.errors import SetupError
 from model_profiling.runner.cache import cache_root
+from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.sdk import Sdk, installed_sdk
 
 _SOURCES = Path(__file__).parent
@@ -26,14 +24,6 @@ _BINARY = "sme2prof-runner"
 _LIBRARIES = ("executorch", "executorch_kernels_optimized", "executorch_kernels_quantized")
 _SUPPORT = ("executorch_threadpool", "executorch_etdump")
 _TIMEOUT_S = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """A C++ compiler: how it is called and what it says it is."""
-
-    command: tuple[str, ...]
-    identity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +40,22 @@ class RunnerBuild:
     cached: bool
 
 
-def find_compiler() -> Compiler:
-    """`$CXX`, or the first C++ compiler on the PATH."""
-    chosen = os.environ.get("CXX")
-    names = [chosen] if chosen else ["g++", "clang++", "c++"]
-    for name in names:
-        command = shlex.split(name)
-        if command and shutil.which(command[0]):
-            return identify(command)
-    cure = "run: xcode-select --install" if sys.platform == "darwin" else "install g++ or clang++, or set CXX"
-    raise SetupError(f"no C++ compiler was found (looked for {', '.join(names)})", cure)
-
-
-def identify(command: Sequence[str]) -> Compiler:
-    """The compiler that `command` runs, with its own name for itself."""
-    said = process.run([*command, "--version"], timeout=30)
-    first = said.stdout.strip().splitlines()
-    if not said.ok or not first:
-        raise SetupError(
-            f"{command[0]} does not work as a C++ compiler", "install g++ or clang++, or set CXX"
-        )
-    return Compiler(tuple(command), first[0])
-
-
 def build_runner(
-    sdk: Sdk | None = None, compiler: Compiler | None = None, *, extra_flags: Sequence[str] = ()
+    sdk: Sdk | None = None,
+    compiler: Compiler | None = None,
+    *,
+    extra_flags: Sequence[str] = (),
+    fetch: bool = True,
 ) -> RunnerBuild:
     """The runner for `sdk` (the installed one), from the cache when nothing it depends on has changed.
 
-    `extra_flags` go to the compiler and the linker after all others. Two builds at once are safe: each works
-    in a folder of its own and the first to finish is kept.
+    It is compiled for the machine that `sdk` is for, which need not be this one. `extra_flags` go to the
+    compiler and the linker after all others; `fetch` allows a compiler to be downloaded. Two builds at once
+    are safe: each works in a folder of its own and the first to finish is kept.
     """
     began = time.monotonic()
     sdk = sdk or installed_sdk()
-    compiler = compiler or find_compiler()
+    compiler = compiler or find_compiler(sdk.platform, fetch=fetch)
     sources = sorted(_SOURCES.glob("*.cpp"))
     compile_flags, link_flags = ([*flags, *extra_flags] for flags in _flags(sdk))
     build_id = _identity(sdk, compiler, sources, [*compile_flags, *link_flags])
@@ -107,10 +79,14 @@ def build_runner(
         library_path=sdk.libraries,
         executorch_version=sdk.version,
         executorch_sha=sdk.sha,
-        compiler=compiler.identity,
+        compiler=f"{compiler.identity}{_from(compiler)}",
         seconds=time.monotonic() - began,
         cached=cached,
     )
+
+
+def _from(compiler: Compiler) -> str:
+    return "" if compiler.origin == "installed" else f", from {compiler.origin}"
 
 
 def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
@@ -125,14 +101,14 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
         f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
         *(f"-isystem{folder}" for folder in includes),
     ]
-    # Kernels register themselves when loaded, so the linker must keep libraries nothing seems to use.
-    keep = [] if sys.platform == "darwin" else ["-Wl,--no-as-needed", "-pie"]
+    on_linux = sdk.platform.system == "linux"
     linking = [
         f"-L{sdk.libraries}",
         f"-Wl,-rpath,{sdk.libraries}",
-        *keep,
+        # Kernels register themselves when loaded, so the linker must keep libraries nothing seems to use.
+        *(["-Wl,--no-as-needed", "-pie"] if on_linux else []),
         *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),
-        *([] if sys.platform == "darwin" else ["-ldl"]),
+        *(["-ldl"] if on_linux else []),
     ]
     return compiling, linking
 
@@ -144,8 +120,7 @@ def _identity(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequ
     facts = [
         sdk.version,
         sdk.sha,
-        sdk.machine,
-        sys.platform,
+        str(sdk.platform),
         compiler.command,
         compiler.identity,
         list(flags),

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import SetupError
 
 
 def cache_root() -> Path:
@@ -12,3 +17,20 @@ def cache_root() -> Path:
         return Path(chosen).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base).expanduser() if base else Path.home() / ".cache").absolute() / "sme2prof"
+
+
+def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
+    """`home`, filled by `make` the first time; of two processes at once the quicker one's is kept."""
+    if home.is_dir():
+        return home
+    if not fetch:
+        raise SetupError(f"{what} is not in the cache", "the first run that needs it fetches it")
+    with tempfile.TemporaryDirectory(prefix=".fetch.", dir=files.make_folder(home.parent)) as folder:
+        made = Path(folder) / "made"
+        make(made)
+        try:
+            made.rename(home)
+        except OSError:
+            if not home.is_dir():
+                raise
+    return home

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <new>
+#include <variant>
 
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -54,6 +55,14 @@ using executorch::runtime::MethodMeta;
 using executorch::runtime::Program;
 using executorch::runtime::Result;
 using executorch::runtime::Span;
+
+#if !defined(__APPLE__)
+// A program keeps its data in a std::variant, which the libraries make and this file moves. They were built with
+// libstdc++; with a libc++ whose index is four bytes wide, three of them are read from nowhere.
+static_assert(
+    sizeof(std::variant<char, bool>) == 2,
+    "this C++ library lays std::variant out unlike ExecuTorch's; use libstdc++");
+#endif
 
 #if defined(__APPLE__)
 constexpr char kXnnpackLibrary[] = "@rpath/libexecutorch_backend_xnnpack.dylib";

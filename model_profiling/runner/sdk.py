@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.runner.platforms import Platform, this_platform
 
 _INSTALL = "run: pip install 'sme2-profiling-kit[executorch]'"
 
@@ -21,6 +21,12 @@ class Sdk:
     version: str
     sha: str | None
     machine: str
+
+    @property
+    def platform(self) -> Platform:
+        """What its libraries run on, by the files themselves."""
+        on_macos = (self.libraries / "libexecutorch.dylib").is_file()
+        return Platform("macos" if on_macos else "linux", self.machine)
 
     @property
     def include(self) -> Path:
@@ -37,7 +43,7 @@ def installed_sdk() -> Sdk:
     places = list(spec.submodule_search_locations or []) if spec else []
     if not places:
         raise SetupError("ExecuTorch is not installed in this Python", _INSTALL)
-    return sdk_at(Path(places[0]), platform.machine().lower())
+    return sdk_at(Path(places[0]), this_platform().machine)
 
 
 def sdk_at(root: Path, machine: str) -> Sdk:

@@ -4,77 +4,95 @@ manager's own client, so that the runner can be cross-compiled and run under QEM
 
 from __future__ import annotations
 
-import platform
-import shutil
+import os
 import sys
-import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import files, process
+from model_profiling import process
 from model_profiling.errors import SetupError
-from model_profiling.runner.build import Compiler, RunnerBuild, build_runner, identify
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner import apt, unpacked_gcc
+from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.compilers import Compiler, find_compiler
+from model_profiling.runner.distribution import this_distribution
+from model_profiling.runner.platforms import AARCH64_LINUX, AARCH64_MACOS, Platform
 from model_profiling.runner.sdk import Sdk, installed_sdk, sdk_at
-from model_profiling.targets import debian
 
-_COMPILER = "aarch64-linux-gnu-g++"
-_LIBC = ("libc6", "libgcc-s1", "libstdc++6")
-_LIBC_CURE = "install libc6-arm64-cross and libstdc++6-arm64-cross, or use a machine with Debian's apt"
+# For every architecture, so that any mirror of the distribution has them, also one without arm64.
+_LIBC = ("libc6-arm64-cross", "libgcc-s1-arm64-cross", "libstdc++6-arm64-cross")
+_PLACE = "usr/aarch64-linux-gnu"
+_WHEELS: dict[Platform, Sequence[str]] = {
+    AARCH64_LINUX: [f"manylinux_2_{minor}_aarch64" for minor in range(28, 40)] + ["manylinux2014_aarch64"],
+    AARCH64_MACOS: [f"macosx_{major}_0_arm64" for major in (14, 13, 12, 11)],
+}
 
 
 def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
     """The runner, cross-compiled against the aarch64 wheel of the ExecuTorch that is installed here, and the
     folder QEMU takes its C library from."""
-    compiler = cross_compiler()
+    compiler = cross_compiler(fetch=fetch)
     sdk = aarch64_sdk(installed_sdk(), fetch=fetch)
     return build_runner(sdk, compiler), aarch64_sysroot(fetch=fetch)
 
 
-def cross_compiler() -> Compiler:
-    if shutil.which(_COMPILER) is None:
-        raise SetupError(
-            f"emulating aarch64 on {platform.machine()} needs {_COMPILER}", "install g++-aarch64-linux-gnu"
-        )
-    return identify([_COMPILER])
+def cross_compiler(*, fetch: bool = True) -> Compiler:
+    """A compiler for aarch64 Linux that runs here."""
+    return find_compiler(AARCH64_LINUX, fetch=fetch)
 
 
-def aarch64_sdk(native: Sdk, *, fetch: bool = True) -> Sdk:
-    """The aarch64 wheel of the same release, downloaded by pip and unpacked into the cache."""
+def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = True) -> Sdk:
+    """The wheel of the same release for `wanted`, downloaded by pip and unpacked into the cache."""
     release = native.version.partition("+")[0]
 
     def make(into: Path) -> None:
-        with zipfile.ZipFile(_download_wheel(release, into.parent)) as archive:
-            wanted = ("executorch/include/", "executorch/lib/", "executorch/version.py")
-            archive.extractall(into, [name for name in archive.namelist() if name.startswith(wanted)])
+        with zipfile.ZipFile(_download_wheel(release, wanted, into.parent)) as archive:
+            parts = ("executorch/include/", "executorch/lib/", "executorch/version.py")
+            archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
 
-    home = cache_root() / "wheels" / f"executorch-{release}-aarch64"
-    what = f"the aarch64 wheel of ExecuTorch {release}"
-    return sdk_at(_cached(home, make, what, fetch=fetch) / "executorch", "aarch64")
+    kind = wanted.machine if wanted.system == "linux" else f"{wanted.machine}-{wanted.system}"
+    home = cache_root() / "wheels" / f"executorch-{release}-{kind}"
+    what = f"the {wanted} wheel of ExecuTorch {release}"
+    return sdk_at(cached(home, make, what, fetch=fetch) / "executorch", wanted.machine)
 
 
 def aarch64_sysroot(*, fetch: bool = True) -> Path:
-    """An aarch64 C and C++ runtime: the cross packages' when installed, else Debian's in the cache."""
-    installed = Path("/usr/aarch64-linux-gnu")
-    if (installed / "lib/ld-linux-aarch64.so.1").exists() and list(installed.glob("lib/libstdc++.so.6*")):
-        return installed
-    suite = debian.own_suite(_LIBC_CURE)
+    """A folder with an aarch64 C and C++ runtime: the one SME2PROF_SYSROOT names, the cross packages' when
+    installed or unpacked with a compiler, else the distribution's, in the cache."""
+    if chosen := os.environ.get("SME2PROF_SYSROOT"):
+        if not _has_runtime(Path(chosen)):
+            lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"
+            raise SetupError(lacking, "correct SME2PROF_SYSROOT")
+        return Path(chosen)
+    for place in (Path("/", _PLACE), unpacked_gcc.aarch64_libraries()):
+        if place is not None and _has_runtime(place):
+            return place
+    fix = this_distribution().fix("aarch64 C library")
+    archive = apt.own_archive(fix)
 
     def make(into: Path) -> None:
-        debian.unpack_packages(_LIBC, suite=suite, architecture="arm64", into=into, cure=_LIBC_CURE)
+        with apt.packages_of(archive, fix) as packages:
+            for deb in packages.download(_LIBC):
+                packages.unpack(deb, into)
 
-    home = cache_root() / "sysroots" / f"{suite}-arm64"
-    return _cached(home, make, "an aarch64 C library", fetch=fetch)
+    home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
+    return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE
 
 
-def _download_wheel(release: str, folder: Path) -> Path:
-    platforms = [f"manylinux_2_{minor}_aarch64" for minor in range(28, 40)] + ["manylinux2014_aarch64"]
+def _has_runtime(folder: Path) -> bool:
+    libraries = (
+        folder.glob(f"{place}/libstdc++.so.6") for place in ("lib*", "lib/*", "usr/lib*", "usr/lib/*")
+    )
+    return (folder / "lib/ld-linux-aarch64.so.1").exists() and any(map(any, libraries))
+
+
+def _download_wheel(release: str, wanted: Platform, folder: Path) -> Path:
     done = process.run(
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
             *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
-            *(word for name in platforms for word in ("--platform", name)),
+            *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
             f"executorch=={release}",
         ],
         timeout=900,
@@ -82,24 +100,7 @@ def _download_wheel(release: str, folder: Path) -> Path:
     wheels = list(folder.glob("executorch-*.whl"))
     if not done.ok or not wheels:
         raise SetupError(
-            f"pip cannot get the aarch64 wheel of ExecuTorch {release}: {done.tail(1)}",
+            f"pip cannot get the {wanted} wheel of ExecuTorch {release}: {done.tail(1)}",
             "check the connection to the package index",
         )
     return wheels[0]
-
-
-def _cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
-    """`home`, filled by `make` the first time; of two processes at once the quicker one's is kept."""
-    if home.is_dir():
-        return home
-    if not fetch:
-        raise SetupError(f"{what} is not in the cache", "the first --target emulated run fetches it")
-    with tempfile.TemporaryDirectory(prefix=".fetch.", dir=files.make_folder(home.parent)) as folder:
-        made = Path(folder) / "made"
-        make(made)
-        try:
-            made.rename(home)
-        except OSError:
-            if not home.is_dir():
-                raise
-    return home

@@ -6,11 +6,11 @@ mean nothing.
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.platforms import this_platform
 from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.execution import execute
 from model_profiling.targets.machine import host_facts
@@ -36,8 +36,8 @@ class EmulatedTarget:
     def prepare(self) -> None:
         if self.qemu is not None:
             return
-        if platform.machine().lower() in ("aarch64", "arm64"):
-            self.build = build_runner()
+        if this_platform().machine == "aarch64":
+            self.build = build_runner(fetch=self._fetch)
         else:
             self.build, self.sysroot = build_cross_runner(fetch=self._fetch)
         self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)

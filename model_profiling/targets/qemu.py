@@ -1,4 +1,4 @@
-"""Finds a QEMU user-mode emulator that really has SME2, or gets one from Debian into the kit's cache.
+"""Finds a QEMU user-mode emulator that really has SME2, or gets the distribution's into the kit's cache.
 
 A version number is only a hint: a candidate counts when the kit's own runner, run under it, reports SME2.
 """
@@ -16,14 +16,18 @@ from pathlib import Path
 
 from model_profiling import files, process
 from model_profiling.errors import SetupError
+from model_profiling.runner import apt
 from model_profiling.runner.cache import cache_root
+from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.result import read_features
-from model_profiling.targets import debian
 
 NO_EMULATION = "QEMU's user mode runs on Linux only"
-CURE = "install qemu-user 10.1 or newer and put qemu-aarch64 on the PATH"
-_SUITE = "trixie-backports"
+_PACKAGE = "qemu-user"
 _MEMBER = "usr/bin/qemu-aarch64"
+# Debian's releases up to 13 have none with SME2 of their own; this suite is on every mirror of Debian, and
+# what is in it is linked statically, so it runs on older releases too.
+_DEBIAN_SUITE = "trixie-backports"
+_OLDEST = (10, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +41,62 @@ class Qemu:
 
 
 def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) -> Qemu:
-    """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, Debian's mirror."""
+    """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, the distribution's mirror."""
     if sys.platform != "linux":
         raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
+    cure = this_distribution().fix("QEMU")
     refused = []
     for candidate in _installed():
         try:
-            return _require(candidate, runner, sysroot, CURE)
+            return _require(candidate, runner, sysroot, cure)
         except SetupError as problem:
             refused.append(problem.problem)
-    if not fetch:
-        cure = f"the first --target emulated run fetches one where apt is at hand; else {CURE}"
-        raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
-    return _require(fetch_qemu(), runner, sysroot, CURE)
+    if fetch:
+        return _require(fetch_qemu(), runner, sysroot, cure)
+    if source() is not None:
+        cure = f"the first --target emulated run fetches one from {source()}, or {cure}"
+    raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
+
+
+def source() -> str | None:
+    """Where `fetch_qemu` would look, if this machine has anywhere to look. Nothing is fetched."""
+    try:
+        archive = _archive("")
+    except SetupError:
+        return None
+    return f"{archive.origin}'s {archive.suite}" if archive.keyring() else None
 
 
 def fetch_qemu() -> Path:
-    """A QEMU from Debian's backports, kept in the cache."""
+    """A QEMU from the distribution's packages, kept in the cache."""
+    cure = this_distribution().fix("QEMU")
     home = _cached()
-    with tempfile.TemporaryDirectory(prefix=".qemu.", dir=files.make_folder(home.parent)) as folder:
-        debian.unpack_packages(
-            ["qemu-user"],
-            suite=_SUITE,
-            architecture=debian.native_architecture(CURE),
-            into=Path(folder),
-            member=_MEMBER,
-            cure=CURE,
-        )
+    archive = _archive(cure)
+    with (
+        apt.packages_of(archive, cure) as packages,
+        tempfile.TemporaryDirectory(prefix=".qemu.", dir=files.make_folder(home.parent)) as folder,
+    ):
+        version = packages.version(_PACKAGE)
+        if version is None or not new_enough(version):
+            found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
+            raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
+        for deb in packages.download([_PACKAGE]):
+            packages.unpack(deb, Path(folder), member=_MEMBER)
         (Path(folder) / _MEMBER).replace(home)
     return home
+
+
+def new_enough(version: str) -> bool:
+    """Whether a QEMU of this version may have SME2; the runner has the last word."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _OLDEST
+
+
+def _archive(cure: str) -> apt.Archive:
+    own = apt.own_archive(cure)
+    return own.with_suite(_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
 def _installed() -> Iterator[Path]:

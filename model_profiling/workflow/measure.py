@@ -15,10 +15,11 @@ from model_profiling.pipeline.session import Measured, conclude, measure, refres
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.markdown import render_markdown
-from model_profiling.report.pipeline_summary import summary_document, summary_facts, warnings
+from model_profiling.report.pipeline_summary import summary_document, summary_facts
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
+from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
@@ -54,8 +55,9 @@ class RunOutcome:
         return verdict(self.data)
 
     @property
-    def warnings(self) -> list[str]:
-        return warnings(self.data)
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """One for each kind, the most important first."""
+        return self.data.warnings
 
     @property
     def failed(self) -> tuple[Result, ...]:

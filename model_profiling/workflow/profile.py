@@ -16,6 +16,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.names import default_run_dir
+from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
@@ -50,13 +51,19 @@ class ProfileOptions:
 class ProfileOutcome:
     """The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
     `evidence` is None when emulation was wanted and could not be had: the main run's report says why.
-    `warnings` says which options had no effect."""
+    `remarks` says which options had no effect."""
 
     program: Path
     plan: TargetPlan
     main: RunOutcome
     evidence: RunOutcome | None
-    warnings: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """Of the whole job: one line for each kind, whichever of its runs it concerns."""
+        of_runs = (remark for outcome in self.outcomes for remark in outcome.data.remarks)
+        return warning_lines((*self.remarks, *of_runs))
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:
@@ -117,13 +124,13 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
     return config
 
 
-def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
+def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
     """What the user asked for that only matters where latencies are measured."""
     if target.timings_are_latency:
         return ()
+    why = f"times on target {target.name} are not latencies, so each experiment runs once"
     return tuple(
-        f"--{name} {value} has no effect: times on target {target.name} are not latencies, so each experiment"
-        " runs once"
+        Remark(None, "no_effect", f"--{name} {value} has no effect", why)
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )

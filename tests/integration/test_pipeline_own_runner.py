@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from model_profiling import process
-from model_profiling.runner.build import _flags, find_compiler
+from model_profiling.runner.build import _flags
+from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import host_features
 from model_profiling.runner.sdk import installed_sdk
 

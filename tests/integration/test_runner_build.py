@@ -104,18 +104,21 @@ def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted
 def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        SetupError, match=r"no C\+\+ compiler was found .*; install g\+\+ or clang\+\+, or set CXX"
-    ):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    tried = r"no C\+\+ compiler for .* could be had \(none is installed; the ziglang wheel: pip cannot get"
+    with pytest.raises(SetupError, match=tried):
         build.build_runner()
-    assert not own_cache.exists()
+    assert not any(own_cache.rglob("*.*"))
 
 
 def test_compiler_that_cannot_compile(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", f"{build.find_compiler().command[0]} -include no_such_header.h")
-    with pytest.raises(SetupError, match=r"cannot build \w+\.cpp: .*no_such_header\.h.*; name a compiler"):
+    with pytest.raises(
+        SetupError, match=r"cannot build a C\+\+17 program for .*no_such_header\.h.*; correct CXX"
+    ):
         build.build_runner()
-    assert list((own_cache / "runners").iterdir()) == []
+    assert not (own_cache / "runners").exists()
 
 
 def test_wheel_that_is_not_there(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from model_profiling import process
 from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.etdump import read_etdump
-from model_profiling.runner.build import _flags, find_compiler
+from model_profiling.runner.build import _flags
+from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.targets import Job
 from model_profiling.targets.collect import read_executor_runner_log

@@ -1,0 +1,198 @@
+"""Packages from the mirror this machine's apt already uses, signature-checked, without root and without
+touching the system's apt: the client works on a private state of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.runner.distribution import Distribution, this_distribution
+
+_KEYRINGS = {
+    "Debian": ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp"),
+    "Ubuntu": ("ubuntu-archive-keyring.gpg",),
+}
+_COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
+_TIMEOUT_S = 300
+_INDEX = "$(ORIGIN) $(CODENAME) $(REPO_URI)"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One release of a distribution on one mirror."""
+
+    origin: str
+    suite: str
+    mirror: str
+
+    def keyring(self, folder: Path = Path("/usr/share/keyrings")) -> Path | None:
+        return next((folder / name for name in _KEYRINGS[self.origin] if (folder / name).is_file()), None)
+
+    def with_suite(self, suite: str) -> Archive:
+        return replace(self, suite=suite)
+
+
+def own_archive(cure: str) -> Archive:
+    """The release this machine runs and the mirror it comes from; `cure` ends the error if there is none."""
+    missing = [tool for tool in ("apt-get", "dpkg") if shutil.which(tool) is None]
+    if missing:
+        raise SetupError(f"this machine has no {missing[0]}", cure)
+    listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
+    found = listed_archive(listed)
+    if found is None:
+        # Before the first `apt update` apt lists nothing, but knows where it would look.
+        update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
+        found = configured_archive(update, this_distribution())
+    if found is None:
+        raise SetupError("apt on this machine knows no mirror of Debian or Ubuntu", cure)
+    return found
+
+
+def listed_archive(indextargets: str) -> Archive | None:
+    """The first repository in what `apt-get indextargets` says that holds a whole release."""
+    for line in indextargets.splitlines():
+        origin, _, rest = line.partition(" ")
+        suite, _, mirror = rest.partition(" ")
+        # Updates, backports and security live beside the release and are not all of it.
+        if origin in _KEYRINGS and mirror and suite and "-" not in suite and "security" not in mirror:
+            return Archive(origin, suite, mirror)
+    return None
+
+
+def configured_archive(print_uris: str, distribution: Distribution) -> Archive | None:
+    """The same from what `apt-get --print-uris update` would fetch, which does not say whose it is."""
+    origin = distribution.family.capitalize()
+    if origin not in _KEYRINGS:
+        return None
+    found = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
+    releases = [
+        Archive(origin, suite, mirror)
+        for mirror, suite in found
+        if "-" not in suite and "security" not in mirror
+    ]
+    # Other vendors' repositories carry the same suites; the distribution's own lies at its mirror's top.
+    top = re.compile(rf"^[a-z+]+://[^/]+/{distribution.family}(-ports)?/$")
+    return next((archive for archive in releases if top.match(archive.mirror)), None) or next(
+        iter(releases), None
+    )
+
+
+def native_architecture() -> str:
+    """Debian's name for this machine's architecture."""
+    return process.run(["dpkg", "--print-architecture"], timeout=30).stdout.strip()
+
+
+class Packages:
+    """An apt that keeps lists, caches and sources in a folder of its own."""
+
+    def __init__(self, folder: Path, archive: Archive, architecture: str, cure: str) -> None:
+        self._folder = folder
+        self._cure = cure
+        self._whose = archive.origin
+        keyring = archive.keyring()
+        if keyring is None:
+            raise SetupError(
+                f"the {archive.origin} archive keyring is not installed, so nothing can be verified", cure
+            )
+        for part in (
+            "state/lists/partial",
+            "cache/archives/partial",
+            "etc/sources.list.d",
+            "etc/preferences.d",
+        ):
+            (folder / part).mkdir(parents=True)
+        (folder / "state/status").touch()
+        source = (
+            f"deb [signed-by={keyring} arch={architecture}] {shlex.quote(archive.mirror)} {archive.suite}"
+        )
+        listing = folder / "etc/sources.list"
+        listing.write_text(f"{source} {_COMPONENTS[archive.origin]}\n", encoding="utf-8")
+        self._options = [
+            word
+            for setting in (
+                f"Dir::State={folder / 'state'}",
+                f"Dir::State::status={folder / 'state/status'}",
+                f"Dir::Cache={folder / 'cache'}",
+                f"Dir::Etc::SourceList={listing}",
+                f"Dir::Etc::SourceParts={folder / 'etc/sources.list.d'}",
+                f"Dir::Etc::PreferencesParts={folder / 'etc/preferences.d'}",
+                f"APT::Architecture={architecture}",
+                f"APT::Architectures={architecture}",
+                "APT::Sandbox::User=",
+                "APT::Install-Recommends=false",
+                "Acquire::Languages=none",
+                "Acquire::Retries=2",
+                "Acquire::http::Timeout=20",
+                "Debug::NoLocking=true",
+            )
+            for word in ("-o", setting)
+        ]
+        done = self._apt("update", "--error-on=any")
+        if not done.ok:
+            raise SetupError(f"the {self._whose} mirror cannot be read: {_last_line(done)}", cure)
+
+    def version(self, package: str) -> str | None:
+        """The upstream version of `package` here, without downloading it."""
+        done = self._apt("download", "--print-uris", package)
+        named = re.search(rf" {re.escape(package)}_(?:\d+%3a)?([^_\s]+)_\S+\.deb ", done.stdout)
+        return named.group(1) if named else None
+
+    def download(self, packages: Sequence[str]) -> list[Path]:
+        """These packages and nothing else."""
+        done = self._apt("download", *packages)
+        return self._found(self._folder, packages, done, len(packages))
+
+    def download_closure(self, packages: Sequence[str]) -> list[Path]:
+        """These packages and all they depend on, down to the C library."""
+        done = self._apt("install", "--yes", "--download-only", *packages)
+        return self._found(self._folder / "cache/archives", packages, done, len(packages))
+
+    def unpack(self, archive: Path, into: Path, *, member: str | None = None) -> None:
+        """Lay the files of `archive` out under `into`: all but documentation, or the one `member`."""
+        into.mkdir(parents=True, exist_ok=True)
+        # A link in `into` that stands for a folder stays: that is how /lib and /usr/lib are merged.
+        pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --keep-directory-symlink '
+        words = [f"./{member}"] if member else ["--exclude=./usr/share"]
+        command = ["sh", "-c", f'{pipe} "$3"', "sh", str(archive), str(into), *words]
+        done = process.run(command, timeout=_TIMEOUT_S)
+        if not done.ok:
+            raise SetupError(f"cannot unpack {archive.name}: {done.tail(1)}", self._cure)
+
+    def _found(
+        self, folder: Path, packages: Sequence[str], done: process.Completed, least: int
+    ) -> list[Path]:
+        found = sorted(folder.glob("*.deb"))
+        if not done.ok or len(found) < least:
+            wanted = ", ".join(packages)
+            raise SetupError(
+                f"the {self._whose} mirror did not give {wanted}: {_last_line(done)}", self._cure
+            )
+        return found
+
+    def _apt(self, *words: str) -> process.Completed:
+        return process.run(
+            ["apt-get", *self._options, *words], timeout=_TIMEOUT_S, cwd=self._folder, env={"LC_ALL": "C"}
+        )
+
+
+@contextlib.contextmanager
+def packages_of(archive: Archive, cure: str, *, architecture: str | None = None) -> Iterator[Packages]:
+    """The packages of `archive` for this machine (or `architecture`), listed and verified."""
+    with tempfile.TemporaryDirectory(prefix="sme2prof-apt-") as folder:
+        yield Packages(Path(folder), archive, architecture or native_architecture(), cure)
+
+
+def _last_line(done: process.Completed) -> str:
+    if done.timed_out:
+        return "no answer in time"
+    lines = [line.removeprefix("E: ").strip() for line in done.stderr.splitlines() if line.startswith("E:")]
+    return lines[-1] if lines else f"apt-get ended with {done.returncode}"

@@ -1,0 +1,222 @@
+"""Finds a C++ compiler for a kind of machine, or gets one into the cache without root.
+
+Asked in this order: the one that CXX names, those that are installed, the distribution's own packages
+unpacked into the cache, and the compiler in the `ziglang` wheel. A compiler counts when it has built a C++17
+program; a clang without a C library for the machine, for one, is there and cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from model_profiling import files, process
+from model_profiling.errors import ProfilingError, SetupError
+from model_profiling.runner import unpacked_gcc, zig
+from model_profiling.runner.cache import cache_root
+from model_profiling.runner.distribution import Need, this_distribution
+from model_profiling.runner.platforms import AARCH64_LINUX, Platform, this_platform
+
+# A compiler that unpacks its own C++ library compiles that first.
+_PROBE_TIMEOUT_S = 900
+_PROBE = """\
+#include <fstream>
+#include <optional>
+#include <string>
+#include <variant>
+int main(int argc, char** argv) {
+  std::optional<std::string> name{argv[0]};
+  std::variant<int, std::string> either{*name};
+  return std::ifstream(argc > 1 ? argv[1] : "").good() + static_cast<int>(either.index()) - 1;
+}
+"""
+_CROSS_GCC = re.compile(r"aarch64-(?:[a-z]+-)?linux(?:-gnu)?-g\+\+(?:-(\d+))?")
+_ELF_MACHINES = {"aarch64": 183, "x86_64": 62}
+_CLANG = re.compile(r"clang\+\+(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler that has built a program: how it is called, what it says it is, where it is from."""
+
+    command: tuple[str, ...]
+    identity: str
+    origin: str = "installed"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What would compile for a machine: a compiler at hand, or where the first build would get one from."""
+
+    compiler: Compiler | None
+    sources: tuple[str, ...]
+    refused: tuple[str, ...]
+    fix: str
+
+    @property
+    def possible(self) -> bool:
+        """Whether a build has something to try. Only trying shows whether a source can be reached."""
+        return self.compiler is not None or bool(self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Somewhere a compiler can be fetched from into the cache."""
+
+    title: str
+    command: Callable[..., tuple[str, ...]]
+
+
+def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Compiler:
+    """A compiler for `wanted` (this machine); `fetch` allows one to be downloaded into the cache."""
+    wanted = wanted or this_platform()
+    if not fetch:
+        return _without_fetching(wanted)
+    refused: list[str] = []
+    compiler = _at_hand(wanted, refused)
+    if compiler is not None:
+        return compiler
+    for source in _sources(wanted):
+        try:
+            return _checked(source.command(fetch=True), wanted, source.title)
+        except ProfilingError as problem:
+            refused.append(f"{source.title}: {problem.problem}")
+    raise SetupError(f"no C++ compiler for {wanted} could be had ({'; '.join(refused)})", _fix(wanted))
+
+
+def prospect(wanted: Platform | None = None) -> Prospect:
+    """What `find_compiler` would use, found out without fetching anything."""
+    wanted = wanted or this_platform()
+    refused: list[str] = []
+    sources = () if os.environ.get("CXX") and wanted.is_native else _sources(wanted)
+    try:
+        compiler = _at_hand(wanted, refused)
+    except SetupError as problem:
+        return Prospect(None, (), (problem.problem,), problem.fix)
+    for source in () if compiler else sources:
+        with contextlib.suppress(ProfilingError):
+            compiler = _checked(source.command(fetch=False), wanted, source.title)
+            break
+    return Prospect(compiler, tuple(source.title for source in sources), tuple(refused), _fix(wanted))
+
+
+def _without_fetching(wanted: Platform) -> Compiler:
+    found = prospect(wanted)
+    if found.compiler is not None:
+        return found.compiler
+    fetched = f"the first build gets one from {found.sources[0]}, or " if found.sources else ""
+    raise SetupError(
+        f"no C++ compiler for {wanted} is at hand ({'; '.join(found.refused)})", f"{fetched}{found.fix}"
+    )
+
+
+def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
+    """An installed compiler that works; what does not is added to `refused`. CXX's word is final."""
+    if wanted.is_native and (chosen := os.environ.get("CXX")):
+        named = tuple(shlex.split(chosen))
+        if not named or shutil.which(named[0]) is None:
+            raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX or unset it")
+        return _checked(named, wanted, "installed", "correct CXX or unset it")
+    candidates = list(_installed(wanted))
+    for command in candidates:
+        try:
+            return _checked(command, wanted, "installed")
+        except SetupError as problem:
+            refused.append(problem.problem)
+    if not candidates:
+        refused.append("none is installed")
+    return None
+
+
+def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
+    """The commands on the PATH that may compile for `wanted`, likeliest first."""
+    if wanted.is_native:
+        yield from ((name,) for name in ("g++", "clang++", "c++") if shutil.which(name))
+        yield from ((name,) for name in _on_path(re.compile(r"(?:clan)?g\+\+-(\d+)")))
+    elif wanted == AARCH64_LINUX:
+        yield from ((name,) for name in _on_path(_CROSS_GCC))
+        yield from ((name, "--target=aarch64-linux-gnu") for name in _on_path(_CLANG))
+
+
+def _on_path(pattern: re.Pattern[str]) -> list[str]:
+    """Names of programs on the PATH, those without a version first, then the newest."""
+    versions: dict[str, int] = {}
+    for folder in filter(None, os.environ.get("PATH", "").split(os.pathsep)):
+        with contextlib.suppress(OSError):
+            fitting = filter(None, (pattern.fullmatch(path.name) for path in Path(folder).iterdir()))
+            versions.update((name[0], int(name[1] or 999)) for name in fitting)
+    return [name for name in sorted(versions, key=lambda name: (-versions[name], name)) if shutil.which(name)]
+
+
+def _sources(wanted: Platform) -> tuple[_Source, ...]:
+    """Where a compiler for `wanted` can be had from on this machine."""
+    makers = (unpacked_gcc, zig)
+    titles = [(maker, maker.source(wanted)) for maker in makers]
+    return tuple(_Source(title, partial(maker.command, wanted)) for maker, title in titles if title)
+
+
+def _fix(wanted: Platform) -> str:
+    need: Need = "C++ compiler" if wanted.is_native else "aarch64 compiler"
+    return this_distribution().fix(need)
+
+
+def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str | None = None) -> Compiler:
+    """The compiler that `command` runs, once it has been seen to build a program for `wanted`."""
+    compiler = Compiler(command, _identity(command, cure or _fix(wanted)), origin)
+    if not _known_to_work(compiler, wanted).is_file():
+        _probe(compiler, wanted, cure or _fix(wanted))
+        # Only a shortcut: without it the probe runs again.
+        with contextlib.suppress(ProfilingError):
+            files.write_text(_known_to_work(compiler, wanted), f"{compiler.identity}\n")
+    return compiler
+
+
+def _identity(command: Sequence[str], cure: str) -> str:
+    said = process.run([*command, "--version"], timeout=60)
+    first = said.stdout.strip().splitlines()
+    if not said.ok or not first:
+        raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)
+    return first[0]
+
+
+def _known_to_work(compiler: Compiler, wanted: Platform) -> Path:
+    """A note in the cache that this very compiler has passed."""
+    program = Path(shutil.which(compiler.command[0]) or compiler.command[0]).resolve()
+    changed = program.stat().st_mtime_ns if program.exists() else 0
+    facts = [compiler.command, compiler.identity, str(wanted), str(program), changed, _PROBE]
+    return cache_root() / "probes" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _probe(compiler: Compiler, wanted: Platform, cure: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "probe.cpp"), Path(folder, "probe")
+        source.write_text(_PROBE, encoding="utf-8")
+        built = process.run(
+            [*compiler.command, "-std=c++17", "-O2", source, "-o", binary], timeout=_PROBE_TIMEOUT_S
+        )
+        made = built.ok and binary.is_file() and binary.read_bytes()[:20]
+        fits = made and _is_for(made, wanted)
+        ran = fits and (not wanted.is_native or process.run([binary], timeout=60).ok)
+    if not ran:
+        complaints = [line for line in built.stderr.splitlines() if "error" in line.lower()]
+        reason = (complaints or [built.tail(1)])[0].strip() if not built.ok else "what it made is not one"
+        reason = "no answer in time" if built.timed_out else reason
+        raise SetupError(f"{compiler.identity} cannot build a C++17 program for {wanted}: {reason}", cure)
+
+
+def _is_for(header: bytes, wanted: Platform) -> bool:
+    """Whether a program that begins with `header` is one for `wanted`."""
+    if wanted.system == "macos":
+        return header.startswith(b"\xcf\xfa\xed\xfe\x0c\0\0\x01")
+    number = _ELF_MACHINES.get(wanted.machine)
+    return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
