@@ -8,11 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.errors import FormatError
-from model_profiling.json_record import parse_record, read_json_object
-
 SCHEMA_VERSION = 2
-_AGAIN = "export the model again"
+EXAMPLE_INPUTS = "the example inputs alone"
 
 WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
 """The backend has no such operator; has it and refused this one; took it and gave it back; takes nothing."""
@@ -153,6 +150,8 @@ class ExportResult:
     accuracy: Accuracy
     seconds: float
     versions: dict[str, str]
+    calibration: str
+    """What the ranges of an int8 program were observed on; empty for the others."""
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
@@ -170,15 +169,3 @@ class ExportResult:
         content["accuracy"]["lowering"]["ok"] = self.accuracy.lowering.ok
         content["accuracy"]["precision"]["ok"] = self.accuracy.precision.ok
         return {"schema_version": SCHEMA_VERSION, **content}
-
-
-def read_export(pte: Path) -> ExportResult:
-    """What was written of an export beside its program."""
-    summary = Path(f"{pte}.json")
-    content = read_json_object(summary, _AGAIN)
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise FormatError(f"{summary} is of another version of the kit", _AGAIN)
-    found = parse_record(ExportResult, content, str(summary), _AGAIN)
-    graph = found.graph and pte.parent / found.graph
-    etrecord = pte.parent / found.etrecord
-    return replace(found, pte=pte, etrecord=etrecord, graph=graph, summary=summary)

@@ -8,7 +8,7 @@ from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.export import export_model
 from model_profiling.export.exporter import versions
-from model_profiling.export.records import read_export
+from model_profiling.export.reading import read_export
 from model_profiling.models import registry
 from model_profiling.program_name import under_either_name
 from model_profiling.progress import Progress, Silent
