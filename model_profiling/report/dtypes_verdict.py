@@ -36,8 +36,10 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
     fastest = min(timed, key=lambda side: _latency(side).median_ms)
     judged = {side.dtype: _judged(found, fastest, side) for side in timed if side is not fastest}
     alike = [side for side in timed if judged.get(side.dtype, Verdict.NO_CHANGE) is Verdict.NO_CHANGE]
+    # A median may be the lowest by chance: what is faster beyond noise goes before it.
+    ahead = [side for side in timed if judged.get(side.dtype) is Verdict.SLOWER]
     # Where time does not tell them apart, the outputs do.
-    chosen = min(alike, key=_error)
+    chosen = min(ahead or alike, key=_error)
     kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
     where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
     parts = [f"Ship {chosen.dtype}: {where}"]
@@ -48,12 +50,13 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
     ]
     if ratios:
         parts.append(f"{'' if chosen is fastest else f'{fastest.dtype} is '}{listing(ratios)}")
-    if len(alike) > 1:
+    if ahead:
+        parts.append(f"{fastest.dtype} has the lower median, but {chosen.dtype} is faster beyond noise")
+    elif len(alike) > 1:
         others = listing(side.dtype for side in alike if side is not chosen)
         nearer = "nearer" if len(alike) == 2 else "nearest"
-        parts.append(
-            f"this measurement cannot tell {others} from it, and {chosen.dtype} is {nearer} to PyTorch in float32"
-        )
+        nearness = f"{chosen.dtype} is {nearer} to PyTorch in float32"
+        parts.append(f"this measurement cannot tell {others} from it, and {nearness}")
     for dtype, verdict in judged.items():
         if verdict is Verdict.NOT_COMPARABLE:
             pair = found.pair(fastest.dtype, dtype)
