@@ -35,15 +35,6 @@ def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
     return 1 / left if left > 0 else float("inf")
 
 
-def share_for(speedup: float, factor: float) -> float | None:
-    """The share of the time that must get `factor` times faster to make the whole `speedup` times faster;
-    None where no share is enough."""
-    if factor == 1:
-        return 0.0 if speedup == 1 else None
-    share = (1 - 1 / speedup) / (1 - 1 / factor)
-    return share if 0 <= share <= 1 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """A category or an overhead and its share of the time."""
