@@ -113,14 +113,14 @@ def outlook_of(
 
 def _why_none(run: Run, coverage: Coverage) -> str:
     """Why nothing may be projected; empty where it may."""
-    if problem := _unfit_times(run):
+    if problem := unfit_times(run):
         return problem
     if not coverage.tested:
         return f"which operators run on SME2 was not tested: {coverage.reason}"
     return "" if coverage.proven else "no operator was proven to run on SME2, so there is nothing to speed up"
 
 
-def _unfit_times(run: Run) -> str:
+def unfit_times(run: Run) -> str:
     """Why the run's times are none that SME2 could shorten; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:

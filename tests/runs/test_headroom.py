@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pages import lines, section, table
@@ -25,6 +26,7 @@ from model_profiling.report.verdict import verdict
 from model_profiling.run import Run
 from model_profiling.run.evidence import read_evidence
 from model_profiling.run.factors import ONE_ROW
+from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.report import gather_report
 
@@ -249,6 +251,32 @@ def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
     own = gather_evidence(run, analyse(run))[0]
     assert own.operators is not None and own.operators.isa == "SME2"
     assert not outlook(SME2).coverage.emulated
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda found: found.update(low=9.0), "is none"),
+        (lambda found: found["factors"][0].update(high=99), "other factors"),
+    ],
+)
+def test_a_projection_that_does_not_follow_from_the_run_is_found(arm: Path, change: Any, words: str) -> None:
+    assert not summary_problems(arm)
+    edit(arm / "analysis_summary.json", lambda content: change(content["sme2_headroom"]))
+    assert words in summary_problems(arm)
+
+
+def test_a_projection_from_times_of_another_cpu_is_found(tmp_path: Path) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "linux")
+    projected = load(ARM / "analysis_summary.json")["sme2_headroom"]
+    edit(run_dir / "analysis_summary.json", lambda content: content.update(sme2_headroom=projected))
+    assert "not an Arm CPU's" in summary_problems(run_dir)
+
+
+def summary_problems(run_dir: Path) -> str:
+    """What validation holds against analysis_summary.json."""
+    (check,) = [check for check in validate(run_dir).checks if check.name == "analysis"]
+    return check.found if check.status == "fail" else ""
 
 
 def _node(kind: str, dtype: str, weights: str) -> GraphNode:
