@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ON_ARM
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError
@@ -73,6 +74,10 @@ def test_auto_times_here_and_proves_elsewhere(exported, tmp_path: Path) -> None:
         "emulated_sme2_off": "none",
     }
     assert (done.timing.run_dir / "evidence.json").is_file()
+    outlook = done.timing.data.outlook
+    assert outlook.coverage.arithmetic_share == 1 and bool(outlook.projections) == ON_ARM
+    stated = json.loads((done.timing.run_dir / "analysis_summary.json").read_text())
+    assert stated["sme2_coverage"]["operators"] == len(outlook.coverage.operators)
     # The config it made up is kept, and is a config like any other.
     config = load_config(done.timing.run_dir / "config.json")
     assert config.output_root == done.timing.run_dir.resolve()

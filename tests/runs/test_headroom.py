@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pages import lines, section, table
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, Json, edit, load
+from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
 
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of
@@ -25,9 +25,10 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Run
 from model_profiling.run.evidence import read_evidence
-from model_profiling.run.factors import ONE_ROW
+from model_profiling.run.factors import ONE_ROW, parse_factors
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report
 
 KEYS = ("sme2_coverage", "sme2_headroom", "headroom_reason")
@@ -234,6 +235,23 @@ def test_factors_given_to_a_command_are_kept_and_stated_everywhere(
     assert main(["analyze", str(arm), "--sme2-factor", "3:15"]) == 0
     assert outlook(arm).projections[0].low == usual.low
     assert f"{usual.low:.2f}x to {usual.high:.2f}x" in (arm / "report.md").read_text()
+
+
+def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(EMULATED, tmp_path / "emulated")
+    run_dir = tmp_path / "linux"
+    made = replay(ARM, run_dir, options=RunOptions(factors=parse_factors("2:4")))
+    first = made.data.outlook.projections[0]
+    assert made.summary["sme2_headroom"] == load(run_dir / "analysis_summary.json")["sme2_headroom"]
+    assert {(group.factor.low, group.factor.high) for group in first.groups} == {(2, 4), (0.33, 1)}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(make_config(run_dir).model_dump(mode="json")))
+    capsys.readouterr()
+    assert main(["run", str(config), "--analysis-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sme2_headroom"] == made.summary["sme2_headroom"]
+    assert main(["run", str(config), "--analysis-only", "--sme2-factor", "2:2"]) == 0
+    again = outlook(run_dir).projections[0]
+    assert first.low == again.low < again.high < first.high, "only one row still has a range"
 
 
 def test_factors_that_change_nothing_are_not_taken_silently(
