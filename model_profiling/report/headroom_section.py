@@ -39,7 +39,7 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
 def bottleneck_text(found: Projection) -> str:
     low, high = found.after_low, found.after_high
     if low.name == high.name:
-        shares = f"{percent(low.share)} to {percent(high.share)}"
+        shares = _span(percent(low.share), percent(high.share))
         word = "still" if low.name == found.before.name else "then"
         return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
     return (
@@ -195,7 +195,11 @@ def _counted(coverage: Coverage) -> str:
 
 
 def _range(found: Projection) -> str:
-    return f"{_times(found.low)} to {_times(found.high)}"
+    return _span(_times(found.low), _times(found.high))
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
 
 
 def _times(speedup: float) -> str:

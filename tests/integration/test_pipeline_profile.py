@@ -78,6 +78,10 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
         "emulated_sme2_off": "none",
     }
     assert (done.main.run_dir / "evidence.json").is_file()
+    outlook = done.main.data.outlook
+    assert outlook.coverage.arithmetic_share == 1
+    stated = json.loads((done.main.run_dir / "analysis_summary.json").read_text())
+    assert stated["sme2_coverage"]["operators"] == len(outlook.coverage.operators)
     # The config it made up is kept, and is a config like any other.
     config = load_config(done.main.run_dir / "config.json")
     assert config.output_root == done.main.run_dir.resolve()
