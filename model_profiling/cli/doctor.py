@@ -8,7 +8,8 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.doctor import DEVICES, device_lines, examine, fetch_emulation
+from model_profiling.doctor import examine, fetch_emulation
+from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines
 
 
 @frame.command(
@@ -27,7 +28,8 @@ def command(fetch: bool, devices: bool, as_json: bool) -> int:
     """
     if devices:
         if as_json:
-            frame.facts({"schema_version": 1, "devices": [asdict(device) for device in DEVICES]})
+            listed = [asdict(device) for device in DEVICES]
+            frame.facts({"schema_version": 1, "devices": listed, "notes": [NO_SERVER, ASK_THE_DEVICE]})
         else:
             frame.say("\n".join(device_lines()))
         return 0

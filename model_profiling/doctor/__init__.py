@@ -1,6 +1,5 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
-from model_profiling.doctor.devices import DEVICES, Device, device_lines
 from model_profiling.doctor.examination import (
     Diagnosis,
     TargetState,
@@ -10,11 +9,8 @@ from model_profiling.doctor.examination import (
 )
 
 __all__ = [
-    "DEVICES",
-    "Device",
     "Diagnosis",
     "TargetState",
-    "device_lines",
     "examine",
     "fetch_emulation",
     "prerequisites",

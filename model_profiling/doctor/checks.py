@@ -36,7 +36,8 @@ def python_version() -> Check:
     low, high = PYTHON
     if low <= sys.version_info[:2] <= high:
         return Check("Python", "pass", found)
-    return Check("Python", "fail", found, f"use Python {low[0]}.{low[1]} to {high[0]}.{high[1]}")
+    fix = f"{set_up()} --python PYTHON, with a Python {low[0]}.{low[1]} to {high[0]}.{high[1]}"
+    return Check("Python", "fail", found, fix)
 
 
 def virtual_environments() -> Check:
