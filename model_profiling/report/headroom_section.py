@@ -28,8 +28,9 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
     if found is None:
         yield f"{_ran(coverage)}."
         return
+    whose = f" for {found.series}" if len(outlook.projections) > 1 else ""
     yield (
-        f"Projection: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
+        f"Projection{whose}: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
         f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven "
         f"{'under emulation ' if coverage.emulated else ''}to run on {coverage.isa} kernels."
     )
@@ -191,7 +192,8 @@ def _ran(coverage: Coverage) -> str:
 def _counted(coverage: Coverage) -> str:
     share = coverage.arithmetic_share
     text = f"{len(coverage.proven)} of {plural(len(coverage.operators), 'matrix operator')}"
-    return text if share is None else f"{text}, {percent(share)} of the arithmetic"
+    known = " that is known" if coverage.unseen or coverage.uncounted else ""
+    return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
 
 
 def _range(found: Projection) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import lines, section, table
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
+from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
 
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of
@@ -23,7 +24,6 @@ from model_profiling.program.records import GraphNode, Tensor
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import verdict
-from model_profiling.run import Run
 from model_profiling.run.evidence import read_evidence
 from model_profiling.run.factors import ONE_ROW, parse_factors
 from model_profiling.validation.validate import validate
@@ -36,9 +36,15 @@ SME2_KERNEL = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 SUMMARY = "small_cnn_xnnpack_fp16_pipeline_summary.json"
 
 
+@cache
+def recorded(run_dir: Path) -> RunAnalysis:
+    """The analysis of a run that no test changes."""
+    return analyse(run_dir)
+
+
 def outlook(run_dir: Path) -> Outlook:
-    run = Run.open(run_dir)
-    return outlook_of(run, analyse(run))
+    analysis = recorded(run_dir) if DATA in run_dir.parents else analyse(run_dir)
+    return outlook_of(analysis.run, analysis)
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def test_an_arm_cpu_without_sme2_gets_a_projection() -> None:
 
 
 def test_shares_are_those_of_the_measured_operators() -> None:
-    analysis = analyse(ARM)
+    analysis = recorded(ARM)
     projection = outlook_of(analysis.run, analysis).projections[0]
     series = analysis.of(projection.series)
     assert series is not None
@@ -112,13 +118,45 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     data = gather_report(ARM)
     projection = data.outlook.projections[0]
     opening = " ".join(verdict(data))
-    assert f"Projection: SME2 could make it {projection.low:.2f}x to {projection.high:.2f}x" in opening
+    speedups = f"{projection.low:.2f}x to {projection.high:.2f}x"
+    assert f"Projection for {projection.series}: SME2 could make it {speedups}" in opening
     shown = section(run_document(data), "What SME2 could bring")
     first = table(shown, "experiment", "threads", "share of time")[0]
     assert first[3:6] == [f"{each:.2f}x" for each in (projection.low, projection.high, projection.ceiling)]
     factors = {row[2]: row[5] for row in table(shown, "experiment", "threads", "operators on SME2")}
     assert factors == {"Convolution": "3 to 15", "GEMM": "3 to 15", ONE_ROW: "0.33 to 1"}
     assert any("not a measurement" in line for line in lines(shown))
+
+
+def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
+    data = gather_report(EMULATED)
+    kept = data.evidence[0].operators
+    assert kept is not None
+    first, *others = kept.operators
+    proof = replace(kept, operators=(replace(first, flops=None), *others), unseen=("OtherBackend",))
+    data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
+    coverage = data.outlook.coverage
+    assert coverage.uncounted == 1 and coverage.flops_total == sum(each.flops or 0 for each in others)
+    assert any("of the arithmetic that is known" in sentence for sentence in verdict(data))
+    said = lines(section(run_document(data), "What runs on SME2"))
+    assert any("1 matrix operator is not known" in line for line in said)
+    assert any("OtherBackend" in line for line in said)
+
+
+def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
+    data = gather_report(EMULATED)
+    kept = data.evidence[0].operators
+    assert kept is not None
+    first, *others = kept.operators
+    missing = replace(first, on_sme=False, why_not="no kernel for it")
+    proof = replace(kept, operators=(missing, *others))
+    data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
+    (found,) = data.outlook.coverage.missing
+    share = (first.flops or 0) / sum(each.flops or 0 for each in kept.operators)
+    assert found.share == pytest.approx(share) and found.reason == "no kernel for it"
+    assert data.outlook.coverage.arithmetic_share == pytest.approx(1 - share)
+    ((row,),) = [table(section(run_document(data), "What runs on SME2"), "why")]
+    assert row == ["no kernel for it", "1", f"{100 * share:.1f}%"]
 
 
 def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path) -> None:
@@ -145,7 +183,7 @@ def test_runs_of_0_1_0_are_answered_by_the_emulated_run_beside_them() -> None:
 
 
 def _emulated() -> tuple[RunAnalysis, tuple[str, ...]]:
-    analysis = analyse(EMULATED)
+    analysis = recorded(EMULATED)
     return analysis, tuple(operator.name for operator in analysis.series[0].operators)
 
 
@@ -168,7 +206,7 @@ def test_a_kernel_of_another_type_or_one_that_only_packs_proves_no_operator(kern
 
 
 def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
-    analysis = analyse(EMULATED)
+    analysis = recorded(EMULATED)
     off = next(series for series in analysis.series if series.sme2 is False)
     proof = prove_operators(off, (), sme_verdict((), traced=True))
     assert not proof.not_tested and not proof.isa and len(proof.operators) == 5
@@ -177,7 +215,7 @@ def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
 def test_proven_operators_are_found_under_another_name() -> None:
     kept = read_evidence(ARM)
     assert kept is not None and kept.operators is not None
-    series = analyse(ARM).series[0]
+    series = recorded(ARM).series[0]
     matched, unmatched = match_proven(series, kept.operators.operators)
     assert not unmatched
     for match in matched:
@@ -191,7 +229,7 @@ def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:
     kept = read_evidence(ARM)
     assert kept is not None and kept.operators is not None
     first, *others = kept.operators.operators
-    series = analyse(ARM).series[0]
+    series = recorded(ARM).series[0]
     matched, unmatched = match_proven(series, (replace(first, node=99), *others))
     assert unmatched == (first.name,) and len(matched) == len(others)
 
@@ -199,7 +237,7 @@ def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:
 def test_without_a_graph_the_order_in_a_call_tells_unless_the_calls_differ() -> None:
     kept = read_evidence(ARM)
     assert kept is not None and kept.operators is not None
-    series = analyse(ARM).series[0]
+    series = recorded(ARM).series[0]
     by_order = [replace(operator, node=-1) for operator in kept.operators.operators]
     assert len(match_proven(series, by_order)[0]) == len(by_order)
     more = [replace(operator, of=operator.of + 1) for operator in by_order]
@@ -211,7 +249,7 @@ def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_prove
     kept = read_evidence(ARM)
     assert kept is not None and kept.operators is not None
     first = kept.operators.operators[0]
-    series = analyse(ARM).series[0]
+    series = recorded(ARM).series[0]
     matched, unmatched = match_proven(series, (first, first))
     assert len(matched) == 1 and not unmatched
     matched, unmatched = match_proven(series, (first, replace(first, on_sme=False)))
@@ -265,8 +303,8 @@ def test_factors_that_change_nothing_are_not_taken_silently(
 
 
 def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
-    run = Run.open(SME2)
-    own = gather_evidence(run, analyse(run))[0]
+    analysis = recorded(SME2)
+    own = gather_evidence(analysis.run, analysis)[0]
     assert own.operators is not None and own.operators.isa == "SME2"
     assert not outlook(SME2).coverage.emulated
 
