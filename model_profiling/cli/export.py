@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import click
@@ -13,6 +12,9 @@ from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.wording import plural
+
+_MOST_SOURCES = 3
+"""Lines of the model that are named for one reason; the record beside the program names all."""
 
 
 @frame.command(
@@ -82,9 +84,14 @@ def print_result(result: ExportResult) -> None:
         f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
-    outside = Counter((left.operator, left.reason) for left in coverage.undelegated)
-    for (operator, reason), count in outside.most_common():
-        frame.say(f"  outside    {count} x {operator}: {reason}")
+    for group in coverage.outside:
+        frame.say(f"  outside    {group.text}")
+        for source in group.sources[:_MOST_SOURCES]:
+            frame.say(f"             at {source}")
+        if (more := len(group.sources) - _MOST_SOURCES) > 0:
+            frame.say(f"             and at {plural(more, 'more line')}")
+        if group.replacement:
+            frame.say(f"             instead: {group.replacement}")
     frame.say(
         f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"
         f" (accepted {accuracy.lowering.tolerance:g}); {accuracy.precision.max_rel:.2g} against float32"
