@@ -35,15 +35,6 @@ def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
     return 1 / left if left > 0 else float("inf")
 
 
-def share_for(speedup: float, factor: float) -> float | None:
-    """The share of the time that must get `factor` times faster to make the whole `speedup` times faster;
-    None where no share is enough."""
-    if factor == 1:
-        return 0.0 if speedup == 1 else None
-    share = (1 - 1 / speedup) / (1 - 1 / factor)
-    return share if 0 <= share <= 1 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """A category or an overhead and its share of the time."""
@@ -122,14 +113,14 @@ def outlook_of(
 
 def _why_none(run: Run, coverage: Coverage) -> str:
     """Why nothing may be projected; empty where it may."""
-    if problem := _unfit_times(run):
+    if problem := unfit_times(run):
         return problem
     if not coverage.tested:
         return f"which operators run on SME2 was not tested: {coverage.reason}"
     return "" if coverage.proven else "no operator was proven to run on SME2, so there is nothing to speed up"
 
 
-def _unfit_times(run: Run) -> str:
+def unfit_times(run: Run) -> str:
     """Why the run's times are none that SME2 could shorten; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:

@@ -174,11 +174,12 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     first, typical = series.first, series.e2e_ms
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
-    text = (
-        f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: "
-        "slow runs weigh on its CSV files and on per_etdump; reports show the typical time"
+    seen = (
+        f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, "
+        f"{typical:.3f} ms"
     )
-    first = replace(first, warnings=(*first.warnings, Remark(series.series, "unusual", text)))
+    advice = "its CSV files and per_etdump hold that mean, reports show the typical time"
+    first = replace(first, warnings=(*first.warnings, Remark(series.series, "unusual", seen, advice)))
     return replace(series, rounds=(first, *series.rounds[1:]))
 
 

@@ -24,6 +24,7 @@ from model_profiling.files import make_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
+from model_profiling.own_commands import install_extra
 from model_profiling.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError as problem:
             raise SetupError(
                 f"exporting needs the Python package '{package}', which is not installed",
-                "run `make quickstart`, or pip install 'sme2-profiling-kit[executorch]'",
+                install_extra("executorch"),
             ) from problem
     return found
 

@@ -28,8 +28,9 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
     if found is None:
         yield f"{_ran(coverage)}."
         return
+    whose = f" for {found.series}" if len(outlook.projections) > 1 else ""
     yield (
-        f"Projection: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
+        f"Projection{whose}: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
         f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven "
         f"{'under emulation ' if coverage.emulated else ''}to run on {coverage.isa} kernels."
     )
@@ -39,7 +40,7 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
 def bottleneck_text(found: Projection) -> str:
     low, high = found.after_low, found.after_high
     if low.name == high.name:
-        shares = f"{percent(low.share)} to {percent(high.share)}"
+        shares = _span(percent(low.share), percent(high.share))
         word = "still" if low.name == found.before.name else "then"
         return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
     return (
@@ -191,11 +192,16 @@ def _ran(coverage: Coverage) -> str:
 def _counted(coverage: Coverage) -> str:
     share = coverage.arithmetic_share
     text = f"{len(coverage.proven)} of {plural(len(coverage.operators), 'matrix operator')}"
-    return text if share is None else f"{text}, {percent(share)} of the arithmetic"
+    known = " that is known" if coverage.unseen or coverage.uncounted else ""
+    return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
 
 
 def _range(found: Projection) -> str:
-    return f"{_times(found.low)} to {_times(found.high)}"
+    return _span(_times(found.low), _times(found.high))
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
 
 
 def _times(speedup: float) -> str:

@@ -69,6 +69,12 @@ def source() -> str | None:
     return f"{archive.origin}'s {archive.suite}" if archive.keyring() else None
 
 
+def can_be_had() -> bool:
+    """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
+    named = os.environ.get("SME2PROF_QEMU")
+    return bool(named) or next(_installed(), None) is not None or source() is not None
+
+
 def fetch_qemu() -> Path:
     """A QEMU from the distribution's packages, kept in the cache."""
     cure = this_distribution().fix("QEMU")

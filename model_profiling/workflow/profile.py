@@ -173,7 +173,8 @@ def _run_on(
     # Of two targets one may have been finished or not even begun when the job was cut short.
     run = replace(run, resume=run.resume and read_manifest(config.output_root) is not None)
     outcome = run_config(config, run, target=target, progress=progress)
-    files.write_json(outcome.run_dir / names.CONFIG, config.model_dump(mode="json"))
+    assert outcome.run.manifest is not None
+    files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
     return outcome
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ON_ARM
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError
@@ -57,28 +58,36 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("emulated")
-def test_auto_times_here_and_proves_elsewhere(exported, tmp_path: Path) -> None:
+def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tmp_path: Path) -> None:
     if "sme2" in host_features():
         pytest.skip("this CPU has SME2: one place does both")
     options = ProfileOptions(runs=3, warmup=1, rounds=3, outdir=tmp_path / "o")
     done = profile(str(exported("toy_cnn", "fp32").pte), options)
     assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
-    assert done.timing.run_dir.name == "linux"
-    manifest = json.loads((done.timing.run_dir / "manifest.json").read_text())
-    assert manifest["state"] == "finished"
-    # What emulation proved is kept in the timing run itself.
-    kept = done.timing.data.evidence[1]
+    if not ON_ARM:
+        assert done.outcomes == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
+        return
+    assert done.main.run_dir.name == "linux"
+    manifest = json.loads((done.main.run_dir / "manifest.json").read_text())
+    assert manifest["state"] == "finished" and manifest["experiments"] == ["linux_baseline"]
+    # What emulation proved is kept in the run itself.
+    kept = done.main.data.evidence[1]
+    assert done.main.data.outlook.projections and "Projection: " in " ".join(done.main.verdict)
     assert {found.series.experiment: found.sme.answer for found in kept.kernels} == {
         "emulated_sme2_on": "sme2",
         "emulated_sme2_off": "none",
     }
-    assert (done.timing.run_dir / "evidence.json").is_file()
+    assert (done.main.run_dir / "evidence.json").is_file()
+    outlook = done.main.data.outlook
+    assert outlook.coverage.arithmetic_share == 1
+    stated = json.loads((done.main.run_dir / "analysis_summary.json").read_text())
+    assert stated["sme2_coverage"]["operators"] == len(outlook.coverage.operators)
     # The config it made up is kept, and is a config like any other.
-    config = load_config(done.timing.run_dir / "config.json")
-    assert config.output_root == done.timing.run_dir.resolve()
-    entries = len(Journal(done.timing.run_dir).entries())
+    config = load_config(done.main.run_dir / "config.json")
+    assert config.output_root == done.main.run_dir.resolve()
+    entries = len(Journal(done.main.run_dir).entries())
     resumed = profile(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
-    assert len(Journal(resumed.timing.run_dir).entries()) == entries
+    assert len(Journal(resumed.main.run_dir).entries()) == entries
 
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import lines, section
-from recorded_runs import ARM, DATA, ON_AND_OFF, X86_64, Json, edit, load, make_config, replay
+from recorded_runs import ARM, DATA, ON_AND_OFF, SME2, X86_64, Json, edit, load, make_config, replay
 from replay import ReplayTarget
 
 from model_profiling.errors import RunError
@@ -23,7 +23,7 @@ TWO_COUNTS: list[Json] = [{**experiment, "threads": [1, 2]} for experiment in ON
 
 def noisy(run_dir: Path) -> RunOutcome:
     """A replayed run whose machine was busy and whose series all spread."""
-    outcome = replay(ARM, run_dir, TWO_COUNTS)
+    outcome = replay(SME2, run_dir, TWO_COUNTS)
     known = load(run_dir / "metrics.json")
     known["stability"] = [
         {"series": None, "code": "load", "seen": "the load was 9.0 on 2 cores", "advice": "stop other work"},
@@ -50,7 +50,7 @@ def latency_series(latency: Json) -> Json:
 def configured(tmp_path: Path) -> Path:
     """A finished run and the config that made it."""
     run_dir = tmp_path / "run"
-    replay(ARM, run_dir, TWO_COUNTS)
+    replay(SME2, run_dir, TWO_COUNTS)
     config = make_config(run_dir, TWO_COUNTS).model_dump(mode="json")
     (tmp_path / CONFIG).write_text(json.dumps(config))
     return tmp_path / CONFIG
@@ -107,7 +107,7 @@ def test_a_failure_stands_before_every_doubt(tmp_path: Path) -> None:
         if "sme2" in job.disable:
             raise RunError("the runner crashed", "look at its log")
 
-    outcome = replay(ReplayTarget(ARM, before=crash), tmp_path / "run")
+    outcome = replay(ReplayTarget(SME2, before=crash), tmp_path / "run")
     assert outcome.warnings[0].kind == "failed"
     assert outcome.warnings[0].text == "linux_sme2_off, 1 thread: the runner crashed; look at its log"
 
