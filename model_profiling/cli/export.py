@@ -10,6 +10,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import described
 from model_profiling.models.registry import DTYPES
 from model_profiling.wording import plural
 
@@ -81,12 +82,10 @@ def print_result(result: ExportResult) -> None:
         f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
-    for group in coverage.outside:
-        frame.say(f"  outside    {group.text}")
-        for place in group.places:
-            frame.say(f"             {place}")
-        if group.replacement:
-            frame.say(f"             instead: {group.replacement}")
+    for text, details in described(coverage.outside):
+        frame.say(f"  outside    {text}")
+        for line in details:
+            frame.say(f"             {line}")
     frame.say(
         f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"
         f" (accepted {accuracy.lowering.tolerance:g}); {accuracy.precision.max_rel:.2g} against float32"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -93,7 +93,7 @@ class Coverage:
 
     @property
     def outside(self) -> tuple[OutsideGroup, ...]:
-        """What stayed outside by reason, most operators first."""
+        """What stayed outside by reason; what one call of the model leaves outside stands together."""
         return group_outside(self.undelegated)
 
     @property
@@ -119,7 +119,31 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
         )
         for key, lefts in found.items()
     )
-    return tuple(sorted(groups, key=lambda group: -group.count))
+    alike = Counter[tuple[str, str]]()
+    for group in (known := tuple(groups)):
+        alike[group.call, group.replacement] += group.count
+    return tuple(
+        sorted(
+            known,
+            key=lambda group: (
+                -alike[group.call, group.replacement],
+                group.call,
+                group.replacement,
+                -group.count,
+            ),
+        )
+    )
+
+
+def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each group's line, and the lines below it: where that is and what to write instead. They are given once
+    for groups that share them, below the last."""
+    details = [
+        (*group.places, *((f"instead: {group.replacement}",) if group.replacement else ()))
+        for group in groups
+    ]
+    for group, own, following in zip(groups, details, (*details[1:], None), strict=True):
+        yield group.text, () if own == following else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from model_profiling.export.records import OutsideGroup
+from model_profiling.export.records import described
 from model_profiling.report.document import (
     Block,
     Code,
@@ -13,14 +13,13 @@ from model_profiling.report.document import (
     Items,
     Paragraph,
     Strong,
-    Text,
     make_list,
     make_table,
 )
 from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.verdict import speedup_text
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.wording import MISSING, milliseconds, percent, size
+from model_profiling.wording import MISSING, milliseconds, percent, plural, size
 
 
 def dtypes_document(found: Dtypes) -> list[Block]:
@@ -138,14 +137,8 @@ def _outside(found: Dtypes) -> Iterator[Block]:
     yield Heading("What stays outside the delegates, and why")
     for side in found.sides:
         if side.outside:
-            yield Paragraph((Strong(side.dtype), f": {side.operators_outside} operators"))
-            yield Items(tuple(Item(group.text, tuple(_details(group))) for group in side.outside))
-
-
-def _details(group: OutsideGroup) -> Iterator[Text]:
-    yield from group.places
-    if group.replacement:
-        yield f"instead: {group.replacement}"
+            yield Paragraph((Strong(side.dtype), f": {plural(side.operators_outside, 'operator')}"))
+            yield Items(tuple(Item(text, details) for text, details in described(side.outside)))
 
 
 def _sme2(found: Dtypes) -> Iterator[Block]:

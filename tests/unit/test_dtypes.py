@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.export.records import EXAMPLE_INPUTS, Undelegated, group_outside
+from model_profiling.export.records import EXAMPLE_INPUTS, Undelegated, described, group_outside
 from model_profiling.json_record import write_record
 from model_profiling.report.document import Table
 from model_profiling.report.dtypes import (
@@ -95,7 +95,10 @@ def test_within_noise_the_outputs_decide() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.NO_CHANGE, 1.02))
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "fp16"
-    assert "this measurement cannot tell int8 from it, and fp16 is nearer to PyTorch" in found.verdict
+    assert (
+        "this measurement cannot tell int8 from it (more --rounds may), and fp16 is nearer to PyTorch"
+        in found.verdict
+    )
     assert "int8 is 2.00x" in found.verdict
 
 
@@ -182,6 +185,20 @@ def test_the_page_says_what_stays_outside_and_what_to_write() -> None:
     assert "instead: x \\* torch.sigmoid(1.702 \\* x)" in page or "instead: x * torch.sigmoid" in page
     assert "model.py:7 in forward" in page
     assert "not measured" in page
+
+
+def test_what_one_call_leaves_outside_is_explained_once() -> None:
+    copies = [replace(GELU, operator="aten._to_copy.default", reason=reason) for reason in ("to", "fro")]
+    other = replace(GELU, operator="aten.elu.default", call="elu", reason="none", replacement="")
+    lines = list(described(group_outside([GELU, other, other, *copies])))
+    assert [text for text, _ in lines] == [
+        "1 x aten.gelu.default: GELU does not support fp16",
+        "1 x aten._to_copy.default in gelu: to",
+        "1 x aten._to_copy.default in gelu: fro",
+        "2 x aten.elu.default: none",
+    ]
+    place = ("in mlp", "at model.py:7 in forward: return F.gelu(x)")
+    assert [details for _, details in lines] == [(), (), (*place, f"instead: {GELU.replacement}"), place]
 
 
 @settings(deadline=None, max_examples=60)
