@@ -60,6 +60,16 @@ class Projected:
 
 
 @dataclass(frozen=True, slots=True)
+class MissesSme2:
+    """Why matrix operators ran on no SME or SME2 kernel."""
+
+    reason: str
+    operators: int
+    arithmetic_share: float
+    """Of all matrix arithmetic; what is not known counts none."""
+
+
+@dataclass(frozen=True, slots=True)
 class OnSme2:
     """What was proven to run on SME or SME2 kernels; None where it was not tested."""
 
@@ -69,6 +79,8 @@ class OnSme2:
     operators_total: int | None = None
     arithmetic_share: float | None = None
     """Of all matrix arithmetic of the program."""
+    missing: tuple[MissesSme2, ...] = ()
+    """Most arithmetic first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,16 @@ def _outside(found: Dtypes) -> Iterator[Block]:
 
 
 def _sme2(found: Dtypes) -> Iterator[Block]:
-    lines = make_list(f"{side.dtype}: {side.sme2.reason}" for side in found.sides if side.sme2)
-    if lines:
-        yield Heading("What the SME2 figures rest on")
-        yield from lines
+    known = [(side.dtype, side.sme2) for side in found.sides if side.sme2]
+    if known:
+        yield Heading("What runs on SME2, and what does not")
+        yield Items(tuple(Item(f"{dtype}: {sme2.reason}", tuple(_missing(sme2))) for dtype, sme2 in known))
+
+
+def _missing(found: OnSme2) -> Iterator[str]:
+    for each in found.missing:
+        amount = f"{plural(each.operators, 'operator')}, {percent(each.arithmetic_share)} of the arithmetic"
+        yield f"not on SME2: {amount}: {each.reason}"
 
 
 def _failures(found: Dtypes) -> Iterator[Block]:

@@ -27,6 +27,7 @@ from model_profiling.report.dtypes import (
     DtypeSide,
     Latency,
     Machine,
+    MissesSme2,
     OnSme2,
     Projected,
     Work,
@@ -169,7 +170,18 @@ def _on_sme2(data: ReportData) -> OnSme2:
     found = data.outlook.coverage
     if not found.tested:
         return OnSme2("not tested", found.reason)
-    return OnSme2("executed", found.reason, len(found.proven), len(found.operators), found.arithmetic_share)
+    reasons: dict[str, list[float]] = {}
+    for each in found.missing:
+        reasons.setdefault(each.reason, []).append(each.share or 0.0)
+    missing = [MissesSme2(reason, len(shares), sum(shares)) for reason, shares in reasons.items()]
+    return OnSme2(
+        "executed",
+        found.reason,
+        len(found.proven),
+        len(found.operators),
+        found.arithmetic_share,
+        tuple(sorted(missing, key=lambda each: -each.arithmetic_share)),
+    )
 
 
 def _work(program: Path) -> Work:

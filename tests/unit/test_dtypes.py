@@ -18,6 +18,7 @@ from model_profiling.report.dtypes import (
     Dtypes,
     DtypeSide,
     Latency,
+    MissesSme2,
     OnSme2,
     Projected,
     Work,
@@ -185,6 +186,15 @@ def test_the_page_says_what_stays_outside_and_what_to_write() -> None:
     assert "instead: x \\* torch.sigmoid(1.702 \\* x)" in page or "instead: x * torch.sigmoid" in page
     assert "model.py:7 in forward" in page
     assert "not measured" in page
+
+
+def test_the_page_says_why_operators_miss_sme2() -> None:
+    partly = OnSme2(
+        "executed", "SME2 kernels were called", 3, 14, 0.3, (MissesSme2("no such kernel", 11, 0.7),)
+    )
+    page = render_markdown(dtypes_document(made("emulated", side("fp32"), side("fp16", sme2=partly))))
+    assert "3 of 14" in page
+    assert "not on SME2: 11 operators, 70.0% of the arithmetic: no such kernel" in page
 
 
 def test_what_one_call_leaves_outside_is_explained_once() -> None:
