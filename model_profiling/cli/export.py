@@ -13,9 +13,6 @@ from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.wording import plural
 
-_MOST_SOURCES = 3
-"""Lines of the model that are named for one reason; the record beside the program names all."""
-
 
 @frame.command(
     "export",
@@ -86,10 +83,8 @@ def print_result(result: ExportResult) -> None:
     )
     for group in coverage.outside:
         frame.say(f"  outside    {group.text}")
-        for source in group.sources[:_MOST_SOURCES]:
-            frame.say(f"             at {source}")
-        if (more := len(group.sources) - _MOST_SOURCES) > 0:
-            frame.say(f"             and at {plural(more, 'more line')}")
+        for place in group.places:
+            frame.say(f"             {place}")
         if group.replacement:
             frame.say(f"             instead: {group.replacement}")
     frame.say(

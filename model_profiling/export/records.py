@@ -15,6 +15,10 @@ WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
 """The backend has no such operator; has it and refused this one; took it and gave it back; takes nothing."""
 
 
+_MOST_PLACES = 3
+"""That are named for one reason; the record of the export names all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Undelegated:
     """An operator that stayed outside the backend, and why; what is not known is empty."""
@@ -49,6 +53,7 @@ class OutsideGroup:
     replacement: str
     operators: tuple[tuple[str, int], ...]
     """Each with how many there are, most first."""
+    modules: tuple[str, ...]
     sources: tuple[str, ...]
 
     @property
@@ -61,6 +66,15 @@ class OutsideGroup:
         named = ", ".join(f"{count} x {operator}" for operator, count in self.operators)
         same = all(self.call in operator for operator, _ in self.operators)
         return f"{named}{'' if same else f' in {self.call}'}: {self.reason}"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """`in features.0, features.2`, `at model.py:12 in forward: the line`."""
+        return tuple(
+            f"{word}{', '.join(names[:_MOST_PLACES])}{_more(len(names) - _MOST_PLACES)}"
+            for word, names in (("in ", self.modules), ("at ", self.sources))
+            if names
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,10 @@ class Coverage:
         return self.delegated / self.operators if self.operators else 0.0
 
 
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
 def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...]:
     found: dict[tuple[str, WhyOutside, str, str], list[Undelegated]] = {}
     for left in undelegated:
@@ -96,6 +114,7 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
         OutsideGroup(
             *key,
             operators=tuple(Counter(left.operator for left in lefts).most_common()),
+            modules=tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path)),
             sources=tuple(dict.fromkeys(left.source for left in lefts if left.source)),
         )
         for key, lefts in found.items()

@@ -23,6 +23,8 @@ class Replacement:
     operator: str = ".*"
     reason: str = ".*"
     module_class: str = ".*"
+    dtype: str = ".*"
+    """Of what the operator makes: XNNPACK takes no whole numbers, however they are computed."""
     made_by: str = ""
     """A call that made one of the operator's inputs."""
 
@@ -32,6 +34,7 @@ class Replacement:
             (self.operator, outside.operator),
             (self.reason, outside.reason),
             (self.module_class, outside.module_class),
+            (self.dtype, outside.dtype),
         )
         return all(re.fullmatch(pattern, text) for pattern, text in said) and (
             not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by)
@@ -39,6 +42,7 @@ class Replacement:
 
 
 _COPY = r"dim_order_ops\._to_dim_order_copy\.default"
+_FLOAT = "float.*"
 _ARITHMETIC = "[ir]?(add|sub|mul|div|truediv)"
 _UNPARAMETRISE = (
     "remove the parametrisation before export, which leaves a plain weight: "
@@ -64,6 +68,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "torch.bmm on tensors of three dimensions, which needs no expand",
         call="matmul",
         operator=r"aten\.expand_copy\.default",
+        dtype=_FLOAT,
     ),
     Replacement(
         "x * torch.sigmoid(1.702 * x), an approximation of GELU that stays inside; or export fp32",
@@ -87,24 +92,31 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "a ConvTranspose2d with one group a channel, kernel and stride of the scale and weights of 1, "
         "where the scale is whole",
         operator=r"aten\.upsample_nearest2d\..*",
+        dtype=_FLOAT,
     ),
     Replacement(
         "F.pad, then the pooling without padding",
         operator=r"aten\.avg_pool2d\.default",
         reason="zero-padding in the averaging calculation is not supported",
     ),
-    Replacement("slices: x[:, :n], x[:, n:]", operator=r"aten\.split(_with_sizes)?_copy\..*"),
-    Replacement("reshape to the same shape", operator=r"aten\.(un)?squeeze_copy\..*"),
-    Replacement("a slice of length 1, then a reshape: x[:, 0:1]", operator=r"aten\.select_copy\.int"),
+    Replacement("slices: x[:, :n], x[:, n:]", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
+    Replacement("reshape to the same shape", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
+    Replacement(
+        "a slice of length 1, then a reshape: x[:, 0:1]", operator=r"aten\.select_copy\.int", dtype=_FLOAT
+    ),
     Replacement("torch.sqrt(x)", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got 0\.5"),
     Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?"),
     Replacement(
         "the mean over a picture's last two dimensions with keepdim=True, times their size",
         call="sum",
         operator=r"aten\.sum\.dim_IntList",
+        dtype=_FLOAT,
     ),
     Replacement(
-        "F.max_pool2d over the whole picture, then flatten(1)", call="amax", operator=r"aten\.amax\.default"
+        "F.max_pool2d over the whole picture, then flatten(1)",
+        call="amax",
+        operator=r"aten\.amax\.default",
+        dtype=_FLOAT,
     ),
     Replacement(
         "a float as the constant (3.0, not 3)",

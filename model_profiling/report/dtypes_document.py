@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from model_profiling.export.records import OutsideGroup
 from model_profiling.report.document import (
     Block,
     Code,
@@ -20,8 +21,6 @@ from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.verdict import speedup_text
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import MISSING, milliseconds, percent, size
-
-_MOST_SOURCES = 3
 
 
 def dtypes_document(found: Dtypes) -> list[Block]:
@@ -140,21 +139,13 @@ def _outside(found: Dtypes) -> Iterator[Block]:
     for side in found.sides:
         if side.outside:
             yield Paragraph((Strong(side.dtype), f": {side.operators_outside} operators"))
-            yield Items(
-                tuple(
-                    Item(group.text, tuple(_details(group.sources, group.replacement)))
-                    for group in side.outside
-                )
-            )
+            yield Items(tuple(Item(group.text, tuple(_details(group))) for group in side.outside))
 
 
-def _details(sources: tuple[str, ...], replacement: str) -> Iterator[Text]:
-    for source in sources[:_MOST_SOURCES]:
-        yield ("at ", Code(source))
-    if len(sources) > _MOST_SOURCES:
-        yield f"and {len(sources) - _MOST_SOURCES} more lines"
-    if replacement:
-        yield f"instead: {replacement}"
+def _details(group: OutsideGroup) -> Iterator[Text]:
+    yield from group.places
+    if group.replacement:
+        yield f"instead: {group.replacement}"
 
 
 def _sme2(found: Dtypes) -> Iterator[Block]:

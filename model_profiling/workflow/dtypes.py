@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import InputError, ProfilingError
+from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.export.reading import read_export
 from model_profiling.export.records import ExportResult
 from model_profiling.json_record import write_record
@@ -73,6 +73,8 @@ def profile_dtypes(
         try:
             outcomes[dtype] = profile(model, replace(options, dtype=dtype), run, progress=progress)
         except ProfilingError as problem:
+            if isinstance(problem, SetupError) and not outcomes:
+                raise  # what this machine lacks, the next format lacks too
             problems[dtype] = problem
     if not outcomes:
         raise problems[dtypes[0]]
