@@ -5,7 +5,11 @@ emulator that has SME2, exports a model, and runs it with SME2 on and off. Packa
 packages of the operating system (Python, git, a compiler) are not. Ends with 1 when it takes more than three
 minutes or the evidence is not there. The load is shown first: on a busy machine the time is not yours alone.
 
-    python bench/first_evidence.py [--model toy_cnn] [--dtype fp16] [--limit 180]
+`--compiler debian` and `--compiler zig` hide the installed compilers, so that the kit fetches one: from the
+distribution's packages, or (with the mirror out of reach) the one in the ziglang wheel. QEMU is then fetched
+beforehand and not counted for `zig`, because it comes from the same mirror.
+
+    python bench/first_evidence.py [--model toy_cnn] [--dtype fp16] [--limit 180] [--compiler debian]
 """
 
 from __future__ import annotations
@@ -13,13 +17,17 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from model_profiling import process
+from model_profiling.targets.qemu import fetch_qemu
 
+COMPILERS = re.compile(r".*(?:g\+\+|c\+\+|gcc|cpp|clang|cc)(?:-\d+)?|(?:.*-)?(?:as|ld)(?:\.\w+)?")
+NO_MIRROR = 'Acquire::http::Proxy "http://127.0.0.1:9"; Acquire::https::Proxy "http://127.0.0.1:9";\n'
 ROOT = Path(__file__).resolve().parents[1]
 FETCH = "from model_profiling.targets.emulated import EmulatedTarget; EmulatedTarget().prepare()"
 
@@ -31,6 +39,28 @@ def sme2_calls(kernels: Path) -> int:
     return sum(int(row["count"]) for row in rows if "_sme2_" in f"{row['kernel_name']}_")
 
 
+def without_compilers(folder: Path) -> str:
+    """A PATH with every program of this one's but those that compile, assemble or link."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("*"):
+            link = programs / program.name
+            if not COMPILERS.fullmatch(program.name) and not link.is_symlink():
+                link.symlink_to(program)
+    return str(programs)
+
+
+def hide_compilers(folder: Path, only: str) -> dict[str, str]:
+    """What to set so that the kit has to fetch a compiler, and from where."""
+    env = {"PATH": without_compilers(folder), "CXX": ""}
+    if only == "zig":
+        unreachable = folder / "apt.conf"
+        unreachable.write_text(NO_MIRROR, encoding="utf-8")
+        env |= {"SME2PROF_QEMU": str(fetch_qemu()), "APT_CONFIG": str(unreachable)}
+    return env
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,10 +68,14 @@ def main() -> int:
     parser.add_argument("--model", default="toy_cnn")
     parser.add_argument("--dtype", default="fp16")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds")
+    parser.add_argument("--compiler", choices=("installed", "debian", "zig"), default="installed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="first-evidence-") as folder:
         clone = Path(folder) / "kit"
         env = {"SME2PROF_CACHE": f"{folder}/cache", "PIP_NO_CACHE_DIR": "1", "SME2PROF_QEMU": ""}
+        if options.compiler != "installed":
+            os.environ["SME2PROF_CACHE"] = env["SME2PROF_CACHE"]
+            env |= hide_compilers(Path(folder), options.compiler)
         python, out = clone / ".venv/bin/python", clone / "out"
         kit = (python, "-m", "model_profiling")
         pte = out / "artifacts" / f"{options.model}_xnnpack_{options.dtype}.pte"

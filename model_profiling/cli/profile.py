@@ -18,9 +18,7 @@ from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run.factors import Factors
-from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import parse_target, target_kinds
-from model_profiling.wording import listing
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -144,21 +142,11 @@ def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json:
             frame.say()
         frame.say(found.verdict)
         frame.say(f"Side by side: {several.page}")
-    code = print_warnings(_warnings(several), quiet=quiet or as_json)
+    code = print_warnings(several.warnings, quiet=quiet or as_json)
     for side in found.failed:
         if side.dtype not in several.outcomes:
             frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")
     return 2 if found.failed else code
-
-
-def _warnings(several: DtypesOutcome) -> list[WarningLine]:
-    """Each warning once, with the formats that it concerns; the heaviest first."""
-    concerned: dict[WarningLine, list[str]] = {}
-    for dtype, outcome in several.outcomes.items():
-        for line in outcome.warnings:
-            concerned.setdefault(line, []).append(dtype)
-    lines = [replace(line, text=f"{listing(dtypes)}: {line.text}") for line, dtypes in concerned.items()]
-    return sorted(lines, key=lambda line: line.weight)
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:

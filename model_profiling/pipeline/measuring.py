@@ -56,6 +56,9 @@ class Measuring:
             self._advance(str(step.series))
         if rounds:
             self.progress.stage("measuring")
+            if self.config.schedule.precision is not None and not pairs(self.config):
+                seen = "a precision has no effect: nothing is compared, so every round is measured"
+                self._warn(Remark(None, "no_effect", seen))
         for number, steps in enumerate(schedule.rounds):
             if self._precise(number):
                 self.stopped_early = True

@@ -20,8 +20,8 @@ _CROSS = "aarch64-linux-gnu"
 _SCRIPT = """\
 #!/bin/sh
 home=${{0%/*}}
-LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" PATH="$home/root/usr/bin:$PATH" \\
-  exec "$home/root/usr/bin/{program}" --sysroot="$home/root" "$@"
+LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" PATH="$home/sysroot/usr/bin:$PATH" \\
+  exec "$home/sysroot/usr/bin/{program}" --sysroot="$home/sysroot" "$@"
 """
 
 
@@ -45,7 +45,7 @@ def command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
 def aarch64_libraries() -> Path | None:
     """The aarch64 C and C++ libraries that came with an unpacked cross compiler, if there is one."""
     try:
-        return _home(AARCH64_LINUX, fetch=False) / "root/usr" / _CROSS
+        return _home(AARCH64_LINUX, fetch=False) / "sysroot/usr" / _CROSS
     except SetupError:
         return None
 
@@ -58,7 +58,7 @@ def _home(wanted: Platform, *, fetch: bool) -> Path:
     def make(into: Path) -> None:
         with apt.packages_of(archive, _CURE) as packages:
             debs = packages.download_closure([package])
-            root = _merged(into / "root")
+            root = _merged(into / "sysroot")
             for deb in debs:
                 packages.unpack(deb, root)
             _gather_libraries(root, into / "lib", _of_the_c_library(debs))

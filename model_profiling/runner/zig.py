@@ -47,7 +47,8 @@ def command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
     """How it is called to compile C++ for `wanted`; the wheel is fetched the first time."""
     home = cached(cache_root() / "compilers" / f"ziglang-{_RELEASE}", _install, _TITLE, fetch=fetch)
     layout = (_SAME_LAYOUT,) if wanted.system == "linux" else ()
-    return (str(home / "c++"), "-target", _TARGETS[wanted.system, wanted.machine], *layout)
+    # The level also chooses which build of its C++ library is linked: named here, there is one only.
+    return (str(home / "c++"), "-target", _TARGETS[wanted.system, wanted.machine], "-O2", *layout)
 
 
 def _install(into: Path) -> None:

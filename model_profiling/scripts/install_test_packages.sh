@@ -13,9 +13,12 @@ sme2_compiler() {
 case "$(uname -s)-$(uname -m)" in
   # Source-built runners are compiled with SME2, which Debian's default compiler is too old for.
   Linux-aarch64 | Linux-arm64) sme2_compiler || wanted+=(clang-19) ;;
-  # Everything that is emulated runs an aarch64 runner, which another machine has to cross-compile.
+  # Everything that is emulated runs an aarch64 runner, which another machine has to cross-compile. The kit
+  # would fetch a compiler into its cache; installed, it is there for every test and every user of the machine.
   Linux-*) command -v aarch64-linux-gnu-g++ >/dev/null || wanted+=(g++-aarch64-linux-gnu) ;;
 esac
+# Some tests compile with a sanitizer, which only an installed compiler has.
+[ "$(uname -s)" = Linux ] && ! command -v g++ >/dev/null && wanted+=(g++)
 
 [ ${#wanted[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then

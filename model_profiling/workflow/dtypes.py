@@ -35,7 +35,8 @@ from model_profiling.report.dtypes import (
 from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.dtypes_verdict import decide
 from model_profiling.report.markdown import render_markdown
-from model_profiling.run import Times, names
+from model_profiling.run import Series, Times, names
+from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -48,6 +49,15 @@ class DtypesOutcome:
     found: Dtypes
     page: Path
     outcomes: dict[str, ProfileOutcome]
+
+    @property
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """One line for each kind, with the formats it concerns."""
+        return warning_lines(
+            replace(remark, series=Series(dtype, remark.series.threads if remark.series else None))
+            for dtype, outcome in self.outcomes.items()
+            for remark in outcome.all_remarks
+        )
 
 
 def profile_dtypes(

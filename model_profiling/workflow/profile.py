@@ -62,8 +62,12 @@ class ProfileOutcome:
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
         """Of the whole job: one line for each kind, whichever of its runs it concerns."""
-        of_runs = (remark for outcome in self.outcomes for remark in outcome.data.remarks)
-        return warning_lines((*self.remarks, *of_runs))
+        return warning_lines(self.all_remarks)
+
+    @property
+    def all_remarks(self) -> tuple[Remark, ...]:
+        """About the job, and about each of its runs."""
+        return (*self.remarks, *(remark for outcome in self.outcomes for remark in outcome.data.remarks))
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:

@@ -1,0 +1,187 @@
+"""Which compiler, mirror and package a machine is offered: on recorded answers of several distributions, and
+with stand-ins on the PATH for compilers that do not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model_profiling.errors import SetupError
+from model_profiling.runner import apt, compilers, unpacked_gcc, zig
+from model_profiling.runner.cache import cached
+from model_profiling.runner.distribution import read_os_release, this_distribution
+from model_profiling.runner.platforms import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
+from model_profiling.targets import cross, qemu
+
+ANSWERS = Path(__file__).parents[1] / "data/distributions"
+
+
+def answer(name: str) -> str:
+    return (ANSWERS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("system", "family", "compiler", "emulator"),
+    [
+        ("debian", "debian", "apt install g++-aarch64-linux-gnu", "trixie-backports"),
+        ("ubuntu", "ubuntu", "apt install g++-aarch64-linux-gnu", "25.10"),
+        ("linuxmint", "ubuntu", "apt install g++-aarch64-linux-gnu", "25.10"),
+        ("fedora", "fedora", "ziglang", "dnf install qemu-user-static"),
+        ("rocky", "fedora", "ziglang", "dnf install qemu-user-static"),
+        ("arch", "arch", "pacman -S aarch64-linux-gnu-gcc", "pacman -S qemu-user-static"),
+        ("alpine", "", "aarch64-linux-gnu-g++", "SME2PROF_QEMU"),
+    ],
+)
+def test_a_fix_names_what_the_distribution_calls_it(
+    system: str, family: str, compiler: str, emulator: str
+) -> None:
+    found = read_os_release(answer(f"{system}.os-release"))
+    assert found.family == family and found.name
+    assert compiler in found.fix("aarch64 compiler") and emulator in found.fix("QEMU")
+    assert "SME2PROF_QEMU" in found.fix("QEMU")
+    for need in ("C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU"):
+        assert "\n" not in found.fix(need) and found.fix(need)  # type: ignore[arg-type]
+
+
+def test_the_distribution_of_a_root(tmp_path: Path) -> None:
+    assert this_distribution(tmp_path).family == ""
+    (tmp_path / "usr/lib").mkdir(parents=True)
+    (tmp_path / "usr/lib/os-release").write_text(answer("fedora.os-release"))
+    assert this_distribution(tmp_path).name == "Fedora Linux"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text(answer("ubuntu.os-release"))
+    assert this_distribution(tmp_path).version == "24.04"
+
+
+@pytest.mark.parametrize(
+    ("system", "suite", "mirror", "unlisted"),
+    [
+        ("debian", "bookworm", "http://mirror.example/debian/", "http://mirror.example/debian/"),
+        ("ubuntu", "noble", "http://mirror.example/ubuntu/", "http://mirror.example/ubuntu-ports/"),
+    ],
+)
+def test_the_mirror_is_the_one_apt_uses(
+    system: str, suite: str, mirror: str, unlisted: str, tmp_path: Path
+) -> None:
+    """Not another vendor's, not the one for security, and known before apt has ever been updated."""
+    listed = apt.listed_archive(answer(f"{system}.indextargets"))
+    assert listed == apt.Archive(system.capitalize(), suite, mirror)
+    distribution = read_os_release(answer(f"{system}.os-release"))
+    configured = apt.configured_archive(answer(f"{system}.print-uris"), distribution)
+    assert configured == apt.Archive(system.capitalize(), suite, unlisted)
+    assert apt.listed_archive("") is None and apt.configured_archive("", distribution) is None
+    fedora = read_os_release(answer("fedora.os-release"))
+    assert apt.configured_archive(answer(f"{system}.print-uris"), fedora) is None
+    assert listed.keyring(tmp_path) is None
+    key = tmp_path / f"{system}-archive-keyring.gpg"
+    key.touch()
+    assert listed.keyring(tmp_path) == key
+
+
+@pytest.mark.parametrize(
+    ("version", "enough"),
+    [("11.1.2+ds-1~bpo13+1", True), ("10.1.0+ds-5ubuntu2", True), ("10.0.2+ds-2", False), ("8.2.2", False)],
+)
+def test_a_qemu_too_old_for_sme2_is_not_downloaded(version: str, enough: bool) -> None:
+    assert qemu.new_enough(version) is enough
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An x86_64 machine with nothing on its PATH but this folder, and an empty cache."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("SME2PROF_SYSROOT", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    return programs
+
+
+def stand_in(folder: Path, name: str, complaint: str) -> None:
+    """A program that answers like a compiler and cannot compile."""
+    script = folder / name
+    answers = f"#!/bin/sh\ncase $* in *--version) echo '{name} 1.0' && exit ;; esac\n"
+    script.write_text(f"{answers}echo '{complaint}' >&2\nexit 1\n")
+    script.chmod(0o755)
+
+
+def test_cross_compilers_are_tried_by_name_and_by_what_they_can(elsewhere: Path) -> None:
+    for name in (
+        "aarch64-linux-gnu-g++-9",
+        "aarch64-linux-gnu-g++-12",
+        "aarch64-suse-linux-g++-14",
+        "clang++-19",
+    ):
+        stand_in(elsewhere, name, "error: no sysroot")
+    stand_in(elsewhere, "g++", "never asked")
+    names = [command[0] for command in compilers._installed(AARCH64_LINUX)]
+    assert names == [
+        "aarch64-suse-linux-g++-14",
+        "aarch64-linux-gnu-g++-12",
+        "aarch64-linux-gnu-g++-9",
+        "clang++-19",
+    ]
+    found = compilers.prospect(AARCH64_LINUX)
+    assert found.compiler is None and found.sources == ("the ziglang wheel",) and found.possible
+    assert (
+        len(found.refused) == 4
+        and "cannot build a C++17 program for aarch64 Linux: error: no sysroot" in found.refused[3]
+    )
+    with pytest.raises(
+        SetupError, match=r"is at hand .*no sysroot.*; the first build gets one from the ziglang wh"
+    ):
+        compilers.find_compiler(AARCH64_LINUX, fetch=False)
+    assert not (elsewhere.parent / "cache").exists()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_compiler_that_was_named_is_used_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    with pytest.raises(SetupError, match="there is no C\\+\\+ compiler no-such-compiler -O2; correct CXX"):
+        compilers.find_compiler()
+    assert not compilers.prospect().possible, "a fallback is not asked for"
+    assert compilers.prospect(AARCH64_LINUX).possible, "CXX is for this machine"
+
+
+def test_what_can_be_fetched_for_which_machine(elsewhere: Path) -> None:
+    assert unpacked_gcc.source(AARCH64_LINUX) is None, "there is no apt"
+    assert zig.source(this_platform()) and zig.source(AARCH64_LINUX) and zig.source(AARCH64_MACOS)
+    assert zig.source(Platform("linux", "riscv64")) is None
+    with pytest.raises(SetupError, match="the ziglang wheel is not in the cache"):
+        zig.command(AARCH64_LINUX, fetch=False)
+    assert not (elsewhere.parent / "cache").exists()
+
+
+def test_an_aarch64_c_library_that_cannot_be_had(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross, "_PLACE", "no/such/place")
+    with pytest.raises(SetupError, match="this machine has no apt-get; ") as caught:
+        cross.aarch64_sysroot()
+    assert caught.value.fix == this_distribution().fix("aarch64 C library")
+    own = elsewhere.parent / "sysroot"
+    monkeypatch.setenv("SME2PROF_SYSROOT", str(own))
+    with pytest.raises(SetupError, match=r"has no lib/ld-linux-aarch64\.so\.1 .*; correct SME2PROF_SYSROOT"):
+        cross.aarch64_sysroot()
+    (own / "lib/aarch64-linux-gnu").mkdir(parents=True)
+    (own / "lib/ld-linux-aarch64.so.1").touch()
+    (own / "lib/aarch64-linux-gnu/libstdc++.so.6").touch()
+    assert cross.aarch64_sysroot() == own
+
+
+def test_what_is_fetched_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    home = tmp_path / "kept/home"
+
+    def half(into: Path) -> None:
+        into.mkdir()
+        raise SetupError("the line went dead", "")
+
+    with pytest.raises(SetupError, match="dead"):
+        cached(home, half, "a thing", fetch=True)
+    assert list(home.parent.iterdir()) == []
+    with pytest.raises(SetupError, match="a thing is not in the cache"):
+        cached(home, half, "a thing", fetch=False)
+    assert cached(home, Path.mkdir, "a thing", fetch=True) == home
+    assert cached(home, half, "a thing", fetch=True) == home, "made once"
