@@ -107,7 +107,7 @@ def test_processes_cannot_be_pinned_on_a_mac() -> None:
 @pytest.mark.usefixtures("mac")
 def test_auto_on_a_mac_never_asks_for_an_emulator(reason: str) -> None:
     plan = plan_targets(TargetChoice())
-    assert plan.timing == plan.evidence == TargetChoice("host") and reason in plan.reason
+    assert plan.main == plan.evidence == TargetChoice("host") and reason in plan.reason
 
 
 def test_the_processes_of_a_mac_are_listed_by_ps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
