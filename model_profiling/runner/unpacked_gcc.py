@@ -50,6 +50,16 @@ def aarch64_libraries() -> Path | None:
         return None
 
 
+def cover_multiarch(libraries: Path) -> None:
+    """Give the cross packages' libraries the paths that Debian's own have, too.
+
+    An emulator takes a file from the machine itself where its root has none of that name: on an Arm machine
+    that would be another build of the C library than the loader's, with which it never starts.
+    """
+    (libraries / "lib" / _CROSS).symlink_to(".")
+    (libraries / "usr").symlink_to(".")
+
+
 def _home(wanted: Platform, *, fetch: bool) -> Path:
     archive = apt.own_archive(_CURE)
     program = "g++" if wanted.is_native else f"{_CROSS}-g++"
@@ -62,6 +72,8 @@ def _home(wanted: Platform, *, fetch: bool) -> Path:
             for deb in debs:
                 packages.unpack(deb, root)
             _gather_libraries(root, into / "lib", _of_the_c_library(debs))
+        if not wanted.is_native:
+            cover_multiarch(root / "usr" / _CROSS)
         script = into / program
         script.write_text(_SCRIPT.format(program=program), encoding="utf-8")
         script.chmod(0o755)

@@ -75,6 +75,7 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
         with apt.packages_of(archive, fix) as packages:
             for deb in packages.download(_LIBC):
                 packages.unpack(deb, into)
+        unpacked_gcc.cover_multiarch(into / _PLACE)
 
     home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
     return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE

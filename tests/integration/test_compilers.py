@@ -149,8 +149,10 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
 def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     """The guard in the sources: the same compiler without the setting that makes the layouts agree."""
     sdk = installed_sdk()
-    compiler = from_zig(sdk.platform)
-    wide = compiler.command[:-1]
+    try:
+        wide = zig.command(sdk.platform)[:-1]
+    except SetupError as problem:
+        missing(str(problem))
     compiling, _ = _flags(sdk)
     words = [*compiling, '-DSME2PROF_BUILD_ID=""', "-c", RUNNER, "-o", tmp_path / "runner.o"]
     refused = process.run([*wide, *words], timeout=200)
