@@ -13,7 +13,8 @@ from model_profiling import files
 from model_profiling.config.baseline import OnCpu, on_cpu
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, ProfilingError
+from model_profiling.export.reading import read_export
 from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.measuring import Measuring
@@ -94,6 +95,7 @@ def measure(
     )
     record.write("running")
     measuring.warnings += _keep_graph(config.model, place.path)
+    measuring.warnings += _about_accuracy(config.model, head.model_sha256)
     try:
         measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
     except BaseException as problem:
@@ -235,6 +237,22 @@ def _keep_graph(model: Path, run_dir: Path) -> list[Remark]:
         seen = f"{problem.problem}; operators are shown without shapes and source lines"
         return [Remark(None, "no_graph", seen)]
     return []
+
+
+def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
+    """What the export of this program said of its outputs, if they are not what PyTorch computes."""
+    try:
+        export = read_export(model)
+    except ProfilingError:
+        return []  # not every program was exported here
+    found = export.accuracy.lowering
+    if export.sha256 != sha256 or found.ok:
+        return []
+    seen = (
+        f"the program's outputs differ from PyTorch's in {export.dtype} by {found.max_rel:.2g} of their range"
+        f" ({found.tolerance:g} is accepted)"
+    )
+    return [Remark(None, "accuracy", seen, "understand that before trusting the speed")]
 
 
 def _final_state(manifest: Manifest, journal: Journal) -> State:

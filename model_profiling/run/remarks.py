@@ -69,6 +69,7 @@ NOTE = "note"
 # Kinds in the order they are shown; a kind that is not here is information.
 _WEIGHTS: dict[str, Weight] = {
     "outputs": Weight.OUTPUTS,
+    "accuracy": Weight.OUTPUTS,
     "failed": Weight.FAILED,
     "not_tested": Weight.FAILED,
     "nothing": Weight.FAILED,

@@ -108,6 +108,25 @@ def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) 
         assert any("x" in cell for cell in medians["fp16"])
 
 
+def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
+    exported, cli, tmp_path: Path
+) -> None:
+    made = exported("toy_cnn", "fp32")
+    program = tmp_path / made.pte.name
+    for path in (made.pte, made.etrecord, made.summary):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    record = json.loads(made.summary.read_text())
+    record["accuracy"]["lowering"].update(max_rel=0.25, tolerance=1e-4)
+    (tmp_path / made.summary.name).write_text(json.dumps(record))
+    done = cli("profile", program, "--target", "host", "--runs", 2, "--rounds", 1, "--outdir", tmp_path / "o")
+    assert done.ok, done.tail()
+    said = "the program's outputs differ from PyTorch's in fp32 by 0.25 of their range (0.0001 is accepted)"
+    (first, *_) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert said in first
+    (report,) = (tmp_path / "o").rglob("report.md")
+    assert said in report.read_text()
+
+
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
     done = cli(
         *("profile", exported("toy_cnn", "fp32").pte, "--target", "host", "--runs", 2, "--rounds", 2),
