@@ -11,7 +11,7 @@ from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.run import Run, Times
 from model_profiling.statistics.speedup import Verdict
 
-_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor` names some)"
+_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists some)"
 
 
 @dataclass(frozen=True, slots=True)
