@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MISSING = "-"
 
@@ -10,6 +10,12 @@ MISSING = "-"
 def plural(count: int, word: str) -> str:
     """`1 round`, `2 rounds`."""
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def listing(words: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def with_threads(experiment: str, threads: int | None) -> str:

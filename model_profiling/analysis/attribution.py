@@ -8,7 +8,7 @@ worked out once and applied to all its runs at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError
 from model_profiling.etdump import EventTable
+from model_profiling.run.remarks import Remark
 
 Int64 = NDArray[np.int64]
 
@@ -119,7 +120,8 @@ class Attribution:
     outside: OutsideEvents
     block_names: tuple[str, ...]
     """Name of each block of the dump."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Remark, ...]
+    """Of no series yet: a dump's table does not know whose it is."""
 
     @property
     def run_count(self) -> int:
@@ -312,21 +314,22 @@ def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:
     )
 
 
-def _warnings(groups: Sequence[RunGroup], lost: int) -> list[str]:
-    said = []
+def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Remark]:
     if len(groups) > 1:
         sizes = ", ".join(str(len(group.runs)) for group in groups)
-        said.append(f"runs differ in structure: {len(groups)} groups of {sizes} runs")
+        yield Remark(None, "structure", f"runs differ in structure: {len(groups)} groups of {sizes} runs")
     if lost:
-        said.append(f"{lost} calls belong to a run that never finished; they are left out")
+        seen = f"{lost} calls belong to a run that never finished; they are left out"
+        yield Remark(None, "cut_short", seen)
     strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})
     if strange:
-        said.append(f"events outside every call are counted as unattributed: {', '.join(strange)}")
+        seen = f"events outside every call are counted as unattributed: {', '.join(strange)}"
+        yield Remark(None, "outside", seen)
     delegates = ((group, node) for group in groups for node in group.nodes if node.share is Share.DELEGATE)
     over = sorted({node.call for group, node in delegates if (group.self_ns[:, node.column] < 0).any()})
     if over:
-        said.append(
+        seen = (
             f"operators of delegate calls {', '.join(map(str, over))} add up to more than the call itself "
             "(they overlap, or the delegate counts another clock); their overhead shows as negative"
         )
-    return said
+        yield Remark(None, "overlap", seen)

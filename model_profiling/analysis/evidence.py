@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,15 @@ from model_profiling.analysis.kernels import (
     operator_kernels,
     sme_verdict,
 )
+from model_profiling.analysis.operator_proof import prove_operators
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import parse_xnntrace
+from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Evidence, Result, Run, Series, Times, names
-from model_profiling.run.evidence import KernelCall, KernelList, proving_run
+from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry
 from model_profiling.run.metrics import PairParity
 
@@ -59,16 +63,22 @@ class PlaceEvidence:
     emulated: bool
     kernels: tuple[SeriesEvidence, ...]
     parity: tuple[PairParity, ...]
+    operators: OperatorProof | None = None
+    """Which operators ran on SME kernels; None where the place has no SME2 or its file does not say."""
 
 
 def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
     """Everything that proves anything about `run`, its own first."""
     parity = run.metrics.parity if run.metrics else ()
-    own = PlaceEvidence("this run", run.times is Times.EMULATED, own_kernels(run, analysis), parity)
-    kept = run.evidence or _proven_beside(run)
+    kernels = own_kernels(run, analysis)
+    proof = _operator_proof(run, kernels, analysis.of if analysis else lambda _: None)
+    own = PlaceEvidence("this run", run.times is Times.EMULATED, kernels, parity, proof)
+    kept = run.evidence
+    if kept is None or kept.problem:
+        kept = _proven_beside(run)
     if kept is None:
         return (own,)
-    kernels = tuple(
+    proven = tuple(
         _proving(
             found.series,
             found.sme2,
@@ -79,13 +89,14 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
         for found in kept.kernels
     )
     source = f"an emulated run of the same program, {kept.made[:10]}" if kept.made else "an emulated run"
-    return own, PlaceEvidence(source, True, kernels, kept.parity)
+    return own, PlaceEvidence(source, True, proven, kept.parity, kept.operators)
 
 
 def _proven_beside(run: Run) -> Evidence | None:
-    """0.1.0 kept no evidence in a run: an emulated run of its program beside it is asked."""
+    """Where a run of a CPU without SME2 keeps no evidence, an emulated run of its program beside it is asked:
+    it may have been made later, and 0.1.0 kept none."""
     manifest = run.manifest
-    if manifest is None or manifest.pairs is not None or not manifest.target.times.are_latencies:
+    if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None
     prover = proving_run(run.path, manifest.model_sha256)
     return evidence_record(Run.open(prover)) if prover else None
@@ -130,6 +141,7 @@ def _proving(
 def evidence_record(run: Run) -> Evidence:
     """What `run` proved, to be kept in another run of its program."""
     assert run.manifest is not None
+    own = own_kernels(run, None)
     return Evidence(
         model_sha256=run.manifest.model_sha256,
         place=run.path.name,
@@ -145,10 +157,40 @@ def evidence_record(run: Run) -> Evidence:
                 found.counted,
                 found.note,
             )
-            for found in own_kernels(run, None)
+            for found in own
         ),
         parity=run.metrics.parity if run.metrics else (),
+        operators=_operator_proof(run, own, lambda series: _first_round(run, series)),
     )
+
+
+_STRENGTH = ("sme2", "sme", "sme-or-sme2", "none", "unknown", "untested")
+
+
+def _operator_proof(
+    run: Run, kernels: Sequence[SeriesEvidence], analysed: Callable[[Series], SeriesAnalysis | None]
+) -> OperatorProof | None:
+    """By the series with SME2 on that proves most; None where the CPU has no SME2 or no dump is left."""
+    if run.manifest is None or not run.manifest.has_sme2:
+        return None
+    left_on = [found for found in kernels if found.sme2 is not False]
+    left_on.sort(key=lambda found: (_STRENGTH.index(found.sme.answer), found.series.threads or 0))
+    for found in left_on:
+        if dumps := analysed(found.series):
+            return prove_operators(dumps, found.uses, found.sme)
+    return None
+
+
+def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
+    """The operators of `series`, by the first of its dumps; None where it cannot be read."""
+    dump = next((dump for dump in run.dumps if dump.series == series), None)
+    if dump is None:
+        return None
+    try:
+        found = analyse_dump(read_etdump(dump.path), dump, run.programs().explaining(dump.path))
+    except FormatError:
+        return None  # what it could have proven is then called not tested
+    return series_of([found])
 
 
 def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) -> tuple[KernelUse, ...]:

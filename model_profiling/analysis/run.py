@@ -18,6 +18,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.statistics.speedup import compare_rounds
 
@@ -36,7 +37,7 @@ class RunAnalysis:
     findings: tuple[Finding, ...]
     damaged: tuple[FormatError, ...]
     """Dumps that cannot be read, where others can."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Remark, ...]
     """About the run as a whole; each dump carries its own."""
 
     @property
@@ -99,34 +100,49 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=tuple(_once(advise(series, pairings, roofline), pairings)),
+        findings=tuple(_once(advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
             *programs.warnings,
             *_unexplained(series),
-            *(f"{problem.problem}; the other dumps are analysed without it" for problem in damaged),
+            *(
+                Remark(None, "damaged_dump", problem.problem, "the other dumps are analysed without it")
+                for problem in damaged
+            ),
         ),
     )
 
 
-def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[str]:
+def _on_arm(run: Run) -> bool:
+    return run.whole.manifest is None or run.whole.manifest.is_arm is not False
+
+
+def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Remark]:
     graphs = [found.graph for found in series if found.graph]
     if not graphs:
-        yield "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        seen = "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        yield Remark(None, "no_program", seen)
     elif not any(graph.record for graph in graphs):
-        yield "the record (.etrecord) was not found: operators have no module or source line"
+        seen = "the record (.etrecord) was not found: operators have no module or source line"
+        yield Remark(None, "no_record", seen)
 
 
 def advise(
-    series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), roof: Roofline | None = None
+    series: Sequence[SeriesAnalysis],
+    pairings: Sequence[Pairing] = (),
+    roof: Roofline | None = None,
+    *,
+    about_time: bool = True,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
     The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. None is about
-    time where times are not latencies.
+    time where times are not latencies, or are those of a CPU that the advice is not for.
     """
     found = [finding for rounds in series for finding in about_structure(rounds)]
+    if not about_time:
+        return tuple(found)
     timed = [rounds for rounds in series if rounds.times.are_latencies]
     found += [finding for rounds in timed for finding in about_series(rounds, roof)]
     found += [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
@@ -158,11 +174,12 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     first, typical = series.first, series.e2e_ms
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
-    text = (
-        f"its mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, {typical:.3f} ms: "
-        "slow runs weigh on its CSV files and on per_etdump; reports show the typical time"
+    seen = (
+        f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, "
+        f"{typical:.3f} ms"
     )
-    first = replace(first, warnings=(*first.warnings, text))
+    advice = "its CSV files and per_etdump hold that mean, reports show the typical time"
+    first = replace(first, warnings=(*first.warnings, Remark(series.series, "unusual", seen, advice)))
     return replace(series, rounds=(first, *series.rounds[1:]))
 
 

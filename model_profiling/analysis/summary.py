@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.run.opened import Dump
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
@@ -77,7 +78,7 @@ class DumpAnalysis:
     operator_calls: int
     misfits: tuple[str, ...]
     """Why the program at hand cannot be what was run; they are among the warnings too."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Remark, ...]
 
     @property
     def path(self) -> Path:
@@ -135,7 +136,10 @@ def analyse_dump(
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
         operator_calls=sum(node.call_kind == "operator" for node in calls),
         misfits=tuple(view.misfits),
-        warnings=(*attribution.warnings, *view.misfits),
+        warnings=(
+            *(replace(remark, series=dump.series) for remark in attribution.warnings),
+            *(Remark(dump.series, "misfit", text) for text in view.misfits),
+        ),
     )
 
 

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import click
 
+from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.report.data import report_data
 from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.headroom_section import outlook_sentences
 from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
+from model_profiling.run.factors import Factors
+from model_profiling.run.remarks import warning_lines
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 _SHOWN_FINDINGS = 5
@@ -33,12 +37,14 @@ _SHOWN_FINDINGS = 5
     "--etrecord", type=click.Path(path_type=Path), help="Its record [default: the one beside the .pte]."
 )
 @frame.times_option
+@frame.factor_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
 def command(  # noqa: PLR0917  click passes every option by name
     run_dir: Path,
     model: Path | None,
     etrecord: Path | None,
     times: Times | None,
+    factors: Factors | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -47,17 +53,23 @@ def command(  # noqa: PLR0917  click passes every option by name
     RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
     """
     with shown_progress() as progress:
+        if factors is not None and run_dir.is_dir():
+            # Imported here: making a whole run's files again knows configs, which analysing does without.
+            from model_profiling.workflow.measure import use_factors
+
+            use_factors(run_dir, factors)
         analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
         written = write_analysis(analysis, out)
+    if factors is not None:
+        frame.warn_without_projection([outlook_of(analysis.run, analysis)])
     if as_json:
         summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
     frame.say(render_terminal(_blocks(analysis)).strip())
-    for warning in dict.fromkeys(
-        (*analysis.warnings, *(text for dump in analysis.dumps for text in dump.warnings))
-    ):
-        frame.warn(warning)
+    of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
+    for line in warning_lines((*analysis.warnings, *of_dumps)):
+        frame.warn(line.text)
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 
@@ -69,6 +81,9 @@ def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
         yield Heading("Compared")
     for pair in data.pairs:
         yield Paragraph(f"{pair.label}: {pair.speedup.verdict.value} ({pair.speedup.reason})")
+    if sentences := list(outlook_sentences(data)):
+        yield Heading("What SME2 could bring")
+        yield from map(Paragraph, sentences)
     if analysis.findings:
         yield Heading("What to do next")
     for finding in analysis.findings[:_SHOWN_FINDINGS]:

@@ -40,6 +40,7 @@ from model_profiling.workflow.compare import compare
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write a summary for a pull request.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML for a CI system.")
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
+@click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
 def command(  # noqa: PLR0917  click passes every option by name
     a: Path,
@@ -48,6 +49,7 @@ def command(  # noqa: PLR0917  click passes every option by name
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
+    quiet: bool,
     times: Times | None,
     as_json: bool,
 ) -> int:
@@ -66,8 +68,9 @@ def command(  # noqa: PLR0917  click passes every option by name
         frame.facts(comparison_facts(comparison))
     else:
         # The headline stands last, where a terminal's reader looks first.
-        shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
-        frame.say(render_terminal(shown).strip())
+        if not quiet:
+            shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
+            frame.say(render_terminal(shown).strip())
         frame.say(headline(comparison))
     if comparison.regressions:
         return 1

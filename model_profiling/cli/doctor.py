@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+import click
+
 from model_profiling.cli import frame
-from model_profiling.doctor import examine
+from model_profiling.cli.progress import shown_progress
+from model_profiling.doctor import examine, fetch_emulation
+from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines
 
 
-@frame.command("doctor", example="sme2prof doctor\nsme2prof doctor --json", facts=True)
-def command(as_json: bool) -> int:
+@frame.command(
+    "doctor",
+    example="""sme2prof doctor
+    sme2prof doctor --fetch
+    sme2prof doctor --devices""",
+    facts=True,
+)
+@click.option("--fetch", is_flag=True, help="First get what SME2 emulation lacks, without root.")
+@click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, and who says so.")
+def command(fetch: bool, devices: bool, as_json: bool) -> int:
     """Check everything profiling needs, say how to fix what is missing, and show where models can run.
 
     Exits with 0 only when the kit's own runner can be built and run here.
     """
+    if devices:
+        if as_json:
+            listed = [asdict(device) for device in DEVICES]
+            frame.facts({"schema_version": 1, "devices": listed, "notes": [NO_SERVER, ASK_THE_DEVICE]})
+        else:
+            frame.say("\n".join(device_lines()))
+        return 0
+    if fetch:
+        with shown_progress(lines=True) as progress:
+            progress.stage("getting what emulation needs")
+            fetch_emulation()
     diagnosis = examine()
     if as_json:
         frame.facts(diagnosis.as_dict())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import described
 from model_profiling.models.registry import DTYPES
 from model_profiling.wording import plural
 
@@ -82,9 +82,10 @@ def print_result(result: ExportResult) -> None:
         f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
-    outside = Counter((left.operator, left.reason) for left in coverage.undelegated)
-    for (operator, reason), count in outside.most_common():
-        frame.say(f"  outside    {count} x {operator}: {reason}")
+    for text, details in described(coverage.outside):
+        frame.say(f"  outside    {text}")
+        for line in details:
+            frame.say(f"             {line}")
     frame.say(
         f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"
         f" (accepted {accuracy.lowering.tolerance:g}); {accuracy.precision.max_rel:.2g} against float32"

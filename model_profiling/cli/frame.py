@@ -8,9 +8,13 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.headroom import Outlook
 
 
 def command(
@@ -64,6 +68,40 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
     return Times(word) if word else None
 
 
+def factor_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--sme2-factor`: what SME2 is taken to bring an operator; passed on as `factors`."""
+    return click.option(
+        "--sme2-factor",
+        "factors",
+        metavar="LOW:HIGH|FILE",
+        callback=_as_factors,
+        help="How many times faster SME2 is taken to make convolutions and GEMM in the projection, or a JSON "
+        "file with a range for each; kept in the run [default: 3:15].",
+    )(function)
+
+
+def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
+    if text is None:
+        return None
+    from model_profiling.run.factors import parse_factors
+
+    return parse_factors(text)
+
+
+def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
+    """Say that --sme2-factor did nothing, where nothing is projected."""
+    known = list(outlooks)
+    if not any(outlook.projections for outlook in known):
+        warn(f"--sme2-factor has no effect: {known[0].reason}")
+
+
+def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--quiet`: the answer alone; what failed is still said."""
+    return click.option("--quiet", is_flag=True, help="Print only the verdict and the report's place.")(
+        function
+    )
+
+
 _words: list[str] = []
 
 
@@ -88,6 +126,10 @@ def say(text: str = "") -> None:
 
 def warn(text: str) -> None:
     click.echo(f"warning: {' '.join(text.split())}", err=True)
+
+
+def fail(text: str) -> None:
+    click.echo(f"error: {' '.join(text.split())}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.run import outcome_facts, print_outcome, print_place, report_failures
+from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
 from model_profiling.export.lowering import BACKENDS
+from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
+from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
+from model_profiling.run.factors import Factors
 from model_profiling.targets import parse_target, target_kinds
+from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
@@ -26,16 +31,34 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
     return tuple(int(word) for word in words)
 
 
+def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """What was asked for, in the order given; empty where nothing was."""
+    if text is None:
+        return ()
+    words = tuple(word.strip() for word in text.split(",")) if text != "all" else DTYPES
+    if not set(words) <= set(DTYPES) or len(set(words)) != len(words):
+        raise click.BadParameter(f"give {', '.join(DTYPES)}, several of them with commas, or all")
+    return words
+
+
 @frame.command(
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
+    sme2prof profile toy_cnn --dtype all
     sme2prof profile my_model.pte --threads 1,2 --precision 0.01
     sme2prof profile toy_cnn --target emulated --ladder""",
     facts=True,
 )
 @click.argument("model")
 @click.option("--target", default="auto", show_default=True, help=f"One of {', '.join(target_kinds())}.")
-@click.option("--dtype", type=click.Choice(DTYPES), show_default="fp32", help="To export as.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    callback=_dtypes,
+    show_default="fp32",
+    metavar="DTYPE,...",
+    help=f"To export as: {', '.join(DTYPES)}; several with commas, or all, are put side by side.",
+)
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
 @click.option("--runs", type=click.IntRange(1), show_default="10", help="Timed inferences per process.")
 @click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
@@ -53,37 +76,77 @@ def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tu
 )
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
+@frame.factor_option
+@frame.quiet_option
 def command(
     *,
     model: str,
     target: str,
+    dtypes: tuple[str, ...],
     resume: bool,
     force: bool,
+    factors: Factors | None,
+    quiet: bool,
     as_json: bool,
     **asked: Any,  # click has typed them; they are the fields of ProfileOptions
 ) -> int:
-    """Profile MODEL with SME2 on and off: export if needed, run, analyse, and say what was found.
+    """Profile MODEL: export if needed, run, analyse, and say what was found.
 
     MODEL is a .pte file, a name from `sme2prof models`, or file.py:factory for any nn.Module. With target
-    auto, a machine without SME2 gives the latencies and emulation the kernel evidence.
+    auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without it gives one baseline, and
+    emulation shows what SME2 runs; any other CPU gives emulation alone.
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
     options = ProfileOptions(target=parse_target(target), **asked)
-    run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
+    run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     try:
-        with shown_progress(lines=True) as progress:
-            outcome = profile(model, options, run, progress=progress)
+        with shown_progress(lines=True, quiet=quiet) as progress:
+            if len(dtypes) > 1:
+                several = profile_dtypes(model, dtypes, options, run, progress=progress)
+                profiled = tuple(several.outcomes.values())
+            else:
+                one = replace(options, dtype=dtypes[0] if dtypes else None)
+                several, profiled = None, (profile(model, one, run, progress=progress),)
     except KeyboardInterrupt:
         frame.warn("everything measured so far is kept; continue with the same command and --resume")
         raise
+    if factors is not None:
+        frame.warn_without_projection(
+            found.data.outlook for outcome in profiled for found in outcome.outcomes
+        )
+    if several is not None:
+        return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
+    (outcome,) = profiled
     if as_json:
         frame.facts(_facts(outcome))
     else:
-        _print(outcome, ladder=options.ladder)
-    for warning in outcome.warnings:
-        frame.warn(warning)
-    return max(report_failures(found) for found in outcome.outcomes)
+        _print(outcome, ladder=options.ladder, quiet=quiet)
+    return print_warnings(outcome.warnings, quiet=quiet or as_json)
+
+
+def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
+    """The side-by-side, its verdict last; each format's own report is named in it."""
+    found = several.found
+    if as_json:
+        profiles = {dtype: _facts(outcome) for dtype, outcome in several.outcomes.items()}
+        frame.facts({"schema_version": 1, "side_by_side": record_json(found), "profiles": profiles})
+    else:
+        if not quiet:
+            for dtype, outcome in several.outcomes.items():
+                if ladder:
+                    frame.say(render_terminal([ladder_table(outcome.main.data)]))
+                print_place(outcome.main, dtype, quiet=quiet)
+            frame.say()
+            frame.say(render_terminal([dtypes_table(found)]))
+            frame.say()
+        frame.say(found.verdict)
+        frame.say(f"Side by side: {several.page}")
+    code = print_warnings(several.warnings, quiet=quiet or as_json)
+    for side in found.failed:
+        if side.dtype not in several.outcomes:
+            frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")
+    return 2 if found.failed else code
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
@@ -92,16 +155,19 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
         "program": str(outcome.program),
         "targets": outcome.plan.reason,
         "runs": [outcome_facts(found) for found in outcome.outcomes],
-        "warnings": list(outcome.warnings),
+        "warnings": [line.text for line in outcome.warnings],
     }
 
 
-def _print(outcome: ProfileOutcome, *, ladder: bool) -> None:
-    frame.say(f"{outcome.program}: {outcome.plan.reason}")
+def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
+    if not quiet:
+        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
     for found in outcome.outcomes:
-        frame.say()
         if ladder:
             frame.say(render_terminal([ladder_table(found.data)]))
-            print_place(found)
-        else:
-            print_outcome(found)
+            print_place(found, quiet=quiet)
+        elif found is outcome.main:
+            print_outcome(found, quiet=quiet)
+        elif not quiet:
+            # The main run's answer holds what this one proved.
+            print_place(found, "Evidence", quiet=quiet)

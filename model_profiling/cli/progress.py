@@ -71,9 +71,11 @@ class PlainLines:
 
 
 @contextlib.contextmanager
-def shown_progress(*, lines: bool = False) -> Iterator[Progress]:
+def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
     """Progress on stderr if a person watches it; otherwise silence, or plain `lines` for long jobs."""
-    if sys.stderr.isatty():
+    if quiet:
+        yield Silent()
+    elif sys.stderr.isatty():
         with LiveLine() as line:
             yield line
     else:

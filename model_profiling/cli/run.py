@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.run.factors import Factors
+from model_profiling.run.remarks import WarningLine, Weight
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 
 
@@ -23,12 +26,14 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 @click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
+@frame.quiet_option
 @click.option(
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
     help="Stop early once speedups are known to plus or minus this share, such as 0.01.",
 )
+@frame.factor_option
 def command(
     *,
     config: Path,
@@ -37,6 +42,8 @@ def command(
     resume: bool,
     force: bool,
     precision: float | None,
+    factors: Factors | None,
+    quiet: bool,
     as_json: bool,
 ) -> int:
     """Run the experiments of CONFIG and analyse them.
@@ -53,18 +60,21 @@ def command(
         force=force,
         analysis_only=analysis_only,
         command_line=frame.command_line(),
+        factors=factors,
     )
     try:
-        with shown_progress(lines=True) as progress:
+        with shown_progress(lines=True, quiet=quiet) as progress:
             outcome = run_file(config, options, precision=precision, progress=progress)
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise
+    if factors is not None:
+        frame.warn_without_projection([outcome.data.outlook])
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:
-        print_outcome(outcome)
-    return report_failures(outcome)
+        print_outcome(outcome, quiet=quiet)
+    return print_warnings(outcome.warnings, quiet=quiet or as_json)
 
 
 def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
@@ -72,23 +82,26 @@ def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
     return {**outcome.summary, **places, "verdict": list(outcome.verdict)}
 
 
-def print_outcome(outcome: RunOutcome) -> None:
+def print_outcome(outcome: RunOutcome, *, quiet: bool) -> None:
     """What a run found, and where it is."""
     for sentence in outcome.verdict:
         frame.say(sentence)
-    print_place(outcome)
+    print_place(outcome, quiet=quiet)
 
 
-def print_place(outcome: RunOutcome) -> None:
-    if outcome.moved is not None:
+def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> None:
+    if outcome.moved is not None and not quiet:
         frame.say(f"The earlier run is kept in {outcome.moved}")
-    frame.say(f"Report: {outcome.report}")
-    for warning in outcome.warnings:
-        frame.warn(warning)
+    frame.say(f"{what}: {outcome.report}")
 
 
-def report_failures(outcome: RunOutcome) -> int:
-    """Exit code 2 and a line on stderr for each experiment that did not work; 0 when all did."""
-    for result in outcome.failed:
-        click.echo(f"error: {result.series}: {result.problem}; {result.fix}", err=True)
-    return 2 if outcome.failed else 0
+def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
+    """Exit code 2 where an experiment did not work, which is said even when `quiet`; 0 when all did."""
+    failed = False
+    for line in lines:
+        if line.kind == "failed":
+            failed = True
+            frame.fail(line.text)
+        elif not quiet or line.weight is Weight.FAILED:
+            frame.warn(line.text)
+    return 2 if failed else 0

@@ -7,7 +7,7 @@ are looked for in the config's folder first, then in the working folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Schedule, Side
 from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
+from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.targets import why_not_yet
 from model_profiling.wording import plural
@@ -77,26 +78,32 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
-    """What is allowed but probably not meant."""
-    found = []
+    """What is allowed but probably not meant, one line for each kind."""
+    return tuple(line.text for line in warning_lines(_unwise(config)))
+
+
+def _unwise(config: ProfileConfig) -> Iterator[Remark]:
     if missing := why_not_yet(config.target.choice):
-        found.append(f"{missing}; this config cannot be run until it is")
+        yield Remark(None, "failed", f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.rounds) < 6:
-        found.append(f"schedule.rounds is {rounds}: fewer than 6 can only show large differences")
+        seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
+        yield Remark(None, "rounds", seen)
     for experiment in timing:
+        whose = Series(experiment.name)
         if experiment.runs < 5:
-            few = plural(experiment.runs, "run")
-            found.append(f"{experiment.name}: only {few} in each process; 10 or more are better")
+            few = f"only {plural(experiment.runs, 'run')} in each process"
+            yield Remark(whose, "runs", few, "10 or more are better")
         if experiment.warmup == 0:
-            found.append(f"{experiment.name}: without warm-up the first, slow inferences are measured")
+            yield Remark(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
         most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
         if 0 < cpus < most:
-            found.append(f"{experiment.name}: {most} threads share {plural(cpus, 'CPU')} of cpu_affinity")
+            seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
+            yield Remark(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):
-        found.append("nothing will be compared: no SME2-off experiment has an SME2-on one like it")
-    return tuple(found)
+        seen = "nothing will be compared: no SME2-off experiment has an SME2-on one like it"
+        yield Remark(None, "no_pair", seen)
 
 
 def _load(path: Path, *, files: bool) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:

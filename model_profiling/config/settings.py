@@ -166,7 +166,7 @@ class TargetSettings(Settings):
     name: TargetKind = Field(
         default="auto",
         description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
-        '"auto" is the device if one is named here, otherwise this machine.',
+        '"auto" is the device if one is named here, otherwise this machine if it is Arm, else "emulated".',
     )
     device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
     """Serial of the Android device, as `adb devices` lists it."""

@@ -1,5 +1,17 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
-from model_profiling.doctor.examination import Diagnosis, TargetState, examine, prerequisites
+from model_profiling.doctor.examination import (
+    Diagnosis,
+    TargetState,
+    examine,
+    fetch_emulation,
+    prerequisites,
+)
 
-__all__ = ["Diagnosis", "TargetState", "examine", "prerequisites"]
+__all__ = [
+    "Diagnosis",
+    "TargetState",
+    "examine",
+    "fetch_emulation",
+    "prerequisites",
+]

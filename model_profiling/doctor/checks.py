@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,9 +17,11 @@ from typing import TYPE_CHECKING
 from model_profiling import process
 from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
+from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up
 from model_profiling.runner.compilers import prospect
+from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
-from model_profiling.runner.source_build.toolchain import CMAKE_MINIMUM
+from model_profiling.runner.source_build import toolchain
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PYTHON = ((3, 10), (3, 13))
 NEEDED_GB = 1.0
 INSTALL_GB = 4.0
-DISTRIBUTION = "sme2-profiling-kit"
 
 
 def python_version() -> Check:
@@ -37,14 +36,14 @@ def python_version() -> Check:
     low, high = PYTHON
     if low <= sys.version_info[:2] <= high:
         return Check("Python", "pass", found)
-    return Check("Python", "fail", found, f"use Python {low[0]}.{low[1]} to {high[0]}.{high[1]}")
+    fix = f"{set_up()} --python PYTHON, with a Python {low[0]}.{low[1]} to {high[0]}.{high[1]}"
+    return Check("Python", "fail", found, fix)
 
 
 def virtual_environments() -> Check:
     if all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")):
         return Check("venv", "pass", "venv and pip can be made")
-    fix = "apt install python3-venv, or as your system calls it"
-    return Check("venv", "fail", "Python's venv module is missing", fix)
+    return Check("venv", "fail", "Python's venv module is missing", this_distribution().fix("venv"))
 
 
 def compiler() -> Check:
@@ -68,10 +67,14 @@ def sdk() -> Check:
 
 
 def git() -> Check:
+    """macOS has a `git` that only asks for the developer tools, so it is started and not just looked for."""
     path = shutil.which("git")
-    if path is None:
-        return Check("git", "optional", "not found", "install git to fetch ExecuTorch's source or models")
-    return Check("git", "pass", process.run([path, "--version"], timeout=20).stdout.strip())
+    said = process.run([path, "--version"], timeout=20) if path else None
+    if said and said.ok:
+        return Check("git", "pass", said.stdout.strip())
+    found = f"{path} does not work" if path else "not found"
+    words = f"{found}; only fetching ExecuTorch's source needs it"
+    return Check("git", "optional", words, this_distribution().fix("git"))
 
 
 def disk_space(needed_gb: float = NEEDED_GB) -> Check:
@@ -82,43 +85,35 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 
 def cmake() -> Check:
-    path = shutil.which("cmake")
-    needed = ".".join(map(str, CMAKE_MINIMUM))
-    fix = f"pip install 'cmake>={needed}' ninja; only source-built runners need it"
-    if path is None:
-        return Check("CMake", "optional", "not found", fix)
-    match = re.search(r"version (\d+)\.(\d+)", process.run([path, "--version"], timeout=20).stdout)
-    version = (int(match[1]), int(match[2])) if match else (0, 0)
-    found = f"{version[0]}.{version[1]} at {path}"
-    if version >= CMAKE_MINIMUM:
-        return Check("CMake", "pass", found)
-    return Check("CMake", "optional", found, fix)
+    """The CMake and Ninja that a source build would take."""
+    try:
+        found = toolchain.find_cmake()
+    except SetupError as problem:
+        words = f"{problem.problem}; only source-built runners need it"
+        return Check("CMake", "optional", words, problem.fix)
+    return Check("CMake", "pass", f"{found.version} at {found.path}, with Ninja")
 
 
 def ndk() -> Check:
-    fix = "unpack an NDK (r28 or newer) and set ANDROID_NDK; only source-built Android runners need it"
-    variables = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
-    variable = next((name for name in variables if os.environ.get(name)), None)
-    if variable is None:
-        return Check("Android NDK", "optional", "ANDROID_NDK is not set", fix)
-    place = os.environ[variable]
-    properties = Path(place, "source.properties")
-    if not properties.is_file():
-        return Check("Android NDK", "optional", f"{variable}={place} holds no NDK", fix)
-    text = properties.read_text(encoding="utf-8", errors="replace")
-    match = re.search(r"Pkg\.Revision\s*=\s*(\S+)", text)
-    return Check("Android NDK", "pass", f"{match[1] if match else 'unknown revision'} at {place}")
+    """The Android NDK that a source build would take."""
+    try:
+        found = toolchain.find_ndk()
+    except SetupError as problem:
+        words = f"{problem.problem}; only source-built Android runners need it"
+        return Check("Android NDK", "optional", words, problem.fix)
+    return Check("Android NDK", "pass", f"r{found.revision} at {found.root}")
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
     """adb and the serials of the devices that are ready."""
     path = shutil.which("adb")
     if path is None:
-        return Check("adb", "optional", "not found", "install Android's platform-tools to profile phones"), ()
+        words = "not found; only runners that you copy to a phone need it"
+        return Check("adb", "optional", words, this_distribution().fix("adb")), ()
     listing = process.run([path, "devices"], timeout=30)
     if not listing.ok:
         failure = f"`adb devices` failed: {listing.tail(1)}"
-        return Check("adb", "optional", failure, "adb kill-server, then again"), ()
+        return Check("adb", "optional", failure, "adb kill-server"), ()
     states = [line.strip().split("\t") for line in listing.stdout.splitlines() if "\t" in line]
     ready = tuple(serial for serial, state in states if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in states if state != "device"]
@@ -130,11 +125,14 @@ def adb() -> tuple[Check, tuple[str, ...]]:
 
 def packages() -> Iterator[Check]:
     """Every package the kit asks for, and those ExecuTorch asks for: there, and of versions that fit."""
+    if importlib.util.find_spec("packaging") is None:  # which says what the others must be
+        yield Check("packaging", "fail", "not installed", pip_install("packaging>=23"))
+        return
     try:
         yield from _requirements(DISTRIBUTION)
-    except ImportError:
-        fix = "bash model_profiling/scripts/setup_repo.sh"
-        yield Check("Python packages", "fail", f"{DISTRIBUTION} is not installed", fix)
+    except importlib.metadata.PackageNotFoundError:
+        fix = install_extra("executorch") if sys.prefix != sys.base_prefix else set_up()
+        yield Check("Python packages", "fail", f"{DISTRIBUTION} is not installed in this Python", fix)
         return
     try:
         theirs = _requirements("executorch")
@@ -159,7 +157,8 @@ def _requirements(distribution: str) -> list[Check]:
 
 
 def _fits(requirement: Requirement) -> Check:
-    fix = f"pip install '{requirement.name}{requirement.specifier}'"
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    fix = pip_install(f"{requirement.name}{extras}{requirement.specifier}")
     try:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:

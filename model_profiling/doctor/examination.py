@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import platform
+import sys
 from dataclasses import dataclass
 
 from model_profiling.check import Check, CheckList, check_lines
 from model_profiling.doctor import checks
+from model_profiling.doctor.devices import DEVICES, Device
 from model_profiling.errors import ProfilingError
+from model_profiling.own_commands import sme2prof
+from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import FEATURES, detect_host
+from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
+from model_profiling.targets import TargetChoice, why_not_yet
 from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.qemu import can_be_had
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +30,33 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(CheckList):
-    """Everything the doctor looked at; `ok` says that the kit's own runner can be built and run here."""
+    """Everything the doctor looked at; `ok` says that the kit's own runner can be built and run here.
+
+    `cpu_features` is empty where Arm's features do not apply.
+    """
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
+    devices: tuple[Device, ...] = DEVICES
 
     def as_text(self) -> str:
         """The checks, then features, targets and the verdict."""
-        lines = [*check_lines(self.checks), ""]
+        lines = [*check_lines(self.checks), "", self._features()]
+        for target in self.targets:
+            available = "yes" if target.available else "no "
+            lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
+        if self.targets:  # before the kit is installed there is no such command
+            lines.append(f"hardware known to have SME2: {sme2prof('doctor', '--devices')}")
+        return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
+
+    def _features(self) -> str:
+        if not self.cpu_features:
+            return f"CPU features: Arm's do not apply to this CPU ({platform.machine()})"
         have, lack = (
             " ".join(name for name, there in self.cpu_features.items() if there is wanted)
             for wanted in (True, False)
         )
-        lines.append(f"CPU features: {have or 'none'}; not here: {lack or 'nothing'}")
-        for target in self.targets:
-            available = "yes" if target.available else "no "
-            lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
-        return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
+        return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
 
 
 def prerequisites() -> Diagnosis:
@@ -50,7 +67,6 @@ def prerequisites() -> Diagnosis:
         checks.compiler(),
         checks.git(),
         checks.disk_space(checks.INSTALL_GB),
-        checks.cmake(),
     )
 
 
@@ -71,36 +87,47 @@ def examine() -> Diagnosis:
         checks.cmake(),
         checks.git(),
     )
-    ready = f"devices: {', '.join(devices)}" if devices else "no device is ready"
-    android = TargetState("android", bool(devices), ready)
-    return _diagnosis(*found, targets=(_host(CheckList(tuple(found)).ok), emulated, android))
+    return _diagnosis(*found, targets=(_host(CheckList(tuple(found)).ok), emulated, _android(devices)))
+
+
+def fetch_emulation() -> None:
+    """Get what emulation lacks and can be had without root; what cannot be had is an error with its fix."""
+    EmulatedTarget().prepare()
 
 
 def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
     have = detect_host().names
-    return Diagnosis(found, {name: name in have for name in FEATURES}, targets)
+    on_arm = this_platform().machine == "aarch64"
+    return Diagnosis(found, {name: name in have for name in FEATURES} if on_arm else {}, targets)
 
 
 def _cpu() -> Check:
+    """What the CPU is; no fix gives it what it lacks, but another Python may see what it has."""
     host = detect_host()
+    if "Rosetta" in host.source:
+        fix = "make .venv again with an arm64 Python (setup_repo.sh --python /path/to/it)"
+        return Check("CPU", "fail", host.source, fix)
+    if this_platform().machine != "aarch64":
+        return Check("CPU", "skipped", f"{platform.machine()}: not an Arm CPU")
     if "sme2" in host.names:
         return Check("CPU", "pass", f"{platform.machine()} with SME2 ({host.source})")
-    return Check(
-        "CPU",
-        "optional",
-        f"{platform.machine()} without SME2 ({host.source})",
-        "SME2 on/off latency needs a CPU that has it; --target emulated shows the kernels and the numerics",
-    )
+    return Check("CPU", "skipped", f"{platform.machine()} without SME2 ({host.source})")
 
 
 def _emulator() -> tuple[Check, TargetState]:
     """Whether SME2 code runs here with what is at hand: the kit's runner is started under QEMU and asked."""
+    if sys.platform != "linux":
+        reason = "QEMU's user mode runs on Linux only"
+        return Check("SME2 emulation", "skipped", reason), TargetState("emulated", False, reason)
     target = EmulatedTarget(fetch=False)
     try:
         target.prepare()
     except ProfilingError as problem:
-        check = Check("SME2 emulation", "optional", problem.problem, problem.fix)
-        return check, TargetState("emulated", False, problem.problem)
+        fetchable = can_be_had() and prospect(AARCH64_LINUX).possible
+        fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
+        check = Check("SME2 emulation", "optional", problem.problem, fix)
+        state = "not yet: its first run fetches what is missing" if fetchable else problem.problem
+        return check, TargetState("emulated", False, state)
     version = target.facts().versions.get("qemu", "")
     check = Check("SME2 emulation", "pass", f"QEMU {version} runs SME2 code")
     return check, TargetState("emulated", True, "kernel evidence and parity; its timings are no latency")
@@ -109,6 +136,14 @@ def _emulator() -> tuple[Check, TargetState]:
 def _host(ready: bool) -> TargetState:
     if not ready:
         return TargetState("host", False, "see what failed above")
+    if this_platform().machine != "aarch64":
+        return TargetState("host", True, f"latency of this {platform.machine()} CPU; says nothing about Arm")
     if "sme2" in detect_host().names:
         return TargetState("host", True, "latency, SME2 on and off")
-    return TargetState("host", True, "latency without SME2; SME2 on/off cannot be compared on this CPU")
+    return TargetState("host", True, "baseline latency; this CPU has no SME2 to switch on and off")
+
+
+def _android(devices: tuple[str, ...]) -> TargetState:
+    seen = f"adb sees {', '.join(devices)}" if devices else "adb sees no device that is ready"
+    missing = why_not_yet(TargetChoice("android"))
+    return TargetState("android", bool(devices) and not missing, f"{missing}; {seen}" if missing else seen)

@@ -18,12 +18,13 @@ from model_profiling.export.accuracy import check_outputs
 from model_profiling.export.graph_json import graph_json
 from model_profiling.export.lowering import BACKENDS, lower
 from model_profiling.export.quietly import quietly
-from model_profiling.export.records import Accuracy, ExportResult
+from model_profiling.export.records import EXAMPLE_INPUTS, Accuracy, ExportResult
 from model_profiling.export.tracing import ask, eager_model, trace
 from model_profiling.files import make_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
+from model_profiling.own_commands import install_extra
 from model_profiling.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def export_model(
             accuracy=accuracy,
             seconds=round(time.monotonic() - began, 3),
             versions=made_with,
+            calibration=_calibration(dtype, calibration, batches),
             warnings=tuple(_warnings(dtype, accuracy, calibrated=batches is not None)),
         )
         if graph is not None:
@@ -137,7 +139,7 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError as problem:
             raise SetupError(
                 f"exporting needs the Python package '{package}', which is not installed",
-                "run `make quickstart`, or pip install 'sme2-profiling-kit[executorch]'",
+                install_extra("executorch"),
             ) from problem
     return found
 
@@ -181,6 +183,18 @@ def _calibration_batches(
             "name a function that yields tuples of input tensors",
         )
     return cast("Iterable[ExampleInputs]", batches)
+
+
+def _calibration(
+    dtype: str, source: str | Iterable[ExampleInputs] | None, batches: Iterable[ExampleInputs] | None
+) -> str:
+    if dtype != "int8":
+        return ""
+    if batches is None:
+        return EXAMPLE_INPUTS
+    if source is None:
+        return "the model's own calibration inputs"
+    return source if isinstance(source, str) else "inputs given by the caller"
 
 
 def _warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model_profiling.export.lowering import module_of, operator_name
-from model_profiling.models.blame import place_in_user_code
+from model_profiling.export.nodes import module_of, operator_name, source_of
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
 SCHEMA_VERSION = 1
-
-
-class _Quoted(Exception):
-    """Carries a node's recorded stack so that the user's line is found the same way as in a failure."""
 
 
 def graph_json(model: str, program: ExportedProgram) -> dict[str, object]:
@@ -37,7 +32,7 @@ def _node(node: torch.fx.Node) -> dict[str, object]:
         "outputs": _tensors(node.meta.get("val")),
         "module_path": module_path,
         "module_class": module_class,
-        "source": place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else "",
+        "source": source_of(node),
         "debug_handle": node.meta.get("debug_handle"),
     }
 

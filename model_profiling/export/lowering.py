@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import ExportError
-from model_profiling.export.records import Coverage, Undelegated
+from model_profiling.export.nodes import operator_name
+from model_profiling.export.outside import Refusals
+from model_profiling.export.records import Coverage
 from model_profiling.models.blame import blaming
 from model_profiling.program import read_program
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 BACKENDS = ("xnnpack", "portable")
-_NO_RULE = "the backend has no rule for this operator"
-_PORTABLE = "the portable backend runs every operator itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,56 +32,31 @@ class Lowered:
     """Inputs the model writes into; the program returns them before its outputs."""
 
 
-class _Refusals(logging.Handler):
-    """Collects the partitioner's reasons by node, which it only ever writes to its debug log."""
-
-    def __init__(self, default: str) -> None:
-        super().__init__(logging.DEBUG)
-        self.reasons = defaultdict[str, str](lambda: default)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", None)
-        if node is not None and reason:
-            self.reasons.setdefault(str(node), " ".join(str(reason).split()))
-
-
 def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
     """Lower to `backend`; the ETRecord ties the program's debug handles to the model's source."""
     from executorch.exir import to_edge_transform_and_lower
     from executorch.exir.lowered_backend_module import get_lowered_backend_modules
 
-    partitioner = []
+    partitioner = None
     if backend == "xnnpack":
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-        partitioner.append(XnnpackPartitioner())
-    portable = backend == "portable"
-    refusals = _Refusals(_PORTABLE if portable else _NO_RULE)
-    logger = logging.getLogger("executorch.backends.xnnpack")
-    level, disabled = logger.level, logging.root.manager.disable
-    logger.addHandler(refusals)
-    logger.setLevel(logging.DEBUG)
-    logging.disable(logging.NOTSET)
-    fix = ", replace what it names" if portable else "; --backend portable may still work"
-    try:
-        with blaming(
-            f"ExecuTorch cannot lower '{name}' to {backend}", f"--debug shows where{fix}", ExportError
-        ):
-            edge = to_edge_transform_and_lower(traced, partitioner=partitioner, generate_etrecord=True)
-            lowered = edge.exported_program()
-            parts = get_lowered_backend_modules(lowered.graph_module)
-            inside = [node for part in parts for node in _operators(part.original_module.graph_module)]
-            # Before to_executorch(), which rewrites this graph's operators into their out= variants.
-            outside = tuple(
-                Undelegated(operator_name(node), node.name, module_of(node)[0], refusals.reasons[node.name])
-                for node in _operators(lowered.graph_module)
-            )
-            written_inputs = len(lowered.graph_signature.user_inputs_to_mutate)
-            program = edge.to_executorch(_with_initial_state(lowered))
-    finally:
-        logger.removeHandler(refusals)
-        logger.setLevel(level)
-        logging.disable(disabled)
+        partitioner = XnnpackPartitioner()
+    refusals = Refusals(partitioner)
+    fix = "; --backend portable may still work" if partitioner else ", replace what it names"
+    with (
+        refusals.listening(),
+        blaming(f"ExecuTorch cannot lower '{name}' to {backend}", f"--debug shows where{fix}", ExportError),
+    ):
+        chosen = [partitioner] if partitioner else []
+        edge = to_edge_transform_and_lower(traced, partitioner=chosen, generate_etrecord=True)
+        lowered = edge.exported_program()
+        parts = get_lowered_backend_modules(lowered.graph_module)
+        inside = [node for part in parts for node in _operators(part.original_module.graph_module)]
+        # Before to_executorch(), which rewrites this graph's operators into their out= variants.
+        outside = tuple(refusals.account_of(node) for node in _operators(lowered.graph_module))
+        written_inputs = len(lowered.graph_signature.user_inputs_to_mutate)
+        program = edge.to_executorch(_with_initial_state(lowered))
     coverage = Coverage(
         # Inside a delegate, a quantize or dequantize step only marks the dtype and costs nothing.
         delegated=sum(not operator_name(node).startswith("quantized_decomposed.") for node in inside),
@@ -108,22 +81,6 @@ def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
     written = set(signature.buffers_to_mutate.values())
     names = [name for name, buffer in signature.inputs_to_buffers.items() if buffer in written]
     return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
-
-
-def operator_name(node: torch.fx.Node) -> str:
-    """`aten.convolution.default`, whichever dialect wraps it; a Python function goes by its own name."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return str(getattr(node.target, "__name__", node.target))
-    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
-
-
-def module_of(node: torch.fx.Node) -> tuple[str, str]:
-    """Dotted path and class of the innermost module the node was traced in; empty for the model itself."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path, cls = stack[-1] if stack else ("", "")
-    path = str(path).removeprefix("L['self'].").removeprefix("L['self']").lstrip(".")
-    return path, cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _operators(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.registry import ModelEntry, discover, load_registered
+from model_profiling.own_commands import pip_install
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +85,7 @@ def load_upstream(name: str) -> EagerModelBase:
         package = (problem.name or str(problem)).partition(".")[0]
         raise InputError(
             f"ExecuTorch's model '{name}' needs the Python package '{package}', which is not installed",
-            f"pip install {package}",
+            pip_install(package),
         ) from problem
     except (ImportError, OSError, RuntimeError) as problem:
         raise InputError(

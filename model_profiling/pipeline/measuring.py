@@ -19,6 +19,7 @@ from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
 from model_profiling.run.journal import Entry, Journal, Step, moment
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets import Job, Outcome, Target
@@ -36,7 +37,7 @@ class Measuring:
     journal: Journal
     session: int
     progress: Progress
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Remark] = field(default_factory=list)
     stopped_early: bool = False
     _failed: set[Series] = field(default_factory=set)
     _done: int = 0
@@ -55,6 +56,9 @@ class Measuring:
             self._advance(str(step.series))
         if rounds:
             self.progress.stage("measuring")
+            if self.config.schedule.precision is not None and not pairs(self.config):
+                seen = "a precision has no effect: nothing is compared, so every round is measured"
+                self._warn(Remark(None, "no_effect", seen))
         for number, steps in enumerate(schedule.rounds):
             if self._precise(number):
                 self.stopped_early = True
@@ -107,8 +111,10 @@ class Measuring:
             outcome = self.target.execute(self._job(step), scratch, "process")
             entry = _measured(blank, outcome)
             entry = self._keep(entry, outcome)
-            if entry.features_note:
-                self._warn(f"CPU features, as the runner found them: {entry.features_note}")
+            # Arm features are not missing where there can be none.
+            if entry.features_note and self.target.facts().is_arm:
+                note = f"CPU features, as the runner found them: {entry.features_note}"
+                self._warn(Remark(step.series, "features", note))
         except RunError as problem:
             # One experiment that crashes must not cost the others their results, nor lost evidence its times.
             if step.kind != "evidence":
@@ -196,14 +202,13 @@ class Measuring:
             return None
         temperature = self.target.facts().temperature_c
         if temperature is None:
-            self._warn(f"target {self.target.name} tells no temperature: max_temperature_c has no effect")
+            seen = f"target {self.target.name} tells no temperature: max_temperature_c has no effect"
+            self._warn(Remark(None, "no_effect", seen))
         waited_until = time.monotonic() + schedule.temperature_wait_s
         while temperature is not None and temperature > limit:
             if time.monotonic() >= waited_until:
-                self._warn(
-                    f"the target stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s;"
-                    " measured anyway"
-                )
+                stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
+                self._warn(Remark(None, "hot", f"the target {stayed}; measured anyway"))
                 break
             self.progress.advance(
                 self._done, self._to_do, f"waiting for {temperature:.0f} C to fall to {limit:g} C"
@@ -212,9 +217,9 @@ class Measuring:
             temperature = self.target.facts().temperature_c
         return temperature
 
-    def _warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+    def _warn(self, remark: Remark) -> None:
+        if remark not in self.warnings:
+            self.warnings.append(remark)
 
 
 _SAID_BY_RUNNER = (

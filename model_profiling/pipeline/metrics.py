@@ -15,7 +15,8 @@ from model_profiling.pipeline.schedule import TRACED_ROUNDS
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import Part
-from model_profiling.run.metrics import PairParity, Remark, RobustStats, TracerCost
+from model_profiling.run.metrics import PairParity, RobustStats, TracerCost
+from model_profiling.run.remarks import Remark
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
 from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
@@ -103,6 +104,7 @@ def _conditions(part: Part) -> Conditions:
         load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
+        on_battery=before.on_battery if before else None,
     )
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.config.baseline import OnCpu, on_cpu
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, ProfilingError
+from model_profiling.export.reading import read_export
 from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.measuring import Measuring
@@ -25,6 +27,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
+from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target
 
 
@@ -69,7 +72,10 @@ def measure(
     check_directory(place.path, resume=resume, force=force)
     progress.stage("preparing the runner")
     target.prepare()
-    head = manifests.head(config, config_file, target, target.facts())
+    facts = target.facts()
+    here = _on_cpu(config, facts.features, resume=resume)
+    config, only = here.config, here.renamed(only)
+    head = replace(manifests.head(config, config_file, target, facts), stands_for=here.stands_for)
     earlier = settle_earlier(place.path, head, resume=resume, force=force)
     part = earlier.part
     if earlier.manifest is not None and part is not None:
@@ -89,6 +95,7 @@ def measure(
     )
     record.write("running")
     measuring.warnings += _keep_graph(config.model, place.path)
+    measuring.warnings += _about_accuracy(config.model, head.model_sha256)
     try:
         measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
     except BaseException as problem:
@@ -113,7 +120,9 @@ def reopen(config: ProfileConfig) -> Measured:
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
         )
     here = config.model.is_file()
-    part = Earlier(manifest).part_with({experiment.name for experiment in config.experiments}) or manifest
+    features = manifest.machine.before.features if manifest.machine.before else ()
+    config = _on_cpu(config, features, resume=True).config
+    part = _same_part(manifest, config) or manifest
     now = replace(
         manifest,
         config=config.model_dump(mode="json"),
@@ -129,6 +138,22 @@ def reopen(config: ProfileConfig) -> Measured:
     place = names.RunFiles(config.output_root, config.model.stem)
     now = _newest(manifest, part, config=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
+
+
+def _on_cpu(config: ProfileConfig, features: Collection[str], *, resume: bool) -> OnCpu:
+    """`config` as the CPU can run it. A run that was begun with its experiments as written goes on so:
+    earlier versions measured SME2 on and off on any CPU."""
+    manifest = read_manifest(config.output_root) if resume else None
+    part = _same_part(manifest, config) if manifest else None
+    begun = part.config.get("experiments") if part else None
+    written = [(each.name, each.sme2) for each in config.experiments]
+    if isinstance(begun, list) and written == [(each.get("name"), each.get("sme2")) for each in begun]:
+        return OnCpu(config)
+    return on_cpu(config, features)
+
+
+def _same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:
+    return Earlier(manifest).part_with(experiment.name for experiment in config.experiments)
 
 
 def refresh(measured: Measured, state: State | None = None) -> Measured:
@@ -204,13 +229,30 @@ def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
     return replace(manifest, **{**own, **changes}, earlier_parts=others)
 
 
-def _keep_graph(model: Path, run_dir: Path) -> list[str]:
+def _keep_graph(model: Path, run_dir: Path) -> list[Remark]:
     """Keep what explains the operators in the run, so that it can be moved without its program."""
     try:
         write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
     except FormatError as problem:
-        return [f"{problem.problem}; operators are shown without shapes and source lines"]
+        seen = f"{problem.problem}; operators are shown without shapes and source lines"
+        return [Remark(None, "no_graph", seen)]
     return []
+
+
+def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
+    """What the export of this program said of its outputs, if they are not what PyTorch computes."""
+    try:
+        export = read_export(model)
+    except ProfilingError:
+        return []  # not every program was exported here
+    found = export.accuracy.lowering
+    if export.sha256 != sha256 or found.ok:
+        return []
+    seen = (
+        f"the program's outputs differ from PyTorch's in {export.dtype} by {found.max_rel:.2g} of their range"
+        f" ({found.tolerance:g} is accepted)"
+    )
+    return [Remark(None, "accuracy", seen, "understand that before trusting the speed")]
 
 
 def _final_state(manifest: Manifest, journal: Journal) -> State:

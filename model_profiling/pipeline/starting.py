@@ -68,7 +68,7 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     if manifest is None or not has_journal(run_dir):
         return Earlier()
     earlier = Earlier(manifest)
-    same = earlier.part_with(head.experiments)
+    same = earlier.part_with(name for each in head.experiments for name in head.asked_as(each))
     ended = [part for part in earlier.parts if part.has_ended]
     if resume and same is not None:
         return Earlier(manifest, same)
@@ -167,9 +167,8 @@ def _runners_writing_to(place: str) -> Iterator[int]:
             yield pid
 
 
-def _commands() -> Iterator[tuple[int, str]]:
+def _commands(system: Path = Path("/proc")) -> Iterator[tuple[int, str]]:
     """Every process with its command line; where the system tells them apart, words end with NUL."""
-    system = Path("/proc")
     if (system / "self/cmdline").exists():
         for folder in system.glob("[0-9]*"):
             with contextlib.suppress(OSError):

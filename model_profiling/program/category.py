@@ -33,6 +33,8 @@ class MatrixPath:
     """matmul, depthwise or convolution."""
     takes_sme: bool | None
     """It is taken on SME or SME2 only, never there, or (None) the name proves neither."""
+    why_not: str = ""
+    """Why the backend has no SME path for it; empty where it takes one or the reason is not known."""
 
 
 @dataclass(frozen=True, slots=True)

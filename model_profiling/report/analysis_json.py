@@ -8,7 +8,10 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.evidence import gather_evidence
+from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.kernels import operator_kernels
+from model_profiling.analysis.not_tested import not_tested
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
@@ -16,6 +19,8 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
+from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
 _SHOWN_OPERATORS = 20
@@ -36,6 +41,7 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
     """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
     home = analysis.run.path
+    evidence = gather_evidence(analysis.run, analysis)
     csv_of = {id(dump.dump): dump.files for dump in written}
     return {
         "schema_version": 1,
@@ -52,8 +58,10 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
+        "not_tested": [asdict(found) for found in not_tested(analysis.run, evidence)],
+        **outlook_facts(outlook_of(analysis.run, analysis, evidence)),
         "findings": [asdict(finding) for finding in analysis.findings],
-        "warnings": list(analysis.warnings),
+        "warnings": [str(line) for line in warning_lines(analysis.warnings)],
         "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],
     }
 
@@ -95,7 +103,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "unknown_operators": list(dump.unknown_names),
         "kernel_families": _kernel_hints([dump]),
         "top_operators": [_operator(dump, operator) for operator in longest[:_SHOWN_OPERATORS]],
-        "warnings": list(dump.warnings),
+        "warnings": [remark.said for remark in dump.warnings],
         "csv_timeline": _inside(paths.timeline, home) if paths else None,
         "csv_run0_timeline": _inside(paths.run0_timeline, home) if paths else None,
         "csv_stats": _inside(paths.stats, home) if paths else None,

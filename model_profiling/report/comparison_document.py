@@ -24,6 +24,7 @@ from model_profiling.report.document import (
 from model_profiling.report.junit import Outcome, TestCase, junit_xml
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.run_report import RATIO_NOTE, SEPARATE_RATIO_NOTE
+from model_profiling.run.remarks import Remark, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import MISSING, change, milliseconds, percent, plural
 
@@ -51,29 +52,31 @@ def headline(comparison: Comparison) -> str:
 
 
 def warnings(comparison: Comparison) -> tuple[str, ...]:
-    """What a reader must know before trusting the answer."""
-    return tuple(_warnings(comparison))
+    """What a reader must know before trusting the answer, one line for each kind."""
+    return tuple(line.text for line in warning_lines(_remarks(comparison)))
 
 
-def _warnings(comparison: Comparison) -> Iterator[str]:
+def _remarks(comparison: Comparison) -> Iterator[Remark]:
     for found in comparison.series:
         if comparison.limit is not None and found.could_hide(comparison.limit):
-            yield (
-                f"{found.name}: a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, "
-                f"more than the {percent(comparison.limit)} to be caught; measure more rounds"
+            seen = (
+                f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
+                f"{percent(comparison.limit)} to be caught"
             )
+            yield Remark(found.after, "hidden", seen, "measure more rounds")
         if found.with_tracer and found.comparable:
-            yield f"{found.name}: compared with the event tracer on, for want of latencies without it"
-        for note in found.notes:
-            yield f"{found.name}: {note}"
+            seen = "compared with the event tracer on, for want of latencies without it"
+            yield Remark(found.after, "with_tracer", seen)
+        yield from (Remark(found.after, "pairing", note) for note in found.notes)
     if comparison.loads_differ:
-        yield (
+        seen = (
             f"the machine's load was {comparison.a.load:.1f} before A and {comparison.b.load:.1f} before B: "
-            "part of the change may be other work; measure both in the same quiet stretch"
+            "part of the change may be other work"
         )
+        yield Remark(None, "load", seen, "measure both in the same quiet stretch")
     for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
-            yield f"only {name} has {'; '.join(map(str, only))}: not compared"
+            yield Remark(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
 
 
 def comparison_document(comparison: Comparison) -> list[Block]:
@@ -86,8 +89,10 @@ def comparison_document(comparison: Comparison) -> list[Block]:
     with_ratio = [found for found in comparison.series if found.end_to_end.ratio is not None]
     if with_ratio:
         blocks.append(Paragraph(RATIO_NOTE if with_ratio[0].interleaved else SEPARATE_RATIO_NOTE))
-    reasons = [f"{found.name}: {found.end_to_end.reason}" for found in comparison.not_comparable]
-    blocks += make_list((*reasons, *warnings(comparison)))
+    reasons = warning_lines(
+        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
+    )
+    blocks += make_list((*(line.text for line in reasons), *warnings(comparison)))
     if comparison.differing_facts:
         blocks += [Paragraph("What else differs:"), make_table(("", "A", "B"), comparison.differing_facts)]
     for found in comparison.series:

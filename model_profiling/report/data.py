@@ -9,13 +9,18 @@ from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.headroom import Outlook, outlook_of
+from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Machine, Part
+from model_profiling.run.remarks import Remark, WarningLine, warning_lines
+from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.wording import listing
 
 _UNLIKE = 0.1
 """How far the dumps' median may lie from that of the traced latencies before it is said."""
@@ -109,6 +114,11 @@ class ReportData:
         return self.run.manifest.has_sme2 if self.run.manifest else None
 
     @property
+    def is_arm(self) -> bool | None:
+        """Of the CPU that ran it, real or emulated; None where nothing says."""
+        return self.run.manifest.is_arm if self.run.manifest else None
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         return self.analysis.findings if self.analysis else ()
 
@@ -118,19 +128,45 @@ class ReportData:
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
-            key=lambda found: (found.summary is None, found.sme2 is False, found.series.threads or 0),
+            key=lambda found: (found.summary is None, *speaks_first(found.series, found.sme2)),
             default=None,
         )
 
     @property
-    def quality(self) -> tuple[str, ...]:
-        """Warnings about the measurement that a person can act on."""
-        return tuple(_quality(self))
+    def not_tested(self) -> tuple[NotTested, ...]:
+        return not_tested(self.run, self.evidence)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What the report could not show, and why."""
+    def merged(self) -> tuple[str, ...]:
+        """Which experiments of a user's config were measured as one, and why."""
+        parts = self.run.manifest.parts if self.run.manifest else ()
+        return tuple(
+            f"{listing(found.names)} {'was' if len(found.names) == 1 else 'were'} measured once, as "
+            f"{found.experiment}: this CPU ({self.cpu}) has nothing that they switch"
+            for part in parts
+            if part.config_file
+            for found in part.stands_for
+        )
+
+    @property
+    def outlook(self) -> Outlook:
+        """What runs on SME2, and what that could bring."""
+        return outlook_of(self.run, self.analysis, self.evidence)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What a person should know before trusting the answer."""
         return tuple(_remarks(self))
+
+    @property
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """The remarks as terminal, report and summary show them: one line per kind."""
+        return warning_lines(self.remarks)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What the report could not show, and why."""
+        return tuple(line.text for line in warning_lines(_gaps(self)))
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -176,37 +212,51 @@ def _pairs(run: Run, analysis: RunAnalysis | None) -> Iterator[PairReport]:
         yield PairReport(pair, answer.speedup, answer.with_tracer, pairing)
 
 
-def _quality(data: ReportData) -> Iterator[str]:
+def _remarks(data: ReportData) -> Iterator[Remark]:
     manifest, metrics = data.run.manifest, data.run.metrics
+    for parity in metrics.parity if metrics else ():
+        if parity.verdict == "mismatch":
+            seen = f"{parity.label}: outputs differ beyond rounding ({parity.reason or 'see the report'})"
+            yield Remark(None, "outputs", seen, "understand that before trusting the speed")
     for experiment in data.experiments:
         if experiment.problem:
-            yield f"{experiment.series} failed: {experiment.problem}"
+            fix = experiment.result.fix if experiment.result else None
+            yield Remark(experiment.series, "failed", experiment.problem, fix or "")
     if manifest is not None:
         yield from manifest.all_warnings
         if manifest.unfinished not in (None, "failed"):
-            yield f"the run is {manifest.unfinished}, not finished: continue it with --resume"
-    yield from map(str, metrics.stability if metrics else ())
+            seen = f"the run is {manifest.unfinished}, not finished"
+            yield Remark(None, "unfinished", seen, "continue it with --resume")
+    yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
-        dumps, latency = experiment.dumps, experiment.latency
-        if dumps and latency and latency.traced_ms:
-            expected, found = latency.traced_ms.median, dumps.latency.median
-            if abs(found / expected - 1) > _UNLIKE:
-                yield (
-                    f"{dumps.name}: its dumps say {found:.3f} ms with the tracer on, its latencies "
-                    f"{expected:.3f} ms: they are not of the same runs"
-                )
-        for warning in dumps.first.warnings if dumps else ():
-            yield f"{dumps.first.stem if dumps else ''}: {warning}"
+        yield from _of_dumps(experiment)
 
 
-def _remarks(data: ReportData) -> Iterator[str]:
+def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:
+    dumps, latency = experiment.dumps, experiment.latency
+    if dumps is None:
+        return
+    if latency and latency.traced_ms:
+        expected, found = latency.traced_ms.median, dumps.latency.median
+        if abs(found / expected - 1) > _UNLIKE:
+            seen = (
+                f"its dumps say {found:.3f} ms with the tracer on, its latencies {expected:.3f} ms: they are "
+                "not of the same runs"
+            )
+            yield Remark(experiment.series, "unlike", seen)
+    yield from dumps.first.warnings
+
+
+def _gaps(data: ReportData) -> Iterator[Remark]:
     run, analysis = data.run, data.analysis
     if run.manifest is None:
-        yield f"there is no {names.MANIFEST}: machine, versions and settings are unknown"
+        seen = f"there is no {names.MANIFEST}: machine, versions and settings are unknown"
+        yield Remark(None, "no_manifest", seen)
     if run.metrics is None and data.timed:
-        yield f"there is no {names.METRICS}: times come from the dumps, with the event tracer on"
+        seen = f"there is no {names.METRICS}: times come from the dumps, with the event tracer on"
+        yield Remark(None, "no_metrics", seen)
     if analysis is None:
-        yield "there are no dumps: operators and categories cannot be shown"
+        yield Remark(None, "no_dumps", "there are no dumps: operators and categories cannot be shown")
     yield from analysis.warnings if analysis else run.warnings
 
 
@@ -241,6 +291,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
     yield "Clock governor", before.governor or "not told"
     yield "Load average", _change(before.load_average, after.load_average if after else None)
+    if before.on_battery is not None:
+        yield "Power", "battery" if before.on_battery else "mains"
     yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself

@@ -22,6 +22,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import sme2_switch
+from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
 from model_profiling.wording import MISSING, plural
 
@@ -52,7 +53,7 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     yield from make_list(
         f"{found.series}: kernels were not counted, {found.note}" for found in place.kernels if found.note
     )
-    yield from _listing(place)
+    yield from _listing(place, data)
 
 
 def _answer(found: SeriesEvidence, *, absent: bool) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def _answer(found: SeriesEvidence, *, absent: bool) -> tuple[str, ...]:
     )
 
 
-def _listing(place: PlaceEvidence) -> Iterator[Block]:
+def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     """The kernels themselves, those that ran before those that were only configured."""
     found: dict[Kernel, dict[str, KernelUse]] = {}
     for evidence in place.kernels:
@@ -86,7 +87,8 @@ def _listing(place: PlaceEvidence) -> Iterator[Block]:
         ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
     )
     if len(found) > _KERNELS_SHOWN:
-        yield Paragraph(f"{len(found) - _KERNELS_SHOWN} more in kernel_view.md.")
+        where = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
+        yield Paragraph(f"{len(found) - _KERNELS_SHOWN} more in {where}.")
 
 
 def _use(use: KernelUse | None) -> str:

@@ -275,9 +275,9 @@ def headline_series(data: ReportData) -> SeriesAnalysis | None:
 
 def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
     """Whether SME2 was left on; a CPU without it has nothing to switch."""
-    if sme2 is None:
-        return MISSING
-    return "absent" if absent else "on" if sme2 else "off"
+    if absent:
+        return "absent"
+    return MISSING if sme2 is None else "on" if sme2 else "off"
 
 
 def _became(pair: OperatorPair) -> str:

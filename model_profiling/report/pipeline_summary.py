@@ -7,6 +7,7 @@ from dataclasses import asdict
 from model_profiling.json_record import record_json
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
+from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import verdict
 from model_profiling.wording import MISSING, milliseconds
@@ -35,6 +36,7 @@ def summary_facts(data: ReportData) -> Json:
             }
             for result in manifest.results
         ],
+        "measured_once": [asdict(found) for part in manifest.parts for found in part.stands_for],
         "comparisons": facts["comparisons"],
         "kernels": [
             {
@@ -48,24 +50,17 @@ def summary_facts(data: ReportData) -> Json:
         ],
         "parity": facts["parity"],
         "evidence": record_json(data.run.evidence) if data.run.evidence else None,
-        "warnings": warnings(data),
+        "not_tested": [asdict(found) for found in data.not_tested],
+        **outlook_facts(data.outlook),
+        "warnings": [line.text for line in data.warnings],
+        "warnings_by_kind": [
+            {"kind": line.kind, "series": [asdict(series) for series in line.series], "text": line.text}
+            for line in data.warnings
+        ],
     }
     if data.timed:
         content["latencies"] = facts["latencies"]
     return content
-
-
-def warnings(data: ReportData) -> list[str]:
-    """What a person must know before trusting the answer: differing outputs first."""
-    metrics, manifest = data.run.metrics, data.run.manifest
-    mismatches = [
-        f"{found.label}: outputs differ beyond rounding ({found.reason or 'see the report'}); understand "
-        "that before trusting the speed"
-        for found in (metrics.parity if metrics else ())
-        if found.verdict == "mismatch"
-    ]
-    stability = metrics.stability if metrics and data.timed else ()
-    return [*mismatches, *(manifest.all_warnings if manifest else ()), *map(str, stability)]
 
 
 def summary_document(data: ReportData) -> list[Block]:
@@ -78,7 +73,7 @@ def summary_document(data: ReportData) -> list[Block]:
         f"state: {manifest.unfinished or 'finished'}",
         f"rounds: {manifest.schedule.rounds_done}{early}",
     )
-    noticed = make_list(warnings(data))
+    noticed = make_list(line.text for line in data.warnings)
     return [
         Heading(data.title, 1),
         *make_list(verdict(data)),

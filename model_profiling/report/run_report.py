@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
+from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Latency, Times
@@ -29,14 +30,25 @@ SEPARATE_RATIO_NOTE = (
 )
 
 
+NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
+
+
 def run_document(data: ReportData) -> list[Block]:
     """The whole report."""
     blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
     for heading, section in _SECTIONS:
         if body := section(data):
-            shown = data.times.are_shown or section is not categories
-            blocks += [Heading(heading if shown else "Where the work is"), *body]
+            blocks += [Heading(_heading(heading, section, data)), *body]
     return blocks
+
+
+def _heading(heading: str, section: Section, data: ReportData) -> str:
+    """As the table of sections says, but for what this run cannot show."""
+    if section is categories and not data.times.are_shown:
+        return "Where the work is"
+    if section is what_sme2_could_bring and not data.outlook.projections:
+        return "What runs on SME2"
+    return heading
 
 
 def latency(data: ReportData) -> list[Block]:
@@ -51,7 +63,10 @@ def latency(data: ReportData) -> list[Block]:
             "None is known: nothing says on what machine these times were recorded, with the event tracer on."
         )
         return [Paragraph(words), *_from_dumps(data)]
-    blocks: list[Block] = speedups(data)
+    blocks: list[Block] = [Paragraph(f"{text}.") for text in data.merged]
+    if data.is_arm is False:
+        blocks.append(Paragraph(f"{NOT_ARM} ({data.cpu})."))
+    blocks += speedups(data)
     measured = [found for found in data.experiments if found.latency and found.latency.end_to_end_ms]
     if measured:
         blocks += [
@@ -179,10 +194,10 @@ def _switch(found: ExperimentReport, data: ReportData) -> str:
 
 
 def quality(data: ReportData) -> list[Block]:
-    if not data.quality:
+    if not data.warnings:
         words = "Nothing seen that would make the measurement doubtful."
         return [Paragraph(words)] if data.timed else []
-    return make_list(data.quality)
+    return make_list(line.text for line in data.warnings)
 
 
 def machine(data: ReportData) -> list[Block]:
@@ -193,12 +208,13 @@ def reproduce(data: ReportData) -> list[Block]:
     return [Commands(data.reproduce)]
 
 
-def remarks(data: ReportData) -> list[Block]:
-    return make_list(data.remarks)
+def gaps(data: ReportData) -> list[Block]:
+    return make_list(data.gaps)
 
 
 _SECTIONS: tuple[tuple[str, Section], ...] = (
     ("Latency", latency),
+    ("What SME2 could bring", what_sme2_could_bring),
     ("Where the time goes", categories),
     ("Operators", operators),
     ("Portable and delegated", backends),
@@ -206,7 +222,7 @@ _SECTIONS: tuple[tuple[str, Section], ...] = (
     ("Numerical parity", parity),
     ("What to do next", advice),
     ("Measurement quality", quality),
-    ("What this report cannot show", remarks),
+    ("What this report cannot show", gaps),
     ("Machine and versions", machine),
     ("How to reproduce", reproduce),
 )

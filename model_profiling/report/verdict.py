@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.report.headroom_section import outlook_sentences
 from model_profiling.run import Times
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -40,7 +41,10 @@ def _sentences(data: ReportData) -> Iterator[str]:
     else:
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
         yield f"This run {was}: it proves which kernels run and what they compute, not how fast that is."
+    yield from outlook_sentences(data)
     yield from _proof(data)
+    for question in data.not_tested:
+        yield f"{question}."
     yield from _mismatches(data)
     yield from _next_step(data)
 
@@ -77,12 +81,22 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
 
 
 def _timed(data: ReportData) -> Iterator[str]:
-    yield from _pair_sentences(data)
+    if data.is_arm is False:
+        yield f"These latencies are of a CPU that is not Arm ({data.cpu}): they say nothing about Arm."
+    yield from (f"{text}." for text in data.merged)
     shown = next((pair for pair in data.pairs if pair.comparable), None)
+    if data.has_sme2 is False:
+        yield from _baseline(data)
+    yield from _pair_sentences(data)
     if shown is not None:
         if shown.side_by_side:
             yield shift_text(*largest_parts(shown.side_by_side))
-        return
+    elif data.has_sme2 is not False:
+        yield from _baseline(data)
+
+
+def _baseline(data: ReportData) -> Iterator[str]:
+    """How long one experiment takes, and what takes most of that."""
     experiment = data.headline
     if experiment is None or experiment.summary is None:
         yield "No experiment finished with a latency."
@@ -140,7 +154,7 @@ def _largest_sentence(series: SeriesAnalysis) -> str:
 
 
 def _proof(data: ReportData) -> Iterator[str]:
-    """What the kernels prove about SME2: the strongest answer of any place, and what was not tested."""
+    """What the kernels prove about SME2: the strongest answer of any place."""
     left_on = [
         (place, kernels) for place in data.evidence for kernels in place.kernels if kernels.sme2 is not False
     ]
@@ -157,13 +171,6 @@ def _proof(data: ReportData) -> Iterator[str]:
         yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
     elif tested:
         yield "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2."
-    elif data.has_sme2 is False:
-        yield (
-            "Whether SME2 kernels run was not tested: this CPU has no SME2, and no emulated run of this "
-            "program is kept here."
-        )
-    else:
-        yield "There is no kernel evidence: nothing here shows whether SME2 ran."
 
 
 def _mismatches(data: ReportData) -> Iterator[str]:
@@ -179,10 +186,6 @@ def _mismatches(data: ReportData) -> Iterator[str]:
 def _next_step(data: ReportData) -> Iterator[str]:
     if data.timed and data.findings:
         yield f"Next: {_clause(data.findings[0].title)}."
-    if data.timed and data.has_sme2 is False:
-        yield "To see what SME2 brings, measure on a CPU that has it."
-    if data.times in (Times.EMULATED, Times.TRACED):
-        yield "To see a speedup, measure on hardware with SME2."
 
 
 def _clause(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from model_profiling.errors import FormatError
 from model_profiling.json_record import read_record
+from model_profiling.program.category import Category
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.run.metrics import PairParity
@@ -40,8 +41,58 @@ class KernelList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixOperator:
+    """An operator that multiplies matrices, as it ran with SME2 on.
+
+    What it is called changes with its kernel, so it is known by its place in the program.
+    """
+
+    method: str
+    chain_index: int
+    instruction_id: int
+    occurrence: int
+    node: int
+    """Position in the delegate's graph; -1 outside delegates and where no program tells."""
+    order: int
+    """Which operator that multiplies matrices it is in its call, counted from 0."""
+    of: int
+    """How many of them its call has."""
+    name: str
+    category: Category
+    kind: str
+    backend: str
+    flops: int | None
+    rows: int | None
+    """Of the result, seen as one matrix (the M of a GEMM); None where no program tells."""
+    on_sme: bool
+    why_not: str = ""
+    """Why it runs on no SME or SME2 kernel, as far as that is known."""
+    module_path: str = ""
+    source: str = ""
+    """`model.py:22`."""
+
+    @property
+    def call(self) -> tuple[str, int, int, int]:
+        return self.method, self.chain_index, self.instruction_id, self.occurrence
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProof:
+    """Which operators of a program ran on SME or SME2 kernels, in one series with SME2 on."""
+
+    series: Series
+    operators: tuple[MatrixOperator, ...] = ()
+    isa: str = ""
+    """The strongest that ran, SME2 or SME; empty where neither did."""
+    not_tested: str = ""
+    """Why the series proves nothing; empty where it does."""
+    unseen: tuple[str, ...] = ()
+    """Delegates that reported no operators: what they compute is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What one run proved; `place` is where, `made` when."""
+    """What one run proved; `place` is where, `made` when. Where none could be had, `problem` and `fix`."""
 
     schema_version: Literal[1] = 1
     model_sha256: str
@@ -52,6 +103,10 @@ class Evidence:
     executorch: str = ""
     kernels: tuple[KernelList, ...] = ()
     parity: tuple[PairParity, ...] = ()
+    operators: OperatorProof | None = None
+    """None in files of earlier versions."""
+    problem: str = ""
+    fix: str = ""
 
 
 def read_evidence(run_dir: Path) -> Evidence | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from model_profiling.json_record import JsonObject, read_record
 from model_profiling.run import names
+from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
 from model_profiling.runner.result import OutputFacts
@@ -141,6 +142,14 @@ class Result:
         return self.runner_path == "builtin" and self.kernels_note is None and bool(self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class StandsFor:
+    """Experiments of the config that were measured as one: they differ in features the CPU lacks."""
+
+    experiment: str
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What one config put into a run: timing and trace configs with one output_root are two parts of it."""
@@ -148,11 +157,12 @@ class Part:
     config: JsonObject = field(default_factory=dict)
     config_file: str | None = None
     experiments: tuple[str, ...] = ()
+    stands_for: tuple[StandsFor, ...] = ()
     machine: Machine = Machine()
     state: State = "finished"
     sessions: tuple[Session, ...] = ()
     schedule: ScheduleFacts = ScheduleFacts()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Remark, ...] = ()
 
     @property
     def command_line(self) -> tuple[str, ...]:
@@ -190,8 +200,8 @@ class Manifest(Part):
         return (*self.earlier_parts, self)
 
     @property
-    def all_warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(text for part in self.parts for text in part.warnings))
+    def all_warnings(self) -> tuple[Remark, ...]:
+        return tuple(dict.fromkeys(remark for part in self.parts for remark in part.warnings))
 
     @property
     def unfinished(self) -> State | None:
@@ -212,6 +222,13 @@ class Manifest(Part):
 
     def part_of(self, experiment: str) -> Part:
         return next((part for part in self.parts if experiment in part.experiments), self)
+
+    def asked_as(self, experiment: str) -> tuple[str, ...]:
+        """Every name an experiment goes by: its own, and those of the config it was measured for."""
+        stood_for = (found for part in self.parts for found in part.stands_for)
+        return experiment, *(
+            name for found in stood_for if found.experiment == experiment for name in found.names
+        )
 
     def features(self, result: Result) -> frozenset[str] | None:
         """What the CPU has, as the runner saw it or else as the machine was read; None where nothing says."""
@@ -235,8 +252,8 @@ class Manifest(Part):
     @property
     def is_arm(self) -> bool | None:
         """Whether the CPU that ran it is an Arm CPU, real or emulated; None where nothing says."""
-        known = [part.machine.before.machine for part in self.parts if part.machine.before]
-        return all(name.lower() in ("aarch64", "arm64") for name in known) if any(known) else None
+        known = [part.machine.before for part in self.parts if part.machine.before]
+        return all(before.is_arm for before in known) if any(before.machine for before in known) else None
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """The result that a dump, or a file made of one, belongs to."""
@@ -259,9 +276,14 @@ def read_manifest(run_dir: Path) -> Manifest | None:
 
 
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of a manifest; 0.1.0's held one part and called the meaning of times a bool."""
+    """Today's form of a manifest; 0.1.0's held one part, called the meaning of times a bool and gave warnings
+    no kind."""
     target, config = content.get("target"), content.get("config")
-    upgraded = dict(content)
+    upgraded = _with_kinds(content)
+    if isinstance(earlier := content.get("earlier_parts"), list):
+        upgraded["earlier_parts"] = [
+            _with_kinds(part) if isinstance(part, dict) else part for part in earlier
+        ]
     if isinstance(target, dict):
         said = target.get("times", times_of_bool(target.get("timings_are_latency", "unknown")))
         emulated = target.get("platform") == "emulated"
@@ -272,3 +294,16 @@ def _upgrade(content: JsonObject) -> JsonObject:
         if isinstance(experiments, list):
             upgraded["experiments"] = [entry.get("name") for entry in experiments if isinstance(entry, dict)]
     return upgraded
+
+
+def _with_kinds(part: JsonObject) -> JsonObject:
+    said = part.get("warnings")
+    if not isinstance(said, list):
+        return dict(part)
+    return {
+        **part,
+        "warnings": [
+            {"series": None, "code": NOTE, "seen": entry} if isinstance(entry, str) else entry
+            for entry in said
+        ],
+    }

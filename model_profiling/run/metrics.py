@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.json_record import JsonObject, read_record
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.run.times import Times, times_of_bool
 from model_profiling.statistics.latency import LatencySummary
@@ -90,20 +91,6 @@ class PairParity:
     @property
     def verdict(self) -> str:
         return self.parity.verdict if self.parity else "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A reason to trust a measurement less: of one series, or of the machine as a whole."""
-
-    series: Series | None
-    code: str
-    seen: str
-    advice: str = ""
-
-    def __str__(self) -> str:
-        said = f"{self.seen}; {self.advice}" if self.advice else self.seen
-        return f"{self.series}: {said}" if self.series else said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

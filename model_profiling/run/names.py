@@ -16,8 +16,11 @@ ANALYSIS = "analysis_summary.json"
 CONFIG = "config.json"
 GRAPH = "program_graph.json"
 EVIDENCE = "evidence.json"
+FACTORS = "sme2_factors.json"
 REPORT = "report.md"
 KERNEL_VIEW = "kernel_view.md"
+DTYPES = "dtypes.json"
+DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
 
@@ -102,11 +105,15 @@ def variant_of(program: Path) -> tuple[str, str]:
 
 def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
     """`runs/<variant>/<place>`: beside the folder `artifacts` of an export, or else in `out_<model>`."""
-    model, variant = variant_of(program)
+    return runs_folder(program, outdir) / variant_of(program)[1] / place
+
+
+def runs_folder(program: Path, outdir: Path | None = None) -> Path:
+    """What holds a folder for each variant of the model, and the page that has them side by side."""
     if outdir is None:
         exported = program.parent.name == "artifacts"
-        outdir = program.parent.parent if exported else Path(f"out_{model}")
-    return outdir / "runs" / variant / place
+        outdir = program.parent.parent if exported else Path(f"out_{variant_of(program)[0]}")
+    return outdir / "runs"
 
 
 def earlier_name(run_dir: Path, moment: str) -> Path:

@@ -19,6 +19,7 @@ from model_profiling.run.evidence import Evidence, read_evidence
 from model_profiling.run.manifest import Manifest, Result, read_manifest
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.run.programs import Programs
+from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series, Switch, make_pair, natural_pairs, switch_in_name
 from model_profiling.run.times import Times, times_without_manifest
 from model_profiling.wording import plural
@@ -53,7 +54,7 @@ class Run:
         *,
         metrics: Metrics | None = None,
         dumps: tuple[Dump, ...] = (),
-        warnings: tuple[str, ...] = (),
+        warnings: tuple[Remark, ...] = (),
         within: Run | None = None,
     ) -> None:
         self.path, self.manifest, self.metrics = path, manifest, metrics
@@ -75,7 +76,8 @@ class Run:
         others = [found for found in _dumps_in(path) if found.resolve() not in known]
         bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
         if listed and others:
-            remarks.insert(0, f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name")
+            seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
+            remarks.insert(0, Remark(None, "unlisted_dump", seen))
         dumps = (*listed, *bare)
         if manifest is None and metrics is None and not dumps:
             raise InputError(
@@ -92,7 +94,7 @@ class Run:
             if not path.is_file():
                 raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
         dumps: list[Dump] = []
-        remarks: list[str] = []
+        remarks: list[Remark] = []
         runs = [cls.around(path) for path in paths]
         for path, around in zip(paths, runs, strict=True):
             listed = around.dumps if around else ()
@@ -282,13 +284,15 @@ def _dumps_in(folder: Path) -> list[Path]:
     ]
 
 
-def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[str]]:
-    dumps, missing = [], []
+def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]:
+    dumps: list[Dump] = []
+    missing: list[Remark] = []
     for result in manifest.results:
         for name in result.dumps:
             path = folder / name
             if not path.is_file():
-                missing.append(f"the dump {name} named in {names.MANIFEST} is missing")
+                seen = f"the dump {name} named in {names.MANIFEST} is missing"
+                missing.append(Remark(None, "missing_dump", seen))
                 continue
             _, number = names.series_of_dump(path, folder)
             dumps.append(
@@ -304,10 +308,10 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[str]]:
     return dumps, missing
 
 
-def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[str]]:
+def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Remark]]:
     """What the dumps' own names and neighbours say; two that only share a name are two series."""
     dumps: list[Dump] = []
-    remarks: dict[str, None] = {}
+    remarks: dict[Remark, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
         if any((dump.series, dump.round) == (series, number) for dump in dumps):
@@ -316,14 +320,17 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
         if times is Times.UNKNOWN and stated is not None:
             times = stated
         elif times is not Times.UNKNOWN:
-            remarks[f"{said_by} says that the times are from {times.origin}: they are not latencies"] = None
+            seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
+            remarks[Remark(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
         dumps.append(Dump(path, series, times, number, 0, None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
-        remarks[
+        seen = (
             "nothing says on what machine these dumps were made: their times are shown as recorded, no "
-            "latency or speedup is claimed; add --times hardware if they were measured on real hardware"
-        ] = None
+            "latency or speedup is claimed"
+        )
+        advice = "add --times hardware if they were measured on real hardware"
+        remarks[Remark(None, "unknown_machine", seen, advice)] = None
     return dumps, list(remarks)
 
 

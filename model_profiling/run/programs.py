@@ -12,6 +12,9 @@ from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
+from model_profiling.run.remarks import Remark
+
+_WITHOUT = "the analysis goes on without it"
 
 
 class Programs:
@@ -27,7 +30,7 @@ class Programs:
         self._run_dir, self._manifest = run_dir, manifest
         self._model, self._etrecord = model, etrecord
         self._read: dict[Path, ProgramGraph | None] = {}
-        self.warnings: list[str] = []
+        self.warnings: list[Remark] = []
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
         """What explains the operators of `dump`; None where nothing does."""
@@ -55,14 +58,14 @@ class Programs:
             if place.name == names.GRAPH:
                 return read_graph_file(place)
             if problem := self._another(place):
-                self.warnings.append(problem)
+                self.warnings.append(Remark(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
             return ProgramGraph(read_program(place), self._record(record) if record else None)
         except FormatError as problem:
             if self._model is not None:
                 raise
-            self.warnings.append(f"{problem.problem}; the analysis goes on without it")
+            self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
             return None
 
     def _another(self, place: Path) -> str | None:
@@ -78,7 +81,7 @@ class Programs:
         except FormatError as problem:
             if self._etrecord is not None:
                 raise
-            self.warnings.append(f"{problem.problem}; the analysis goes on without it")
+            self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
             return None
 
 

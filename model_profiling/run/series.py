@@ -5,6 +5,7 @@ Pairs are made here only: those a config asks for, else each SME2-off series wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -39,6 +40,11 @@ class Pair:
     """Why their times say nothing about each other; None where they do."""
 
 
+def speaks_first(series: Series, sme2: bool | None) -> tuple[bool, int]:
+    """The order in which series are spoken of where nothing is compared: SME2 left on, then few threads."""
+    return sme2 is False, series.threads or 0
+
+
 def switch_in_name(text: str) -> Switch | None:
     """What a runner's path or an experiment's name says about SME2, if anything."""
     lowered = text.lower()
@@ -69,12 +75,16 @@ def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pai
         for before in off
         for after in on
         if before.threads == after.threads
-        and (_without_switch(before.experiment) == _without_switch(after.experiment) or len(names) == 2)
+        and (_bare(before.experiment) == _bare(after.experiment) or len(names) == 2)
     )
 
 
-def _without_switch(name: str) -> str:
-    bare = name.lower()
-    for mark in (*_OFF_MARKS, *_ON_MARKS):
-        bare = bare.replace(mark, "")
-    return bare
+def without_switch(name: str, instead: str) -> str:
+    """`name` with `instead` where it says that SME2 is on or off."""
+    marks = "|".join(map(re.escape, sorted((*_OFF_MARKS, *_ON_MARKS), key=len, reverse=True)))
+    said = re.sub(marks, instead, name, flags=re.IGNORECASE)
+    return said if said != name else re.sub(r"(?i)(?<![a-z0-9])(on|off)(?![a-z0-9])", instead, name)
+
+
+def _bare(name: str) -> str:
+    return without_switch(name.lower(), "")

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling import macos
 from model_profiling.errors import InputError
 
 
@@ -128,14 +128,21 @@ def host_features() -> frozenset[str]:
     return detect_host().names
 
 
+def is_arm(machine: str) -> bool:
+    """Whether a machine's own name (`uname -m`) is that of a 64-bit Arm CPU."""
+    return machine.lower() in ("aarch64", "arm64")
+
+
 def detect_host() -> HostFeatures:
     """The features of this machine and the place they were read from."""
     machine = platform.machine().lower()
-    if machine not in ("aarch64", "arm64"):
+    if sys.platform == "darwin" and machine == "x86_64" and macos.is_translated():
+        return HostFeatures(frozenset(), "x86_64 Python, run by Rosetta on an Arm CPU")
+    if not is_arm(machine):
         return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
     if sys.platform == "darwin":
-        listing = process.run(["sysctl", "hw.optional.arm"], timeout=10)
-        return HostFeatures(from_sysctl(listing.stdout), "sysctl hw.optional.arm")
+        listing = macos.sysctl_listing("hw.optional.arm")
+        return HostFeatures(from_sysctl(listing), "sysctl hw.optional.arm")
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError as problem:

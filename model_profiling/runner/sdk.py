@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.own_commands import install_extra, reinstall
+from model_profiling.runner.cache import cache_root
 from model_profiling.runner.platforms import Platform, this_platform
-
-_INSTALL = "run: pip install 'sme2-profiling-kit[executorch]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def installed_sdk() -> Sdk:
     spec = importlib.util.find_spec("executorch")
     places = list(spec.submodule_search_locations or []) if spec else []
     if not places:
-        raise SetupError("ExecuTorch is not installed in this Python", _INSTALL)
+        raise SetupError("ExecuTorch is not installed in this Python", install_extra("executorch"))
     return sdk_at(Path(places[0]), this_platform().machine)
 
 
@@ -50,12 +51,17 @@ def sdk_at(root: Path, machine: str) -> Sdk:
     """The SDK under `root`, checked for the parts the runner is built from."""
     for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
         if not (root / part).exists():
-            raise SetupError(
-                f"the ExecuTorch in {root} has no {part}", f"it is not the official wheel; {_INSTALL}"
-            )
+            raise SetupError(f"the ExecuTorch in {root} has no {part}: it is no official wheel", _again(root))
     text = (root / "version.py").read_text(encoding="utf-8")
     version = re.search(r"__version__[^=\n]*=\s*['\"]([^'\"]+)['\"]", text)
     sha = re.search(r"git_version[^=\n]*=\s*['\"]([0-9a-f]{7,40})['\"]", text)
     if version is None:
-        raise SetupError(f"the ExecuTorch in {root} does not say its version", _INSTALL)
+        raise SetupError(f"the ExecuTorch in {root} does not say its version", _again(root))
     return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)
+
+
+def _again(root: Path) -> str:
+    """What replaces a wheel that lacks something: one that was unpacked is fetched again when it is gone."""
+    if cache_root() in root.parents:
+        return shlex.join(["rm", "-r", str(root.parent)])
+    return reinstall("executorch", "executorch")

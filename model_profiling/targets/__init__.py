@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 from model_profiling.errors import InputError
-from model_profiling.runner.features import host_features
+from model_profiling.runner.features import host_features, is_arm
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Target, TargetChoice, TargetKind
+from model_profiling.targets.qemu import NO_EMULATION
 
 __all__ = [
     "Job",
@@ -37,9 +38,9 @@ _KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """Where latencies are measured, where kernel evidence is gathered, and why, in words."""
+    """Where the run that is reported is made, where kernel evidence is gathered, and why, in words."""
 
-    timing: TargetChoice
+    main: TargetChoice
     evidence: TargetChoice
     reason: str
 
@@ -62,8 +63,8 @@ def parse_target(text: str) -> TargetChoice:
 
 
 def open_target(choice: TargetChoice) -> Target:
-    """The target chosen; `auto` is where latencies are measured."""
-    choice = plan_targets(choice).timing
+    """The target chosen; `auto` is where this machine's answer comes from."""
+    choice = plan_targets(choice).main
     if problem := why_not_yet(choice):
         raise InputError(problem, f"use {' or '.join(_KINDS)}")
     return _KINDS[choice.kind](choice)
@@ -80,8 +81,19 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         return TargetPlan(choice, choice, f"{choice.kind} was asked for")
     host, emulated = TargetChoice("host"), TargetChoice("emulated")
     if "sme2" in host_features():
-        return TargetPlan(host, host, "this CPU has SME2")
-    lacks = f"this CPU ({platform.machine()}) has no SME2"
-    if sys.platform != "linux":
-        return TargetPlan(host, host, f"{lacks}, and QEMU's user mode runs on Linux only")
-    return TargetPlan(host, emulated, f"{lacks}: latencies come from it, SME2 evidence from emulation")
+        return TargetPlan(host, host, "this CPU has SME2: on and off are measured on it")
+    can_emulate = sys.platform == "linux"
+    if not is_arm(platform.machine()):
+        what = f"this CPU ({platform.machine()}) is not an Arm CPU"
+        if not can_emulate:
+            raise InputError(
+                f"{what}, and {NO_EMULATION}",
+                "use an Arm or a Linux machine, or --target host for times that say nothing about Arm",
+            )
+        return TargetPlan(
+            emulated, emulated, f"{what}: what SME2 runs comes from emulation, no latency is measured"
+        )
+    lacks = f"this CPU ({platform.machine()}) has no SME2: one baseline is measured on it"
+    if not can_emulate:
+        return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
+    return TargetPlan(host, emulated, f"{lacks}, what SME2 runs comes from emulation")

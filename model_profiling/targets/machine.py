@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling import macos
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import detect_host
 from model_profiling.targets.protocol import MachineFacts
@@ -34,6 +34,8 @@ _ARM_PARTS = {
     0xD8E: "Neoverse-N3",
 }
 
+_POWER = Path("/sys/class/power_supply")
+
 
 def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
     """This machine, now, with the versions `build` and the caller know."""
@@ -51,6 +53,7 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
         memory_bytes=_memory(),
         temperature_c=_temperature(),
         versions={"python": platform.python_version(), **built, **versions},
+        on_battery=macos.on_battery() if sys.platform == "darwin" else on_battery_in(_POWER),
     )
 
 
@@ -71,19 +74,21 @@ def cpu_name_from_proc(text: str) -> str | None:
 
 def _cpu_name() -> str:
     if sys.platform == "darwin":
-        return process.run(["sysctl", "-n", "machdep.cpu.brand_string"], timeout=10).stdout.strip() or "Apple"
+        return macos.sysctl("machdep.cpu.brand_string") or platform.machine()
     return cpu_name_from_proc(_read("/proc/cpuinfo") or "") or platform.processor() or platform.machine()
 
 
 def _system_name() -> str:
     if sys.platform == "darwin":
-        return f"macOS {platform.mac_ver()[0]}"
+        return f"macOS {macos.version() or platform.mac_ver()[0]}".strip()
     release = _read("/etc/os-release") or ""
     pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', release)
     return f"{pretty.group(1) if pretty else platform.system()}, kernel {platform.release()}"
 
 
 def _memory() -> int | None:
+    if sys.platform == "darwin":
+        return macos.memory_bytes()
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -95,6 +100,20 @@ def _temperature() -> float | None:
     readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
     degrees = [int(text) / 1000 for text in readings if text and text.lstrip("-").isdigit()]
     return max(degrees, default=None)
+
+
+def on_battery_in(supplies: Path) -> bool | None:
+    """Whether Linux's `power_supply` folder shows a battery that is being drained; None without one.
+
+    Batteries of a mouse or a keyboard (scope Device) do not run the machine.
+    """
+    batteries = [
+        supply
+        for supply in supplies.glob("*")
+        if _read(str(supply / "type")) == "Battery" and _read(str(supply / "scope")) != "Device"
+    ]
+    states = [_read(str(battery / "status")) for battery in batteries]
+    return "Discharging" in states if batteries else None
 
 
 def _read(path: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from model_profiling.runner.features import is_arm
 from model_profiling.runner.result import RunnerResult
 
 Platform = Literal["mac", "linux", "android", "emulated"]
@@ -85,10 +86,15 @@ class MachineFacts:
     memory_bytes: int | None = None
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    on_battery: bool | None = None
 
     @property
     def has_sme2(self) -> bool:
         return "sme2" in self.features
+
+    @property
+    def is_arm(self) -> bool:
+        return is_arm(self.machine)
 
 
 class Target(Protocol):

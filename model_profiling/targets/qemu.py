@@ -21,6 +21,7 @@ from model_profiling.runner.cache import cache_root
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.result import read_features
 
+NO_EMULATION = "QEMU's user mode runs on Linux only"
 _PACKAGE = "qemu-user"
 _MEMBER = "usr/bin/qemu-aarch64"
 # Debian's releases up to 13 have none with SME2 of their own; this suite is on every mirror of Debian, and
@@ -42,7 +43,7 @@ class Qemu:
 def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) -> Qemu:
     """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, the distribution's mirror."""
     if sys.platform != "linux":
-        raise SetupError("QEMU's user mode runs on Linux only", "use --target host, or a Linux machine")
+        raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
     cure = this_distribution().fix("QEMU")
@@ -66,6 +67,12 @@ def source() -> str | None:
     except SetupError:
         return None
     return f"{archive.origin}'s {archive.suite}" if archive.keyring() else None
+
+
+def can_be_had() -> bool:
+    """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
+    named = os.environ.get("SME2PROF_QEMU")
+    return bool(named) or next(_installed(), None) is not None or source() is not None
 
 
 def fetch_qemu() -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.evidence import own_kernels
+from model_profiling.analysis.headroom import unfit_times
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, Status, check_unless
 from model_profiling.json_record import read_json_object
@@ -19,6 +20,7 @@ from model_profiling.pipeline.manifest import is_quantized
 from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
+from model_profiling.run.factors import read_factors
 from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
@@ -161,6 +163,7 @@ def summary_matches(checked: CheckedRun) -> Iterator[Check]:
     if len(listed) != sum(dump.dump.round == 0 for dump in checked.whole_dumps):
         wrong.append(f"it describes {len(listed)} dumps, not those that are here")
     wrong += _wrong_pairs(checked.run, content.get("pairs"))
+    wrong += _wrong_projection(checked.run, content.get("sme2_headroom"))
     found = f"{names.ANALYSIS} says what {len(listed)} dumps say"
     yield check_unless(wrong, "analysis", found, ANALYSE_AGAIN)
 
@@ -177,6 +180,24 @@ def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
         verdict = found.get("verdict") if isinstance(found, dict) else None
         if answer is not None and verdict != answer.speedup.verdict.value:
             yield f"it calls {pair.label} {verdict}, {names.METRICS} {answer.speedup.verdict.value}"
+
+
+def _wrong_projection(run: Run, stated: object) -> Iterator[str]:
+    """Whether what SME2 could bring was projected where it may be, with the factors the run keeps."""
+    if not isinstance(stated, dict):
+        return
+    if reason := unfit_times(run):
+        yield f"it projects what SME2 could bring, but {reason}"
+    bounds = [stated.get(name) for name in ("low", "high", "ceiling")]
+    numbers = [bound for bound in bounds if isinstance(bound, float)]
+    if None in bounds[:2] or numbers != sorted(numbers):
+        yield f"its projection from {bounds[0]} to {bounds[1]} with the ceiling {bounds[2]} is none"
+    kept = read_factors(run.path)
+    groups = stated.get("factors")
+    for entry in groups if isinstance(groups, list) else ():
+        factor = kept.ranges.get(str(entry.get("operators"))) if isinstance(entry, dict) else None
+        if factor is None or (entry["low"], entry["high"]) != (factor.low, factor.high):
+            yield "its projection was made with other factors than the run's"
 
 
 def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:

@@ -38,6 +38,12 @@ class SideSeries:
     median_only: float | None = None
     """The median without the tracer, where a file kept it but not the latencies themselves."""
     dumps: SeriesAnalysis | None = None
+    names: tuple[str, ...] = ()
+    """What its experiment is called too: a CPU without SME2 has one baseline for both on and off."""
+
+    def is_like(self, other: SideSeries) -> bool:
+        ours, theirs = {self.series.experiment, *self.names}, {other.series.experiment, *other.names}
+        return self.series.threads == other.series.threads and bool(ours & theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ def compare(
             _compared(
                 before,
                 after,
-                why_not_comparable(before.origin, after.origin, across_machines=across_machines),
+                _why_not_comparable(before, after, across_machines),
                 interleaved,
             )
             for before, after in matched
@@ -92,6 +98,14 @@ def compare(
         only_b=only_b,
         limit=limit,
     )
+
+
+def _why_not_comparable(before: SideSeries, after: SideSeries, across_machines: bool) -> str | None:
+    """What a baseline stands for was switched in a feature that its CPU lacks: that is no difference."""
+    ours, theirs = before.origin, after.origin
+    if before.series != after.series and before.is_like(after) and before.names != after.names:
+        ours = replace(ours, disabled=theirs.disabled, sme2=theirs.sme2)
+    return why_not_comparable(ours, theirs, across_machines=across_machines)
 
 
 def load_side(path: Path, times: Times | None = None) -> Side:
@@ -121,6 +135,7 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
                 stats.end_to_end_rounds_ms if stats else (),
                 latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
                 analysis.of(found) if analysis else None,
+                run.whole.manifest.asked_as(found.experiment) if run.whole.manifest else (),
             )
         )
     model = Path(analysis.model).stem if analysis and analysis.model else ""
@@ -178,13 +193,11 @@ def _matched(
     """Series of the same name and thread count; with one on each side, those two, whatever their names."""
     if len(ours.series) == len(theirs.series) == 1:
         return [(ours.series[0], theirs.series[0])], (), ()
-    known = {found.series: found for found in theirs.series}
-    pairs = [(found, known[found.series]) for found in ours.series if found.series in known]
-    shared = {before.series for before, _ in pairs}
+    pairs = [(before, after) for before in ours.series for after in theirs.series if before.is_like(after)]
     return (
         pairs,
-        tuple(found.series for found in ours.series if found.series not in shared),
-        tuple(found.series for found in theirs.series if found.series not in shared),
+        tuple(found.series for found in ours.series if all(found is not before for before, _ in pairs)),
+        tuple(found.series for found in theirs.series if all(found is not after for _, after in pairs)),
     )
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.evidence import evidence_record, kernels_of_process, own_kernels
 from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, SetupError
 from model_profiling.json_record import write_record
 from model_profiling.pipeline.session import Measured
 from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
-from model_profiling.run import Manifest, Run, Series, names
+from model_profiling.run import Evidence, Manifest, Run, Series, Times, names
 from model_profiling.run.evidence import proving_run
 from model_profiling.run.series import Switch, natural_pairs, switch_in_name
 
@@ -30,12 +30,24 @@ def write_kernel_lists(measured: Measured) -> None:
             write_kernels_csv(path, measured.manifest.model_stem, uses)
 
 
-def keep_evidence(run_dir: Path, manifest: Manifest) -> None:
-    """Copy what an emulated run of the same program proved into a run whose CPU has no SME2."""
-    if manifest.target.times.are_latencies and manifest.has_sme2 is False:
-        prover = proving_run(run_dir, manifest.model_sha256)
-        if prover is not None:
-            write_record(run_dir / names.EVIDENCE, evidence_record(Run.open(prover)))
+def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None = None) -> None:
+    """Copy what an emulated run of the same program proved into a run whose CPU has no SME2; where there is
+    none, keep the `problem` that emulation met."""
+    if not manifest.target.times.are_latencies or manifest.has_sme2 is not False:
+        return
+    prover = proving_run(run_dir, manifest.model_sha256)
+    if prover is not None:
+        write_record(run_dir / names.EVIDENCE, evidence_record(Run.open(prover)))
+    elif problem is not None:
+        missing = Evidence(
+            model_sha256=manifest.model_sha256,
+            place="emulated",
+            cpu="",
+            times=Times.EMULATED,
+            problem=problem.problem,
+            fix=problem.fix,
+        )
+        write_record(run_dir / names.EVIDENCE, missing)
 
 
 def write_kernel_view(run: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
@@ -13,15 +13,17 @@ from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import Measured, conclude, measure, refresh, reopen
 from model_profiling.progress import Progress, Silent
-from model_profiling.report.data import ReportData
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.markdown import render_markdown
-from model_profiling.report.pipeline_summary import summary_document, summary_facts, warnings
+from model_profiling.report.pipeline_summary import summary_document, summary_facts
 from model_profiling.report.verdict import verdict
-from model_profiling.run import Result, Run
+from model_profiling.run import Result, Run, names
+from model_profiling.run.factors import Factors, keep_factors
+from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import Target, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
-from model_profiling.workflow.report import write_report
+from model_profiling.workflow.report import write_run_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,9 @@ class RunOutcome:
         return verdict(self.data)
 
     @property
-    def warnings(self) -> list[str]:
-        return warnings(self.data)
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """One for each kind, the most important first."""
+        return self.data.warnings
 
     @property
     def failed(self) -> tuple[Result, ...]:
@@ -71,6 +74,8 @@ class RunOptions:
     force: bool = False
     analysis_only: bool = False
     command_line: Sequence[str] = ()
+    factors: Factors | None = None
+    """What SME2 is taken to bring an operator, kept in the run; None leaves what is kept there."""
 
 
 def run_file(
@@ -115,6 +120,8 @@ def run_config(
                 command_line=options.command_line,
                 progress=progress,
             )
+        if options.factors is not None:
+            keep_factors(measured.place.path, options.factors)
         return _publish(measured, progress)
 
 
@@ -125,15 +132,45 @@ def _publish(measured: Measured, progress: Progress) -> RunOutcome:
     measured = refresh(measured)
     keep_evidence(measured.place.path, measured.manifest)
     run = Run.open(measured.place.path)
-    if run.dumps:
-        write_analysis(analyse(run, progress=progress))
+    analysis = analyse(run, progress=progress) if run.dumps else None
+    if analysis is not None:
+        write_analysis(analysis)
     conclude(measured)
-    return publish_run(measured.place.path, measured.moved)
+    return _reported(analysis, measured.place.path, measured.moved)
 
 
-def publish_run(run_dir: Path, moved: Path | None = None) -> RunOutcome:
+def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | None = None) -> RunOutcome:
+    """Write everything that is read of a run again, after something was added to it."""
+    run = Run.open(run_dir)
+    if analysis is not None:
+        analysis = replace(analysis, run=run)
+    elif run.dumps:
+        analysis = analyse(run)
+    if analysis is not None:
+        write_analysis(analysis)
+    return _reported(analysis, run_dir, moved)
+
+
+def use_factors(run_dir: Path, factors: Factors) -> None:
+    """Keep `factors` in a run, and make every file again that shows what comes of them.
+
+    A folder of bare dumps keeps none: without a manifest nothing is projected.
+    """
+    run = Run.open(run_dir)
+    if run.manifest is None:
+        return
+    with locked(run_dir):
+        keep_factors(run_dir, factors)
+        if run.metrics is not None and (run_dir / names.REPORT).is_file():
+            republish(run_dir)
+        elif (run_dir / names.ANALYSIS).is_file():
+            write_analysis(analyse(Run.open(run_dir)))
+
+
+def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -> RunOutcome:
     """Write summary, kernel view and report of a run that is measured and analysed."""
-    report, data = write_report(run_dir)
+    data = report_data(Run.open(run_dir), analysis)
+    report = write_run_report(data, run_dir / names.REPORT)
     summary = summary_facts(data)
     place = data.run.files
     files.write_json(place.summary("json"), summary)

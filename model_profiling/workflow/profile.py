@@ -16,11 +16,12 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.names import default_run_dir
+from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.measure import RunOptions, RunOutcome, publish_run, run_config
+from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_config
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
@@ -48,20 +49,30 @@ class ProfileOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProfileOutcome:
-    """Where latencies were measured, where kernel evidence was gathered (the same place if it can be), and
-    why there. `evidence` is None when emulation was wanted and could not be had; `warnings` then says so, as
-    it says which options had no effect."""
+    """The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
+    `evidence` is None when emulation was wanted and could not be had: the main run's report says why.
+    `remarks` says which options had no effect."""
 
     program: Path
     plan: TargetPlan
-    timing: RunOutcome
+    main: RunOutcome
     evidence: RunOutcome | None
-    warnings: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """Of the whole job: one line for each kind, whichever of its runs it concerns."""
+        return warning_lines(self.all_remarks)
+
+    @property
+    def all_remarks(self) -> tuple[Remark, ...]:
+        """About the job, and about each of its runs."""
+        return (*self.remarks, *(remark for outcome in self.outcomes for remark in outcome.data.remarks))
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:
-        separate = self.evidence is not None and self.evidence is not self.timing
-        return (self.timing, self.evidence) if separate and self.evidence else (self.timing,)
+        separate = self.evidence is not None and self.evidence is not self.main
+        return (self.main, self.evidence) if separate and self.evidence else (self.main,)
 
 
 def profile(
@@ -71,10 +82,10 @@ def profile(
     *,
     progress: Progress | None = None,
 ) -> ProfileOutcome:
-    """Export `model` if it is not a .pte file, run it with SME2 on and off, and analyse what came of it."""
+    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it."""
     options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
-    target, prover = open_target(plan.timing), open_target(plan.evidence)
+    target, prover = open_target(plan.main), open_target(plan.evidence)
     if options.outdir is not None:
         check_folder(options.outdir)
     unused = _without_effect(target, options)
@@ -83,20 +94,20 @@ def profile(
     )
     for place in (target, prover):
         check_startable(_root(place, program, options), resume=run.resume, force=run.force)
-    timing = _run_on(target, program, options, run, progress)
-    if plan.evidence == plan.timing:
-        return ProfileOutcome(program, plan, timing, timing, unused)
+    main = _run_on(target, program, options, run, progress)
+    if plan.evidence == plan.main:
+        return ProfileOutcome(program, plan, main, main, unused)
     try:
         evidence = _run_on(prover, program, options, run, progress)
     except SetupError as problem:
-        # Latencies stand without it; that the proof is missing is said, not hidden.
-        missing = f"no kernel evidence from emulation: {problem}"
-        return ProfileOutcome(program, plan, timing, None, (*unused, missing))
-    return ProfileOutcome(program, plan, _with_evidence(timing), evidence, unused)
+        # Latencies stand without it; that the proof is missing is kept with them, not hidden.
+        return ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused)
+    return ProfileOutcome(program, plan, _with_evidence(main), evidence, unused)
 
 
 def make_config(target: Target, program: Path, options: ProfileOptions) -> ProfileConfig:
-    """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder."""
+    """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder. What of it
+    the target's CPU can tell apart is found when it is measured."""
     emulated = not target.timings_are_latency
     root = _root(target, program, options)
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
@@ -117,13 +128,13 @@ def make_config(target: Target, program: Path, options: ProfileOptions) -> Profi
     return config
 
 
-def _without_effect(target: Target, options: ProfileOptions) -> tuple[str, ...]:
+def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
     """What the user asked for that only matters where latencies are measured."""
     if target.timings_are_latency:
         return ()
+    why = f"times on target {target.name} are not latencies, so each experiment runs once"
     return tuple(
-        f"--{name} {value} has no effect: times on target {target.name} are not latencies, so each experiment"
-        " runs once"
+        Remark(None, "no_effect", f"--{name} {value} has no effect", why)
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )
@@ -166,13 +177,14 @@ def _run_on(
     # Of two targets one may have been finished or not even begun when the job was cut short.
     run = replace(run, resume=run.resume and read_manifest(config.output_root) is not None)
     outcome = run_config(config, run, target=target, progress=progress)
-    files.write_json(outcome.run_dir / names.CONFIG, config.model_dump(mode="json"))
+    assert outcome.run.manifest is not None
+    files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
     return outcome
 
 
-def _with_evidence(timing: RunOutcome) -> RunOutcome:
-    """The timing run with what emulation proved about its program kept in it, and reported."""
-    assert timing.run.manifest is not None
-    with locked(timing.run_dir):
-        keep_evidence(timing.run_dir, timing.run.manifest)
-        return publish_run(timing.run_dir, timing.moved)
+def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:
+    """The main run with what emulation proved about its program kept in it, or why it could not, reported."""
+    assert main.run.manifest is not None
+    with locked(main.run_dir):
+        keep_evidence(main.run_dir, main.run.manifest, problem)
+        return republish(main.run_dir, main.moved, main.analysis)

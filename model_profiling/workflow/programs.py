@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, ProfilingError
 from model_profiling.export import export_model
 from model_profiling.export.exporter import versions
+from model_profiling.export.reading import read_export
 from model_profiling.models import registry
 from model_profiling.program_name import under_either_name
 from model_profiling.progress import Progress, Silent
@@ -54,12 +54,12 @@ def _named(path: Path) -> Path:
 def _is_current(model: str, pte: Path) -> bool:
     """Whether the export is whole, made with what is installed, and newer than the model's source."""
     try:
-        summary = json.loads(Path(f"{pte}.json").read_text(encoding="utf-8"))
+        summary = read_export(pte)
         made = pte.stat().st_mtime
-        whole = files.sha256(pte) == summary["sha256"] and Path(f"{pte}.etrecord").is_file()
-        same_tools = summary["versions"] == versions() and summary["seed"] == 0
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ProfilingError):
         return False
+    whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
+    same_tools = summary.versions == versions() and summary.seed == 0
     sources = [*_folder("models", model).glob("*.py"), *_folder("export").glob("*.py")]
     return whole and same_tools and all(source.stat().st_mtime <= made for source in sources)
 

@@ -36,9 +36,12 @@ def write_report(
 ) -> tuple[Path, ReportData]:
     """Write the Markdown report of `run_dir`, into it unless `out` names a file; returns its path."""
     data = gather_report(run_dir, title=title, times=times, progress=progress)
-    path = out or run_dir / names.REPORT
+    return write_run_report(data, out or run_dir / names.REPORT), data
+
+
+def write_run_report(data: ReportData, path: Path) -> Path:
     files.write_text(path, render_markdown(run_document(data)))
-    return path, data
+    return path
 
 
 def write_combined_report(

@@ -37,15 +37,14 @@ class Trial:
 
 def write_config(folder: Path, model: Path) -> Path:
     folder.mkdir()
-    experiments = [
-        {"name": f"x_sme2_{switch}", "sme2": switch, "runs": 2, "warmup": 0} for switch in ("on", "off")
-    ]
+    experiments = [{"name": name, "runs": 2, "warmup": 0} for name in ("one", "two")]
     config = {
         "model": str(model),
         "output_root": str(folder / "run"),
         "target": {"name": "host"},
         "experiments": experiments,
         "schedule": {"rounds": ROUNDS, "seed": 1},
+        "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one"}]},
     }
     (folder / "c.json").write_text(json.dumps(config))
     return folder

@@ -33,18 +33,24 @@ Raw = dict[str, Any]
 
 
 def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
-    """SME2 on and off, as short as it can be and still be whole."""
-    experiments = [
-        {"name": f"x_sme2_{switch}", "sme2": switch, "runs": 3, "warmup": 1} for switch in ("on", "off")
-    ]
+    """The same experiment twice, which every CPU measures twice, as short as it can be and still be whole."""
+    experiments = [{"name": name, "runs": 3, "warmup": 1} for name in ("one", "two")]
     base: Raw = {
         "model": str(model),
         "output_root": str(run_dir),
         "target": {"name": "host"},
         "experiments": experiments,
         "schedule": {"rounds": 3, "seed": 5},
+        "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
     }
     return base | changes
+
+
+def switched(raw: Raw) -> Raw:
+    """The config with SME2 on and off for its two experiments."""
+    named = zip(raw["experiments"], ("on", "off"), strict=True)
+    experiments = [{**each, "name": f"x_sme2_{switch}", "sme2": switch} for each, switch in named]
+    return raw | {"experiments": experiments, "analysis": {}}
 
 
 def checked(raw: Raw) -> ProfileConfig:
@@ -68,9 +74,9 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         assert (run_dir / name).is_file(), name
     for ending in ("json", "md"):
         assert (run_dir / f"{stem}_pipeline_summary.{ending}").is_file()
-    for switch in ("on", "off"):
+    for name in ("one", "two"):
         for ending in (".etdump", ".log", "_robust_stats.json", "_kernels.csv", "_exec_ops_stats.csv"):
-            assert (run_dir / f"x_sme2_{switch}" / f"{stem}_x_sme2_{switch}_t1{ending}").is_file(), ending
+            assert (run_dir / name / f"{stem}_{name}_t1{ending}").is_file(), ending
     assert not (run_dir / ".work").exists()
 
     manifest = load(run_dir / "manifest.json")
@@ -79,10 +85,6 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     assert manifest["executorch"]["version"] and manifest["runner"]["build_id"]
     assert manifest["machine"]["before"]["cpu"] == manifest["machine"]["after"]["cpu"]
     assert manifest["sessions"][0]["command_line"] == ["sme2prof", "run", "c.json"]
-    assert {result["sme2"]: result["disable"] for result in manifest["results"]} == {
-        "on": [],
-        "off": ["sme2", "sme"],
-    }
     for result in manifest["results"]:
         assert result["features_verified"] is ON_ARM and (result["features_note"] is None) is ON_ARM
         (output,) = result["outputs"]
@@ -98,19 +100,34 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     for latency in metrics["latencies"]:
         assert latency["end_to_end_ms"]["count"] == latency["traced_ms"]["count"] == 9
         assert latency["tracer_cost"]["rounds"] == 3
-    stats = load(run_dir / "x_sme2_on" / f"{stem}_x_sme2_on_t1_robust_stats.json")
+    stats = load(run_dir / "one" / f"{stem}_one_t1_robust_stats.json")
     assert [len(one) for one in stats["end_to_end_rounds_ms"]] == [3, 3, 3]
-    assert metrics["parity"][0]["parity"]["verdict"] == "identical" or "sme2" in host_features()
+    assert metrics["parity"][0]["parity"]["verdict"] == "identical"
     (comparison,) = metrics["comparisons"]
     (pair,) = manifest["pairs"]
     assert [pair[side] for side in ("baseline", "candidate")] == [
-        {"experiment": f"x_sme2_{switch}", "threads": 1} for switch in ("off", "on")
+        {"experiment": name, "threads": 1} for name in ("two", "one")
     ]
-    if "sme2" not in host_features():
-        found = comparison["speedup"]
-        assert found["verdict"] == "not comparable" and "has no SME2" in found["reason"]
-        assert found["ratio"] is None and pair["not_comparable"] == found["reason"]
-        assert "not comparable, because this CPU" in done.stdout
+    assert comparison["speedup"]["ratio"] and pair["not_comparable"] is None
+
+
+def test_sme2_on_and_off_are_measured_where_there_is_sme2_and_once_where_there_is_not(
+    exported, cli, tmp_path: Path
+) -> None:
+    raw = switched(raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run"))
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    done = cli("run", "c.json", "--only", "x_sme2_on")
+    assert done.ok, done.tail()
+    manifest = load(tmp_path / "run" / "manifest.json")
+    if "sme2" in host_features():
+        assert manifest["experiments"] == ["x_sme2_on", "x_sme2_off"] and manifest["state"] == "partial"
+        return
+    assert manifest["experiments"] == ["x_baseline"] and manifest["state"] == "finished"
+    assert manifest["results"][0]["sme2"] is None and not manifest["pairs"]
+    assert "x_sme2_on and x_sme2_off were measured once, as x_baseline" in done.stdout
+    journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
+    assert cli("run", "c.json", "--resume").ok and cli("run", "c.json", "--analysis-only").ok
+    assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
 
 
 def fnv1a(content: bytes) -> str:
@@ -134,15 +151,14 @@ def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> Non
     raw["analysis"] = {"compare_pairs": [{"baseline": "without", "candidate": "with", "label": "fp16"}]}
     outcome = run_config(checked(raw))
     assert outcome.run.metrics is not None
+    if "fp16" not in host_features():
+        assert not outcome.run.metrics.comparisons and len(outcome.run.results) == 1
+        return
     (comparison,) = outcome.run.metrics.comparisons
     (parity,) = outcome.run.metrics.parity
     found = comparison.speedup
-    if "fp16" in host_features():
-        assert found.verdict is Verdict.FASTER and found.low is not None and found.low > 1, comparison
-        assert parity.verdict == "within tolerance"
-    else:
-        assert found.verdict is Verdict.NOT_COMPARABLE and "has no fp16" in found.reason
-        assert parity.verdict == "identical"
+    assert found.verdict is Verdict.FASTER and found.low is not None and found.low > 1, comparison
+    assert parity.verdict == "within tolerance"
 
 
 def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_path: Path) -> None:
@@ -159,10 +175,19 @@ def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> Non
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     for experiment in raw["experiments"]:
         experiment["threads"] = [1, 2]
+    raw["analysis"] = {
+        "compare_pairs": [
+            {
+                side: {"experiment": name, "threads": count}
+                for side, name in (("baseline", "two"), ("candidate", "one"))
+            }
+            for count in (1, 2)
+        ]
+    }
     outcome = run_config(checked(raw))
     assert outcome.run.metrics is not None
     rows = [(found.experiment, found.threads) for found in outcome.run.metrics.latencies]
-    assert rows == [(f"x_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)]
+    assert rows == [(name, threads) for name in ("one", "two") for threads in (1, 2)]
     assert [found.baseline.threads for found in outcome.run.metrics.comparisons] == [1, 2]
 
 
@@ -179,14 +204,14 @@ def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_pat
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "failed"
     states = {result["experiment"]: result["state"] for result in manifest["results"]}
-    assert states == {"x_sme2_on": "done", "x_sme2_off": "done", "own": "failed"}
+    assert states == {"one": "done", "two": "done", "own": "failed"}
     assert len(load(tmp_path / "run" / "metrics.json")["latencies"]) == 2
 
 
 def test_only_measures_one_and_the_rest_follows_with_resume(exported, cli, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
-    assert cli("run", "c.json", "--only", "x_sme2_on").ok
+    assert cli("run", "c.json", "--only", "one").ok
     assert load(tmp_path / "run" / "manifest.json")["state"] == "partial"
     refused = cli("run", "c.json")
     assert refused.returncode == 2 and "continue it with --resume" in refused.stderr
@@ -228,7 +253,7 @@ def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> Non
     model = tmp_path / "m.pte"
     model.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())
     raw = raw_config(model, tmp_path / "run")
-    run_config(checked(raw), RunOptions(only=frozenset({"x_sme2_on"})))
+    run_config(checked(raw), RunOptions(only=frozenset({"one"})))
     changed = json.loads(json.dumps(raw))
     changed["experiments"][1]["runs"] = 9
     with pytest.raises(InputError, match=r"experiments\[1\].runs was 3, now it is 9; undo the change"):
@@ -302,7 +327,7 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     journal = Journal(tmp_path / "run")
     measured, begun = (
         {entry.step.key for entry in journal.entries()},
-        journal.rounds_begun(["x_sme2_on", "x_sme2_off"]),
+        journal.rounds_begun(["one", "two"]),
     )
     raw = load(tmp_path / "c.json")
     # A round that was begun cannot be taken back: one experiment would have it and the other not.
@@ -383,12 +408,12 @@ def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
     outcome = run_config(checked(raw), target=HotTarget(None))
-    assert any("tells no temperature" in text for text in outcome.warnings)
+    assert any("tells no temperature" in line.text for line in outcome.warnings)
 
 
 def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["experiments"] = [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}]
+    raw |= {"experiments": [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}], "analysis": {}}
     outcome = run_config(checked(raw), target=open_target(TargetChoice("host")))
     (result,) = outcome.run.results
     assert result.xnntrace_log == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"

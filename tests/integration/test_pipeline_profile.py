@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ON_ARM
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError
@@ -27,8 +28,8 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     )
     assert done.ok, done.tail()
     # What cannot be followed is said; what can be is done.
-    ignored = [line.split()[1] for line in done.stderr.splitlines() if "has no effect" in line]
-    assert ignored == ["--runs", "--precision"]
+    (said,) = [line for line in done.stderr.splitlines() if "has no effect" in line]
+    assert "--runs 4 has no effect" in said and "--precision 0.01 has no effect" in said
     assert "Kernel evidence under emulation: SME2 ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "xnnpack_fp32" / "emulated"
@@ -57,28 +58,36 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("emulated")
-def test_auto_times_here_and_proves_elsewhere(exported, tmp_path: Path) -> None:
+def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tmp_path: Path) -> None:
     if "sme2" in host_features():
         pytest.skip("this CPU has SME2: one place does both")
     options = ProfileOptions(runs=3, warmup=1, rounds=3, outdir=tmp_path / "o")
     done = profile(str(exported("toy_cnn", "fp32").pte), options)
     assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
-    assert done.timing.run_dir.name == "linux"
-    manifest = json.loads((done.timing.run_dir / "manifest.json").read_text())
-    assert manifest["state"] == "finished"
-    # What emulation proved is kept in the timing run itself.
-    kept = done.timing.data.evidence[1]
+    if not ON_ARM:
+        assert done.outcomes == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
+        return
+    assert done.main.run_dir.name == "linux"
+    manifest = json.loads((done.main.run_dir / "manifest.json").read_text())
+    assert manifest["state"] == "finished" and manifest["experiments"] == ["linux_baseline"]
+    # What emulation proved is kept in the run itself.
+    kept = done.main.data.evidence[1]
+    assert done.main.data.outlook.projections and "Projection: " in " ".join(done.main.verdict)
     assert {found.series.experiment: found.sme.answer for found in kept.kernels} == {
         "emulated_sme2_on": "sme2",
         "emulated_sme2_off": "none",
     }
-    assert (done.timing.run_dir / "evidence.json").is_file()
+    assert (done.main.run_dir / "evidence.json").is_file()
+    outlook = done.main.data.outlook
+    assert outlook.coverage.arithmetic_share == 1
+    stated = json.loads((done.main.run_dir / "analysis_summary.json").read_text())
+    assert stated["sme2_coverage"]["operators"] == len(outlook.coverage.operators)
     # The config it made up is kept, and is a config like any other.
-    config = load_config(done.timing.run_dir / "config.json")
-    assert config.output_root == done.timing.run_dir.resolve()
-    entries = len(Journal(done.timing.run_dir).entries())
+    config = load_config(done.main.run_dir / "config.json")
+    assert config.output_root == done.main.run_dir.resolve()
+    entries = len(Journal(done.main.run_dir).entries())
     resumed = profile(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
-    assert len(Journal(resumed.timing.run_dir).entries()) == entries
+    assert len(Journal(resumed.main.run_dir).entries()) == entries
 
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
@@ -97,6 +106,25 @@ def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) 
     medians = {row[0].partition("_upto_")[2]: row for row in rows}
     if "fp16" in present:
         assert any("x" in cell for cell in medians["fp16"])
+
+
+def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
+    exported, cli, tmp_path: Path
+) -> None:
+    made = exported("toy_cnn", "fp32")
+    program = tmp_path / made.pte.name
+    for path in (made.pte, made.etrecord, made.summary):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    record = json.loads(made.summary.read_text())
+    record["accuracy"]["lowering"].update(max_rel=0.25, tolerance=1e-4)
+    (tmp_path / made.summary.name).write_text(json.dumps(record))
+    done = cli("profile", program, "--target", "host", "--runs", 2, "--rounds", 1, "--outdir", tmp_path / "o")
+    assert done.ok, done.tail()
+    said = "the program's outputs differ from PyTorch's in fp32 by 0.25 of their range (0.0001 is accepted)"
+    (first, *_) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert said in first
+    (report,) = (tmp_path / "o").rglob("report.md")
+    assert said in report.read_text()
 
 
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def quiet_git(monkeypatch: pytest.MonkeyPatch) -> None:
     for number, (key, value) in enumerate(settings.items()):
         monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
         monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
-    for name in ("CC", "CXX", "ANDROID_NDK", "ANDROID_NDK_HOME", "EXECUTORCH_DIR"):
+    for name in ("CC", "CXX", "ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "EXECUTORCH_DIR"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -38,31 +39,48 @@ def test_cpu_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "system", "timing", "evidence"),
+    ("present", "machine", "system", "main", "evidence", "said"),
     [
-        (frozenset({"sme2", "sme"}), "linux", "host", "host"),
-        (frozenset({"sme2", "sme"}), "darwin", "host", "host"),
-        (frozenset({"fp16"}), "linux", "host", "emulated"),
-        (frozenset(), "linux", "host", "emulated"),
-        (frozenset({"fp16"}), "darwin", "host", "host"),
+        ({"sme2", "sme"}, "aarch64", "linux", "host", "host", "has SME2: on and off"),
+        ({"sme2", "sme"}, "arm64", "darwin", "host", "host", "has SME2: on and off"),
+        ({"fp16"}, "aarch64", "linux", "host", "emulated", "has no SME2: one baseline"),
+        (set(), "aarch64", "linux", "host", "emulated", "has no SME2: one baseline"),
+        ({"fp16"}, "arm64", "darwin", "host", "host", "no kernel evidence, because QEMU's user mode"),
+        (set(), "x86_64", "linux", "emulated", "emulated", "not an Arm CPU: what SME2 runs comes from emul"),
     ],
 )
 def test_what_auto_means(
-    monkeypatch: pytest.MonkeyPatch, present: frozenset[str], system: str, timing: str, evidence: str
+    monkeypatch: pytest.MonkeyPatch,
+    present: set[str],
+    machine: str,
+    system: str,
+    main: str,
+    evidence: str,
+    said: str,
 ) -> None:
-    monkeypatch.setattr(targets, "host_features", lambda: present)
+    monkeypatch.setattr(targets, "host_features", lambda: frozenset(present))
     monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     plan = plan_targets(TargetChoice())
-    assert (plan.timing, plan.evidence) == (TargetChoice(timing), TargetChoice(evidence))
-    assert plan.reason
-    assert open_target(TargetChoice()).name == timing
+    assert (plan.main, plan.evidence) == (TargetChoice(main), TargetChoice(evidence))
+    assert said in plan.reason
+    assert open_target(TargetChoice()).name == main
+
+
+def test_where_neither_arm_nor_emulation_is_the_user_must_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(targets, "host_features", frozenset)
+    with pytest.raises(InputError, match="not an Arm CPU, and QEMU") as problem:
+        plan_targets(TargetChoice())
+    assert "--target host for times that say nothing about Arm" in problem.value.fix
 
 
 def test_what_a_choice_opens() -> None:
     emulated = open_target(TargetChoice("emulated"))
     assert (emulated.platform, emulated.place) == ("emulated", "emulated")
     assert not emulated.timings_are_latency
-    assert plan_targets(TargetChoice("emulated")).timing == TargetChoice("emulated")
+    assert plan_targets(TargetChoice("emulated")).main == TargetChoice("emulated")
     host = open_target(TargetChoice("host"))
     assert host.place == host.platform == ("mac" if sys.platform == "darwin" else "linux")
     with pytest.raises(InputError, match="target android is not built yet; use host or emulated"):

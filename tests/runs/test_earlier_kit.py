@@ -90,8 +90,8 @@ def test_without_their_program_they_are_whole_but_for_what_it_explained(tmp_path
     assert validate(run_dir).ok and states(run_dir)["CSV files"] == "skipped"
     data = gather_report(run_dir)
     assert data.analysis is not None and data.analysis.model is None
-    assert any(".pte" in remark for remark in data.remarks)
-    assert any(".pte" in warning for warning in analyse(run_dir).warnings)
+    assert any(".pte" in gap for gap in data.gaps)
+    assert any(".pte" in warning.seen for warning in analyse(run_dir).warnings)
 
 
 def test_they_are_compared_with_runs_of_today() -> None:
@@ -99,7 +99,8 @@ def test_they_are_compared_with_runs_of_today() -> None:
         Verdict.NO_CHANGE
     }
     today = compare(OLD / "linux", ARM)
-    assert [found.after for found in today.series] == [ON, OFF]
+    baseline = Series("linux_baseline", 1)
+    assert [(found.before, found.after) for found in today.series] == [(ON, baseline), (OFF, baseline)]
     assert all(found.comparable and not found.with_tracer for found in today.series)
     assert {found.end_to_end.verdict for found in compare(OLD / "linux", SME2).series} == {
         Verdict.NOT_COMPARABLE

@@ -193,5 +193,6 @@ def test_a_lost_manifest_leaves_one_truth(recorded: Path, tmp_path: Path) -> Non
     run_dir = replay(recorded, tmp_path / "linux", experiments).run_dir
     (run_dir / "manifest.json").unlink()
     # Nothing else may call a time a latency, so no answer stands: not even the one that metrics.json holds.
-    assert {verdict for _, verdict in assert_one_truth(run_dir)} == {Verdict.NOT_COMPARABLE.value}
+    none = set() if recorded in (ARM, X86_64) else {Verdict.NOT_COMPARABLE.value}
+    assert {verdict for _, verdict in assert_one_truth(run_dir)} == none
     assert not [finding.id for finding in gather_report(run_dir).findings if "sme2" in finding.id]

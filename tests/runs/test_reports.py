@@ -57,6 +57,10 @@ def sme2(sme2_home: Path) -> ReportData:
     return gather_report(sme2_home / "runs" / "xnnpack_fp16" / "linux")
 
 
+def quality(run_dir: Path) -> list[str]:
+    return [line.text for line in gather_report(run_dir).warnings]
+
+
 def page_of(run_dir: Path) -> list[Block]:
     return run_document(gather_report(run_dir))
 
@@ -75,7 +79,7 @@ def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: 
     plain = table(latency, "experiment", "threads", "SME2", "rounds")
     traced = table(latency, "experiment", "threads", "traced median ms")
     measured = load(arm.run.path / "metrics.json")["latencies"]
-    assert len(measured) == len(plain) == len(traced) == 4
+    assert len(measured) == len(plain) == len(traced) == 2
     for entry, row, cost in zip(measured, plain, traced, strict=True):
         assert row[:2] == cost[:2] == [entry["experiment"], str(entry["threads"])]
         assert float(row[4]) == pytest.approx(entry["end_to_end_ms"]["median"], rel=0.01)
@@ -85,10 +89,10 @@ def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: 
         )
 
 
-def test_on_and_off_without_sme2_are_not_compared(arm: ReportData) -> None:
-    found = {pair.label: pair for pair in arm.pairs}
-    assert not found["SME2"].comparable and found["SME2"].pair.not_comparable
-    assert found["threads"].comparable and arm.has_sme2 is False
+def test_on_and_off_without_sme2_are_one_baseline(arm: ReportData) -> None:
+    (pair,) = arm.pairs
+    assert pair.label == "threads" and pair.comparable and arm.has_sme2 is False
+    assert {found.series.experiment for found in arm.experiments} == {"linux_baseline"}
     assert not [finding for finding in arm.findings if finding.subject == "SME2"]
     rows = table(section(run_document(arm), "Latency"), "experiment", "threads", "SME2")
     assert {row[2] for row in rows} == {"absent"}
@@ -150,9 +154,10 @@ def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated: Path)
 
 def test_evidence_of_another_program_is_not_used(run_dir: Path) -> None:
     edit(run_dir / "evidence.json", lambda evidence: evidence.update(model_sha256="0" * 64))
-    assert len(gather_report(run_dir).evidence) == 1
+    assert len(gather_report(run_dir).evidence) == 2, "the emulated run beside it is asked"
     beside = run_dir.parent / "emulated" / "manifest.json"
     edit(beside, lambda manifest: manifest.update(model_sha256="0" * 64))
+    assert len(gather_report(run_dir).evidence) == 1
     assert len(replay(ARM, run_dir.with_name("again")).data.evidence) == 1
 
 
@@ -188,7 +193,7 @@ def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
     edit(run_dir / "manifest.json", forget)
     data = gather_report(run_dir)
     assert {kernels.sme.answer for place in data.evidence for kernels in place.kernels} == {"unknown"}
-    assert data.analysis is None and data.remarks and not data.findings
+    assert data.analysis is None and data.gaps and not data.findings
     assert section(run_document(data), "Kernels")
 
 
@@ -205,10 +210,10 @@ def test_a_run_that_only_traces_kernels_shows_no_latency(tmp_path: Path) -> None
     assert validate(traced.run_dir).ok, validate(traced.run_dir).as_text()
 
 
-def test_bare_dumps_are_of_an_unknown_machine(arm_home: Path, tmp_path: Path) -> None:
+def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
-    for path in (arm_home / "runs" / "xnnpack_fp16" / "linux").glob("*/*_t1.etdump"):
+    for path in (sme2_home / "runs" / "xnnpack_fp16" / "linux").glob("*/*_t1.etdump"):
         shutil.copy(path, bare / path.name)
     data = gather_report(bare)
     assert data.times is Times.UNKNOWN and not data.timed and not data.has_sme2
@@ -216,7 +221,7 @@ def test_bare_dumps_are_of_an_unknown_machine(arm_home: Path, tmp_path: Path) ->
     assert not [finding for finding in data.findings if finding.max_gain_pct]
     page = run_document(data)
     assert tables(section(page, "Latency"), "experiment", "threads", "SME2", "runs", "traced median ms")
-    missing = " ".join(data.remarks)
+    missing = " ".join(data.gaps)
     assert "manifest.json" in missing and ".pte" in missing
     said = gather_report(bare, times=Times.HARDWARE)
     assert said.timed and said.headline is not None and said.headline.latency is None
@@ -244,12 +249,12 @@ def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
         manifest.update(state="failed", warnings=["the fan was off"])
         manifest["results"][0].update(state="failed", problem="the runner crashed")
 
-    before = set(gather_report(run_dir).quality)
+    before = set(quality(run_dir))
     edit(run_dir / "manifest.json", fail)
-    new = [line for line in gather_report(run_dir).quality if line not in before]
+    new = [line for line in quality(run_dir) if line not in before]
     assert len(new) == 2 and "the runner crashed" in new[0] and new[1] == "the fan was off"
     edit(run_dir / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
-    assert any("interrupted" in line for line in gather_report(run_dir).quality)
+    assert any("interrupted" in line for line in quality(run_dir))
 
 
 def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
@@ -260,10 +265,10 @@ def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
 
     edit(run_dir / "metrics.json", spoil)
     (new,) = [sentence for sentence in verdict(gather_report(run_dir)) if sentence not in before]
-    assert "linux_sme2_on" in new and "linux_sme2_off" in new
+    assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new
 
 
-@pytest.mark.parametrize("part", ["linux_sme2_on", "linux_sme2_on/rounds"])
+@pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
     with pytest.raises(InputError, match="is a part of the run in") as problem:
@@ -303,10 +308,10 @@ def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(run_dir:
     def elsewhere(metrics: Json) -> None:
         metrics["latencies"][0]["traced_ms"]["median"] *= 3
 
-    before = set(gather_report(run_dir).quality)
+    before = set(quality(run_dir))
     edit(run_dir / "metrics.json", elsewhere)
-    (new,) = [line for line in gather_report(run_dir).quality if line not in before]
-    assert new.startswith("linux_sme2_on, 1 thread")
+    (new,) = [line for line in quality(run_dir) if line not in before]
+    assert new.startswith("linux_baseline, 1 thread")
 
 
 def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData) -> None:
@@ -340,6 +345,6 @@ def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) 
     text = {part.partition("\n")[0]: part for part in page.read_text().split("\n## ")}
     latencies = [line for line in text["Latency"].splitlines() if "small_cnn" in line]
     emulated = [line for line in latencies if "emulated |" in line]
-    assert len(latencies) == 5 and len(emulated) == 1 and not re.search(r"\d\.\d+", emulated[0].split("|")[5])
+    assert len(latencies) == 3 and len(emulated) == 1 and not re.search(r"\d\.\d+", emulated[0].split("|")[5])
     assert "SME2 ran" in text["Kernels and numerics"] and "emulated" not in text["Where the time goes"]
     assert script(*words, tmp_path / "no").returncode == 2

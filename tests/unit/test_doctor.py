@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import ON_ARM
+from stand_ins import command, mac_commands
 
 from model_profiling import process
 from model_profiling.check import Check
 from model_profiling.doctor import Diagnosis, checks
-from model_profiling.doctor.examination import _emulator
+from model_profiling.doctor.examination import _cpu, _diagnosis, _emulator, _host, examine
+from model_profiling.errors import SetupError
+from model_profiling.own_commands import install_extra, reinstall
+from model_profiling.own_commands import sme2prof as own_command
+from model_profiling.runner.features import FEATURES
+from model_profiling.runner.source_build import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]
@@ -27,9 +33,10 @@ def test_this_machine_is_ready_and_says_what_it_lacks(cli: Run) -> None:
     assert facts["ok"] is True
     by_name = {check["name"]: check for check in facts["checks"]}
     assert by_name["executorch"]["status"] == by_name["C++ compiler"]["status"] == "pass"
-    assert set(facts["cpu_features"]) >= {"sme2", "sme", "sve2", "i8mm", "dotprod", "fp16"}
+    assert set(facts["cpu_features"]) == (set(FEATURES) if ON_ARM else set()), "they are Arm's"
+    assert all(device["source"] and device["seen"] for device in facts["devices"])
     assert {target["name"] for target in facts["targets"]} == {"host", "emulated", "android"}
-    assert all(check["fix"] for check in facts["checks"] if check["status"] != "pass")
+    assert all(check["fix"] for check in facts["checks"] if check["status"] in ("fail", "optional"))
 
 
 def test_without_a_compiler_the_answer_is_no(cli: Run) -> None:
@@ -115,7 +122,7 @@ def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
         importlib.metadata, "version", lambda name: "2.0.0" if name == "torch" else real(name)
     )
     torch = next(check for check in checks.packages() if check.name == "torch")
-    assert (torch.status, torch.fix) == ("fail", "pip install 'torch==2.13.0'")
+    assert (torch.status, torch.fix) == ("fail", f"{sys.executable} -m pip install torch==2.13.0")
     assert "2.0.0 does not fit ==2.13.0" in torch.found
 
 
@@ -135,11 +142,23 @@ def test_what_executorch_itself_needs_is_checked_too(monkeypatch: pytest.MonkeyP
     assert (torchao.status, torchao.found) == ("fail", "not installed")
 
 
-def test_the_ndk_is_recognised_by_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANDROID_NDK", str(tmp_path))
-    assert checks.ndk().status == "optional"
-    (tmp_path / "source.properties").write_text("Pkg.Desc = Android NDK\nPkg.Revision = 28.0.13004108\n")
-    assert checks.ndk().found.startswith("28.0.13004108 at ")
+@pytest.mark.parametrize("variable", ["ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"])
+def test_doctor_and_source_build_agree_on_the_ndk(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    assert checks.ndk().found.startswith("ANDROID_NDK is not set")
+    (tmp_path / "source.properties").write_text("Pkg.Desc = Android NDK\nPkg.Revision = 26.1.10909125\n")
+    toolchain_file = tmp_path / "build" / "cmake" / "android.toolchain.cmake"
+    toolchain_file.parent.mkdir(parents=True)
+    toolchain_file.touch()
+    monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(SetupError) as refused:
+        toolchain.find_ndk()
+    check = checks.ndk()
+    assert "is r26.1.10909125" in check.found and check.found.startswith(refused.value.problem)
+    assert (check.status, check.fix) == ("optional", refused.value.fix)
 
 
 def test_an_unauthorised_phone_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +185,106 @@ def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.Monkey
     assert checks.disk_space().status == "fail"
 
 
-def test_cmake_is_judged_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for version, status in (("3.25.1", "optional"), ("4.0.3", "pass")):
-        fake = tmp_path / "cmake"
-        fake.write_text(f"#!/bin/sh\necho 'cmake version {version}'\n")
-        fake.chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert shutil.which("cmake") == str(fake)
-        assert checks.cmake().status == status
+def test_cmake_is_the_one_a_source_build_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    assert checks.cmake().status == "optional"
+    command(tmp_path, "cmake", "echo cmake version 3.25.1")
+    assert "3.25.1" in checks.cmake().found and "pip install" in checks.cmake().fix
+    # Beside this Python, as pip puts it, and not on the PATH.
+    command(tmp_path / "bin", "cmake", "echo cmake version 4.0.3")
+    assert checks.cmake().found.startswith("Ninja is not installed")
+    command(tmp_path / "bin", "ninja", "exit 0")
+    assert checks.cmake().status == "pass" and toolchain.find_cmake().path == tmp_path / "bin" / "cmake"
+
+
+def test_a_git_that_only_asks_for_the_developer_tools_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(tmp_path, "git", "echo 'xcode-select: note: No developer tools were found' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    check = checks.git()
+    assert (check.status, check.fix) == ("optional", "xcode-select --install")
+
+
+def on_a_mac(monkeypatch: pytest.MonkeyPatch, folder: Path, mac: str, machine: str = "arm64") -> None:
+    monkeypatch.setenv("PATH", f"{mac_commands(folder, mac)}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+
+
+def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Arm CPU with SME2, one without, and one that is not an Arm CPU; none of them can be mended."""
+    on_a_mac(monkeypatch, tmp_path / "m4", "m4")
+    assert (_cpu().status, _cpu().found) == ("pass", "arm64 with SME2 (sysctl hw.optional.arm)")
+    assert _host(True).detail == "latency, SME2 on and off"
+    on_a_mac(monkeypatch, tmp_path / "m1", "m1")
+    assert (_cpu().status, _cpu().found) == ("skipped", "arm64 without SME2 (sysctl hw.optional.arm)")
+    assert "no SME2 to switch" in _host(True).detail
+    features = "CPU features: dotprod fp16; not on this CPU: sme2 sme sve2 sve i8mm bf16"
+    assert features in _diagnosis(_cpu()).as_text().splitlines()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert (_cpu().status, _cpu().found) == ("skipped", "x86_64: not an Arm CPU")
+    assert "says nothing about Arm" in _host(True).detail
+    text = _diagnosis(_cpu()).as_text()
+    assert "CPU features: Arm's do not apply to this CPU (x86_64)" in text.splitlines()
+    assert not [name for name in FEATURES if name in text]
+
+
+def test_a_mac_has_no_emulation_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_mac(monkeypatch, tmp_path, "m1")
+    check, state = _emulator()
+    assert (check.status, check.fix, state.available) == ("skipped", "", False)
+
+
+def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_mac(monkeypatch, tmp_path, "m4", machine="x86_64")
+    command(tmp_path, "sysctl", 'case "$*" in *proc_translated) echo 1 ;; esac')
+    assert _cpu().status == "fail" and "--python" in _cpu().fix
+
+
+def test_no_phone_is_offered_before_there_is_a_target_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(tmp_path, "adb", "printf 'List of devices attached\\nR5CT\\tdevice\\n'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    android = next(target for target in examine().targets if target.name == "android")
+    assert not android.available and "R5CT" in android.detail
+
+
+def test_devices_are_listed_with_their_sources(cli: Run) -> None:
+    done = cli("doctor", "--devices")
+    listed = json.loads(cli("doctor", "--devices", "--json").stdout)["devices"]
+    assert done.ok and len(listed) >= 5
+    for device in listed:
+        (line,) = [line for line in done.stdout.splitlines() if device["name"] in line]
+        assert device["source"] in line and device["seen"] in line
+    assert "Servers: none known" in done.stdout
+
+
+def test_commands_of_fixes_start_this_kit_and_this_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
+    asked = install_extra("executorch")
+    assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
+    again = reinstall("executorch", "executorch")
+    assert "--force-reinstall" in again and " torch==" not in again
+    monkeypatch.setattr("model_profiling.own_commands.DISTRIBUTION", "no-such-distribution")
+    assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
+
+
+def test_a_python_without_venv_is_told_from_none(tmp_path: Path) -> None:
+    bare = command(tmp_path, "bare", f'case "$2" in *ensurepip*) exit 1 ;; esac; exec {sys.executable} "$@"')
+    command(tmp_path, "apt-get", "exit 0")
+    script = ROOT / "model_profiling/scripts/check_prereqs.sh"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = process.run(["bash", script, "--python", bare], timeout=60, env={"PATH": path})
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert done.returncode == 2
+    assert done.stderr == f"error: Python {version} has no venv; apt install python{version}-venv\n"

@@ -98,7 +98,7 @@ def test_a_program_with_another_content_explains_nothing(program: Path, tmp_path
     assert found is not None and found.program.source == str(program)
     programs = Programs(run_dir, replace(manifest, model_sha256="bb"))
     assert programs.explaining(dump) is None
-    assert len(programs.warnings) == 1 and "is not the program that was run" in programs.warnings[0]
+    assert len(programs.warnings) == 1 and "is not the program that was run" in programs.warnings[0].seen
     assert Programs(run_dir, replace(manifest, model_sha256="bb"), program).explaining(dump) is not None, (
         "a program that the user names is taken as named"
     )

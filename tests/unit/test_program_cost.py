@@ -48,6 +48,19 @@ def test_an_operator_that_moves_data_counts_no_operations(name: str) -> None:
     assert operator_flops(name, IMAGE, IMAGE) == 0
 
 
+@pytest.mark.parametrize("kind", ["Convert", "Copy", "StaticTranspose", "StaticReshape", "StaticSlice"])
+def test_a_node_that_moves_data_counts_no_operations(kind: str) -> None:
+    assert node_cost.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
+
+
+def test_a_product_counts_its_factors_and_not_what_is_added_to_it() -> None:
+    added, left, right = Tensor((2, 5, 7), "fp32"), Tensor((2, 5, 3), "fp32"), Tensor((2, 3, 7), "fp32")
+    found = operator_cost.operator_flops(
+        "aten::baddbmm.out", (added, left, right), (added,), transposed=False, taps=0
+    )
+    assert found == 2 * (2 * 5 * 7) * 3
+
+
 def test_the_category_alone_decides_what_counts_no_operations() -> None:
     def flops(name: str) -> int:
         inputs = (IMAGE, IMAGE, IMAGE)

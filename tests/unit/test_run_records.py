@@ -21,7 +21,8 @@ from model_profiling.run.manifest import (
     TargetFacts,
     read_manifest,
 )
-from model_profiling.run.metrics import PairParity, Remark, read_metrics
+from model_profiling.run.metrics import PairParity, read_metrics
+from model_profiling.run.remarks import Remark
 from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
@@ -30,6 +31,7 @@ from model_profiling.targets import MachineFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 ON, OFF = Series("on", 1), Series("off", 1)
+BUSY, HOT = Remark(None, "load", "busy", "wait"), Remark(ON, "hot", "it stayed hot")
 
 
 def written(run_dir: Path, **content: object) -> Path:
@@ -55,7 +57,7 @@ WHOLE = Manifest(
     target=TargetFacts("host", "linux", Times.HARDWARE),
     machine=Machine(FACTS, None),
     sessions=(Session(1, ("sme2prof", "run", "trace.json"), "2026-01-02T00:00:00+0000"),),
-    warnings=("hot",),
+    warnings=(HOT,),
     results=(
         Result(
             experiment="on",
@@ -74,7 +76,7 @@ WHOLE = Manifest(
             machine=Machine(FACTS),
             state="interrupted",
             sessions=(Session(1, ("sme2prof", "run", "time.json"), "2026-01-01T00:00:00+0000"),),
-            warnings=("busy", "hot"),
+            warnings=(BUSY, HOT),
         ),
     ),
 )
@@ -105,7 +107,7 @@ def test_two_configs_are_two_parts_of_one_run() -> None:
     assert WHOLE.part_of("off") is timing and WHOLE.part_of("trace") is tracing
     assert WHOLE.started.startswith("2026-01-01"), "the run began with its first part"
     assert WHOLE.unfinished == "interrupted" and WHOLE.has_ended
-    assert WHOLE.all_warnings == ("busy", "hot")
+    assert WHOLE.all_warnings == (BUSY, HOT)
 
 
 def test_times_are_the_targets_but_never_latencies_of_a_trace() -> None:
@@ -271,3 +273,10 @@ def test_analysing_loads_nothing_heavy() -> None:
     done = process.run([sys.executable, "-c", code], timeout=60, cwd=ROOT)
     assert done.ok, done.stderr
     assert not {"pydantic", "pandas", "scipy", "torch", "rich"} & set(done.stdout.split())
+
+
+def test_warnings_that_an_earlier_kit_kept_as_text_still_open(tmp_path: Path) -> None:
+    earlier = [{"warnings": ["the fan was off"]}]
+    manifest = read(written(tmp_path, warnings=["busy", "busy"], earlier_parts=earlier))
+    assert [str(remark) for remark in manifest.all_warnings] == ["the fan was off", "busy"]
+    assert {remark.code for remark in manifest.all_warnings} == {"note"}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import InputError, SetupError
+from model_profiling.own_commands import install_extra
 from model_profiling.process import run
 
 CMAKE_MINIMUM = (3, 29)
@@ -65,8 +66,9 @@ class Cmake:
 
 
 def named_ndk() -> str | None:
-    """The NDK's folder as the environment names it."""
-    return os.environ.get("ANDROID_NDK") or os.environ.get("ANDROID_NDK_HOME")
+    """The NDK's folder as the environment names it, by any of the names in use."""
+    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def search_path() -> str:
@@ -76,7 +78,7 @@ def search_path() -> str:
 
 def find_cmake() -> Cmake:
     """The first CMake that is new enough, from this Python's environment or from PATH."""
-    fix = "pip install 'sme2-profiling-kit[source-build]', or cmake and ninja by other means"
+    fix = install_extra("source-build")
     seen: dict[Path, str] = {}
     for folder in search_path().split(os.pathsep):
         found = shutil.which("cmake", path=folder) if folder else None
@@ -109,9 +111,9 @@ def find_compiler() -> Compiler:
 
 
 def find_ndk() -> Ndk:
-    """The Android NDK that ANDROID_NDK (or ANDROID_NDK_HOME) names."""
+    """The Android NDK that the environment names."""
     named = named_ndk()
-    fix = f"install NDK r{NDK_MINIMUM} or newer and set ANDROID_NDK to its folder"
+    fix = f"unpack an Android NDK, r{NDK_MINIMUM} or newer, and set ANDROID_NDK to its folder"
     if not named:
         raise SetupError("ANDROID_NDK is not set", fix)
     root = Path(named).expanduser()
@@ -134,9 +136,7 @@ def check_torchgen() -> None:
     """ExecuTorch's build generates operator tables with torchgen, by the Python that runs the kit."""
     done = run([sys.executable, "-c", "import torchgen.model, yaml"], timeout=120)
     if not done.ok:
-        raise SetupError(
-            f"{sys.executable} cannot import torchgen", "pip install 'sme2-profiling-kit[executorch]' into it"
-        )
+        raise SetupError(f"{sys.executable} cannot import torchgen", install_extra("executorch"))
 
 
 def check_checkout(checkout: Path) -> None:

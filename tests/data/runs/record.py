@@ -3,7 +3,7 @@
     python tests/data/runs/record.py programs      exports small_cnn.py
     python tests/data/runs/record.py recorded      runs it here and under QEMU; wants an Arm CPU without SME2
     python tests/data/runs/record.py again         writes again what follows from the recorded measurements
-    python tests/data/runs/record.py made          makes x86_64 and sme2_hardware of what was recorded
+    python tests/data/runs/record.py made          makes x86_64 and sme2_hardware of them
     python tests/data/runs/record.py kit_0_1_0 CHECKOUT     runs it with the kit as it was at 0.1.0
 
 Everything happens in an empty home, whose path is cut off what is kept.
@@ -30,9 +30,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from replay import ReplayTarget  # noqa: E402
 
 from model_profiling.config.reading import ProfileConfig, parse_config  # noqa: E402
+from model_profiling.json_record import write_record  # noqa: E402
 from model_profiling.run import names  # noqa: E402
 from model_profiling.run.journal import Entry, Journal  # noqa: E402
+from model_profiling.run.manifest import read_manifest  # noqa: E402
 from model_profiling.run.metrics import read_metrics  # noqa: E402
+from model_profiling.run.series import Switch  # noqa: E402
 from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
@@ -41,7 +44,9 @@ from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E40
 
 MODEL = "small_cnn"
 PROGRAM = f"{MODEL}_xnnpack_fp16.pte"
-ARM, EMULATED = HERE / "arm_without_sme2", HERE / "emulated_sme2"
+MEASURED, ARM, EMULATED = (HERE / name for name in ("measured_on_arm", "arm_without_sme2", "emulated_sme2"))
+TWICE = ("first", "second")
+"""The same code measured twice side by side: what becomes SME2 on and off in the made run."""
 ROUNDS, RUNS, ATTEMPTS = 6, 5, 8
 MEMBERS = ("ETRECORD_V0", "edge_dialect_exported_program/forward", "debug_handle_map")
 FASTER = {"Convolution": 2.8, "Fully Connected": 1.6}
@@ -100,11 +105,13 @@ def keep(run_dir: Path, name: str, place: Path, note: str = "") -> None:
         (kept / "MADE_FROM").write_text(f"{note}\n")
 
 
-def config_of(place: Path, kind: str, threads: list[int], **more: object) -> ProfileConfig:
-    """SME2 on and off, and what more threads bring where there are more."""
-    on, off = f"{kind}_sme2_on", f"{kind}_sme2_off"
+def config_of(
+    place: Path, kind: str, threads: list[int], *, twice: bool = False, **more: object
+) -> ProfileConfig:
+    """SME2 on and off, and what more threads bring where there are more; or the same code `twice`."""
+    on, off = TWICE if twice else (f"{kind}_sme2_on", f"{kind}_sme2_off")
     emulated = kind == "emulated"
-    pairs = [(off, 1, on, 1, "SME2"), (on, 1, on, 2, "threads")] if len(threads) > 1 else []
+    pairs = [(off, 1, on, 1, "SME2"), (on, 1, on, 2, "threads")] if threads[1:] and not twice else []
     raw: dict[str, object] = {
         "model": str(place / f"out_{MODEL}" / "artifacts" / PROGRAM),
         "output_root": str(place / f"out_{MODEL}" / "runs" / "xnnpack_fp16" / kind),
@@ -112,7 +119,7 @@ def config_of(place: Path, kind: str, threads: list[int], **more: object) -> Pro
         "experiments": [
             {
                 "name": name,
-                "sme2": name.rpartition("_")[2],
+                **({} if twice else {"sme2": name.rpartition("_")[2]}),
                 "runs": 1 if emulated else RUNS,
                 "warmup": 0 if emulated else 1,
                 "threads": threads,
@@ -174,20 +181,30 @@ def record_runs() -> None:
         emulated = measured(config_of(place, "emulated", [1]), open_target(TargetChoice("emulated")))
         keep(emulated, EMULATED.name, place)
         places = [str(emulated.with_name(f"try{number}")) for number in range(ATTEMPTS)]
-        attempts = [measured(config_of(place, "linux", [1, 2], output_root=root), host) for root in places]
-        quietest = min(attempts, key=_noise)
-        keep(quietest.rename(quietest.with_name("linux")), ARM.name, place)
+        configs = [config_of(place, "linux", [1, 2], twice=True, output_root=root) for root in places]
+        quietest = min((measured(config, host) for config in configs), key=_noise)
+        keep(quietest.rename(quietest.with_name("linux")), MEASURED.name, place)
+        _only_measurements(MEASURED)
+    write_again()
+
+
+def _only_measurements(run_dir: Path) -> None:
+    """What is replayed is kept; what follows from it is not read."""
+    wanted = [path for name in (names.MANIFEST, names.JOURNAL) for path in run_dir.glob(name)]
+    wanted += [*run_dir.rglob("*.etdump"), *run_dir.rglob("*.bin")]
+    for path in sorted(run_dir.rglob("*")):
+        if path.is_file() and path not in wanted:
+            path.unlink()
 
 
 def write_again() -> None:
     """After a change of formats: every file that is made of the journal, the dumps and the outputs."""
-    for recorded, kind, threads in ((EMULATED, "emulated", [1]), (ARM, "linux", [1, 2])):
-        with home() as place:
-            config = config_of(place, kind, threads)
-            shutil.copytree(recorded, config.output_root)
-            shutil.copytree(EMULATED, config.output_root.with_name("emulated"), dirs_exist_ok=True)
-            outcome = run_config(config, RunOptions(analysis_only=True))
-            keep(outcome.run_dir, recorded.name, place)
+    with home() as place:
+        config = config_of(place, "emulated", [1])
+        shutil.copytree(EMULATED, config.output_root)
+        outcome = run_config(config, RunOptions(analysis_only=True))
+        keep(outcome.run_dir, EMULATED.name, place)
+    _make(ARM.name, [1, 2], ReplayTarget(MEASURED))
 
 
 def record_int8(host: Target, place: Path) -> None:
@@ -207,8 +224,8 @@ def _noise(run_dir: Path) -> float:
 
 
 def make_runs() -> None:
-    recorded = ReplayTarget(ARM).facts()
-    note = "Made, not measured: latencies and dumps of arm_without_sme2 under the name of an x86_64 machine."
+    recorded = ReplayTarget(MEASURED).facts()
+    note = "Made, not measured: latencies and dumps of measured_on_arm under the name of an x86_64 machine."
     intel = replace(
         recorded,
         cpu="made x86_64 CPU",
@@ -216,10 +233,10 @@ def make_runs() -> None:
         features=(),
         features_source="x86_64 CPU: no Arm features",
     )
-    _make("x86_64", [1], ReplayTarget(ARM, intel), note)
+    _make("x86_64", [1], ReplayTarget(MEASURED, intel), note)
     note = (
-        "Made, not measured: arm_without_sme2, and with SME2 on the kernels and outputs of emulated_sme2, "
-        "the times of arm_without_sme2 with convolutions 2.8 and linear layers 1.6 times as fast."
+        "Made, not measured: measured_on_arm, and with SME2 on the kernels and outputs of emulated_sme2, "
+        "the times of measured_on_arm with convolutions 2.8 and linear layers 1.6 times as fast."
     )
     arm = replace(recorded, cpu="made SME2 CPU", features=tuple(sorted(FEATURES)), features_source="made")
     with tempfile.TemporaryDirectory() as scratch:
@@ -228,7 +245,7 @@ def make_runs() -> None:
         _make("sme2_hardware", [1, 2], ReplayTarget(source, arm), note)
 
 
-def _make(name: str, threads: list[int], target: ReplayTarget, note: str) -> None:
+def _make(name: str, threads: list[int], target: ReplayTarget, note: str = "") -> None:
     with home() as place:
         shutil.copytree(EMULATED, place / f"out_{MODEL}" / "runs" / "xnnpack_fp16" / "emulated")
         keep(measured(config_of(place, "linux", threads, notes=note), target), name, place, note)
@@ -236,22 +253,25 @@ def _make(name: str, threads: list[int], target: ReplayTarget, note: str) -> Non
 
 def _with_sme2(source: Path) -> None:
     """A copy of the Arm run in `source` as if SME2 had been there: the journal of a run that never was."""
-    shutil.copytree(ARM, source)
+    shutil.copytree(MEASURED, source)
+    manifest = read_manifest(source)
+    assert manifest is not None
+    switches: dict[str, Switch] = dict(zip(TWICE, ("on", "off"), strict=True))
+    results = tuple(replace(result, sme2=switches[result.experiment]) for result in manifest.results)
+    write_record(source / names.MANIFEST, replace(manifest, results=results))
     entries = Journal(source).entries()
     proof = next(entry for entry in Journal(EMULATED).entries() if entry.experiment == "emulated_sme2_on")
     renamed = _operator_names(EMULATED / (proof.etdump or ""))
     (source / names.JOURNAL).unlink()
     journal, ratios = Journal(source), {}
     for entry in entries:
-        if entry.experiment == "linux_sme2_on" and entry.kind == "traced":
+        if entry.experiment == TWICE[0] and entry.kind == "traced":
             saved = _faster(source / (entry.etdump or ""), renamed)
             times = tuple(ns - less for ns, less in zip(entry.iterations_ns, saved, strict=True))
             ratios[entry.threads, entry.round] = sum(times) / sum(entry.iterations_ns)
     for entry in entries:
         ratio = ratios.get((entry.threads, entry.round), 1.0)
-        journal.append(
-            _sme2_entry(entry, proof, ratio, source) if entry.experiment == "linux_sme2_on" else entry
-        )
+        journal.append(_sme2_entry(entry, proof, ratio, source) if entry.experiment == TWICE[0] else entry)
 
 
 def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry:

@@ -34,7 +34,7 @@ def operator_flops(name: str, inputs: Tensors, outputs: Tensors, *, transposed: 
     if kind == "convolution" and len(inputs) > 1:
         positions = inputs[0] if transposed else outputs[0]
         return 2 * positions.elements * math.prod(inputs[1].shape[1:])
-    if kind == "addmm":
+    if kind in ("addmm", "baddbmm"):
         return cost.product(inputs[1:], outputs)
     return _RULES.get(kind, cost.EACH_OUTPUT)(inputs, outputs)
 

@@ -7,7 +7,7 @@ from model_profiling.program.cost import Tensors, last_size
 from model_profiling.program.records import Window
 
 _MOVES = {
-    "StaticTranspose", "StaticReshape", "StaticConstantPad", "StaticSlice", "Copy",
+    "StaticTranspose", "StaticReshape", "StaticConstantPad", "StaticSlice", "Copy", "Convert",
     "Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5",
 }  # fmt: skip
 

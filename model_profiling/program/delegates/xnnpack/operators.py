@@ -79,6 +79,7 @@ _COMPUTING = frozenset({"Conv2d", "DepthwiseConv2d", "FullyConnected"})
 _PACKED_LABELS = ("PF", "PQ", "QP")
 _SME_LABELS = frozenset({"PF16", "PF32", "PQS8"})
 _MATMUL_PATHS = frozenset({"GEMM", "IGEMM"})
+_DEPTHWISE_PATHS = frozenset({"DWConv", "VMulCAddC"})
 
 
 def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
@@ -88,6 +89,8 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return what
     if node.kind in _COMPUTING:
         what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
+    if what.matrix is not None and what.matrix.takes_sme is False and not what.matrix.why_not:
+        what = replace(what, matrix=replace(what.matrix, why_not=_why_this_node_not(what.matrix, node)))
     if what.kind == "convert" and node.kind == "Convert":
         return replace(what, kind=_conversion(node))
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
@@ -123,10 +126,41 @@ def _matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath
     convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
     labels of those paths are XNNPACK's own kernels, which use neither.
     """
+    why_not = _why_not_sme(operation, path, labels)
     if path not in _MATMUL_PATHS:
-        return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None)
-    proven = not _SME_LABELS.isdisjoint(labels)
-    return MatrixPath(operation, path, "matmul", True if proven else None if "QP8" in labels else False)
+        return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None, why_not)
+    if not _SME_LABELS.isdisjoint(labels):
+        return MatrixPath(operation, path, "matmul", True)
+    return MatrixPath(operation, path, "matmul", None if "QP8" in labels else False, why_not)
+
+
+def _why_not_sme(operation: str, path: str, labels: Sequence[str]) -> str:
+    """What XNNPACK's sources say: `xnn_subgraph_optimize_packed_lhs` chooses the packed paths, by operator
+    and data type alone, and the tables of depthwise kernels name none for SME."""
+    if path in _DEPTHWISE_PATHS:
+        return "XNNPACK has no SME2 kernel for depthwise convolution"
+    if operation == "Deconvolution" and labels[0] in ("F16", "F32"):
+        return "XNNPACK has SME2 kernels for transposed convolution in int8 only"
+    if operation == "Fully Connected" and labels == ["QS8"]:
+        return "XNNPACK's int8 SME2 kernels want a scale per output channel; these weights have one for all"
+    if labels[0] == "QU8":
+        return "XNNPACK has no SME2 kernels for unsigned 8-bit integers"
+    if "QP8" in labels:
+        return "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"
+    return ""
+
+
+def _why_this_node_not(path: MatrixPath, node: GraphNode) -> str:
+    """What only the node's tensors tell: for fp16, linear layers want fp16 weights, convolutions do not."""
+    weights = node.inputs[1].dtype if len(node.inputs) > 1 else ""
+    if path.operation == "Fully Connected" and node.dtype == "fp16" and weights == "fp32":
+        if node.kind == "Conv2d":
+            return (
+                "XNNPACK runs 1x1 convolutions as Fully Connected, whose fp16 SME2 path wants fp16 weights; "
+                "ExecuTorch stores a convolution's as fp32"
+            )
+        return "XNNPACK's fp16 SME2 path for Fully Connected wants fp16 weights; these are stored as fp32"
+    return ""
 
 
 def _conversion(node: GraphNode) -> str:

@@ -1,0 +1,263 @@
+"""What SME2 could bring to a program measured on an Arm CPU without it: a projection, never a measurement.
+
+Amdahl's law on measured shares: the operators that were proven to run on SME2 kernels are divided by a range
+of factors, everything else stays as it was measured. Times of other CPUs and of emulators are never used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from model_profiling.analysis.coverage import Coverage, coverage_of
+from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
+from model_profiling.analysis.operator_proof import call_of, matrix_operators
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.run import Run, Series, Times
+from model_profiling.run.evidence import MatrixOperator
+from model_profiling.run.factors import ONE_ROW, Factors, Range, read_factors
+from model_profiling.run.series import speaks_first
+
+MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
+
+
+def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
+    """Amdahl's law: `parts` are shares of the time, each with how many times faster it gets; the rest stays.
+
+    A factor of infinity takes a part away. What is left of a whole that is all taken away is no time: then
+    there is no bound.
+    """
+    known = list(parts)
+    left = 1 - sum(share for share, _ in known) + sum(share / factor for share, factor in known)
+    return 1 / left if left > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A category or an overhead and its share of the time."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Proven operators that share a factor."""
+
+    name: str
+    operators: int
+    time_share: float
+    factor: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What SME2 could make of one series."""
+
+    series: Series
+    low: float
+    """Speedup with the lowest factors, below 1 where that is slower."""
+    high: float
+    ceiling: float
+    """With the proven operators taking no time at all."""
+    time_share: float
+    """Of the proven operators, from 0 to 1, with the event tracer on."""
+    groups: tuple[Group, ...]
+    before: Part
+    after_low: Part
+    after_high: Part
+    """The largest part of the time as measured, and with the lowest and the highest factors."""
+    latency_ms: float | None
+    """Median without the tracer; None where that was not measured."""
+    taken_from: str
+    """Which runs the shares are of."""
+    unmatched: tuple[str, ...]
+    """Proven operators that this series does not have: they are not counted as faster."""
+
+    def ms(self, speedup: float) -> float | None:
+        return self.latency_ms / speedup if self.latency_ms is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is proven to run on SME2 and what that could bring; every file and command repeats this record."""
+
+    coverage: Coverage
+    factors: Factors
+    projections: tuple[Projection, ...]
+    """The one to speak of first; none where `reason` says why."""
+    reason: str
+
+    @property
+    def headline(self) -> Projection | None:
+        return self.projections[0] if self.projections else None
+
+
+def outlook_of(
+    run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
+) -> Outlook:
+    """The one answer about `run`, or the run that its dumps lie in, with the factors that are kept in it."""
+    run = run.whole
+    coverage = coverage_of(run, gather_evidence(run, analysis) if evidence is None else evidence)
+    factors = read_factors(run.path)
+    reason = _why_none(run, coverage)
+    measured = _measured(run, analysis) if not reason else ()
+    if not reason and not measured:
+        reason = "no series has latencies and dumps"
+    found = tuple(_project(run, series, coverage, factors) for series in measured)
+    return Outlook(coverage, factors, found, reason)
+
+
+def _why_none(run: Run, coverage: Coverage) -> str:
+    """Why nothing may be projected; empty where it may."""
+    if problem := unfit_times(run):
+        return problem
+    if not coverage.tested:
+        return f"which operators run on SME2 was not tested: {coverage.reason}"
+    return "" if coverage.proven else "no operator was proven to run on SME2, so there is nothing to speed up"
+
+
+def unfit_times(run: Run) -> str:
+    """Why the run's times are none that SME2 could shorten; empty for an Arm CPU without SME2."""
+    manifest = run.manifest
+    if run.times is Times.EMULATED:
+        return "times of an emulated run mean nothing; measure on an Arm CPU to see what SME2 could bring"
+    if run.times is not Times.HARDWARE:
+        return f"times are from {run.times.origin}, and only latencies of an Arm CPU can be projected from"
+    if manifest is None or manifest.is_arm is None or manifest.has_sme2 is None:
+        return "nothing says on what CPU the times were measured"
+    if not manifest.is_arm:
+        return "the times are not an Arm CPU's and say nothing about what SME2 could bring"
+    return MEASURED_INSTEAD if manifest.has_sme2 else ""
+
+
+def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
+    """One for each number of threads: the one that had most of what the CPU has, which is the best that can
+    be had without SME2."""
+    best: dict[int | None, SeriesAnalysis] = {}
+
+    def order(found: SeriesAnalysis) -> tuple[bool, int, int]:
+        result = run.result(found.series)
+        switched_off, threads = speaks_first(found.series, run.sme2_of(found.series))
+        return switched_off, len(result.disable) if result else 0, threads
+
+    for found in analysis.series if analysis else ():
+        if found.times.are_latencies:
+            known = best.get(found.series.threads)
+            best[found.series.threads] = min(known, found, key=order) if known else found
+    return sorted(best.values(), key=lambda found: found.series.threads or 0)
+
+
+def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:
+    matched, unmatched = match_proven(series, coverage.operators)
+    groups = tuple(
+        Group(name, len(members), series.spent_by(_together(members)).share, factors.of(name))
+        for name in factors.ranges
+        if (members := [found for found in matched if group_of(found.proven) == name])
+    )
+    latency = run.metrics.latency(series.series) if run.metrics else None
+    measured = {name: series.spent(part).share for name, part in series.parts.items()}
+    time_share = sum(group.time_share for group in groups)
+    return Projection(
+        series=series.series,
+        low=speedup_of((group.time_share, group.factor.low) for group in groups),
+        high=speedup_of((group.time_share, group.factor.high) for group in groups),
+        ceiling=speedup_of([(time_share, float("inf"))]),
+        time_share=time_share,
+        groups=groups,
+        before=_largest(measured),
+        after_low=_largest(
+            _after(series, matched, measured, {name: each.low for name, each in factors.ranges.items()})
+        ),
+        after_high=_largest(
+            _after(series, matched, measured, {name: each.high for name, each in factors.ranges.items()})
+        ),
+        latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,
+        taken_from=series.taken_from,
+        unmatched=unmatched,
+    )
+
+
+def group_of(operator: MatrixOperator) -> str:
+    """Which factor an operator gets: one row is one row, whether a linear layer or a convolution gives it."""
+    return ONE_ROW if operator.rows == 1 else operator.category.value
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An operator proven on SME2, and what does its work in the measured series."""
+
+    proven: MatrixOperator
+    measured: tuple[Operator, ...]
+
+
+def match_proven(
+    series: SeriesAnalysis, operators: Sequence[MatrixOperator]
+) -> tuple[list[Match], tuple[str, ...]]:
+    """Proven operators by their place in the program, and the names of those that have no counterpart.
+
+    A node of a delegate's graph is itself under any name. Where no graph is known, the n-th matrix operator
+    of a call is the same if both calls have equally many. A node that ran as more or fewer operators than
+    here counts only if all of them were proven.
+    """
+    ours = _measured_by_place(series)
+    theirs: dict[Hashable, list[MatrixOperator]] = {}
+    for operator in operators:
+        by_node = (*operator.call, operator.node)
+        by_order = (*operator.call, "order", operator.order, operator.of)
+        theirs.setdefault(by_node if operator.node >= 0 else by_order, []).append(operator)
+    matched: list[Match] = []
+    unmatched: list[str] = []
+    for place, members in theirs.items():
+        found = ours.get(place, [])
+        if len(found) == len(members):
+            pairs = zip(members, found, strict=True)
+            matched += [Match(operator, (one,)) for operator, one in pairs if operator.on_sme]
+        elif found and all(operator.on_sme for operator in members):
+            matched.append(Match(members[0], tuple(found)))
+        else:
+            unmatched += [operator.name for operator in members if operator.on_sme]
+    return matched, tuple(unmatched)
+
+
+def _measured_by_place(series: SeriesAnalysis) -> dict[Hashable, list[Operator]]:
+    """Every matrix operator of the series, by its node and by its order in its call."""
+    operators = matrix_operators(series)
+    sizes = Counter(map(call_of, operators))
+    seen: Counter[Hashable] = Counter()
+    found: dict[Hashable, list[Operator]] = {}
+    for operator in operators:
+        call = call_of(operator)
+        if operator.source.node_index >= 0:
+            found.setdefault((*call, operator.source.node_index), []).append(operator)
+        found.setdefault((*call, "order", seen[call], sizes[call]), []).append(operator)
+        seen[call] += 1
+    return found
+
+
+def _together(matches: Iterable[Match]) -> list[Operator]:
+    return [operator for match in matches for operator in match.measured]
+
+
+def _after(
+    series: SeriesAnalysis,
+    matched: Sequence[Match],
+    measured: Mapping[str, float],
+    factors: Mapping[str, float],
+) -> dict[str, float]:
+    """What the time would divide into, as shares of the shorter time."""
+    left = dict(measured)
+    for match in matched:
+        factor = factors[group_of(match.proven)]
+        for operator in match.measured:
+            left[operator.category.value] -= series.spent_by([operator]).share * (1 - 1 / factor)
+    whole = sum(left.values())
+    return {name: share / whole if whole > 0 else 0.0 for name, share in left.items()}
+
+
+def _largest(shares: Mapping[str, float]) -> Part:
+    name = max(shares, key=lambda each: shares[each])
+    return Part(name, shares[name])

@@ -1,0 +1,83 @@
+"""What a run leaves open about SME2, why, and the command that would answer it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.evidence import PlaceEvidence
+from model_profiling.run import Run, Times
+from model_profiling.statistics.speedup import Verdict
+
+_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists some)"
+
+
+@dataclass(frozen=True, slots=True)
+class NotTested:
+    """A question without an answer here; each part is a clause."""
+
+    what: str
+    because: str
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: not tested, because {self.because}; next: {self.next}"
+
+
+def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
+    """Kernels first, then what SME2 changes in latency."""
+    return (*_kernels(run, evidence), *_latency(run))
+
+
+def _kernels(run: Run, evidence: Sequence[PlaceEvidence]) -> Iterator[NotTested]:
+    answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
+    if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
+        return
+    what, manifest = "SME2 kernels", run.manifest
+    kept = run.evidence
+    if kept is not None and kept.problem:
+        yield NotTested(what, kept.problem, f"{kept.fix}; then {_profile(run, emulated=True)}")
+    elif manifest is None:
+        yield NotTested(what, "these dumps came without a list of kernels", _profile(run))
+    elif manifest.has_sme2 is False:
+        cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
+        because = f"{cpu}, and no emulated run of this program was made"
+        yield NotTested(what, because, _profile(run, emulated=True))
+    else:
+        notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
+        yield NotTested(what, notes[0] if notes else "no process listed its kernels", _profile(run))
+
+
+def _latency(run: Run) -> Iterator[NotTested]:
+    what, manifest = "What SME2 changes in latency", run.manifest
+    if manifest is None:
+        return
+    there = f"{_profile(run)} {_ON_SME2}"
+    if run.times is Times.EMULATED:
+        yield NotTested(what, "emulated times are not latencies", there)
+    elif run.times is not Times.HARDWARE:
+        return
+    elif manifest.is_arm is False:
+        yield NotTested(what, f"this CPU ({manifest.cpu}) is not an Arm CPU", there)
+    elif manifest.has_sme2 is False:
+        yield NotTested(what, f"this CPU ({manifest.cpu}) has no SME2", there)
+    elif manifest.has_sme2 and not _compared(run):
+        yield NotTested(what, "no pair of SME2 on and off was compared", _profile(run))
+
+
+def _compared(run: Run) -> bool:
+    """Whether any pair of SME2 on and off has an answer."""
+    return any(
+        run.sme2_of(pair.candidate) != run.sme2_of(pair.baseline)
+        and (found := run.comparison(pair)) is not None
+        and found.speedup.verdict is not Verdict.NOT_COMPARABLE
+        for pair in run.pairs
+    )
+
+
+def _profile(run: Run, *, emulated: bool = False) -> str:
+    model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
+    shown = shlex.quote(model if emulated else Path(model).name)
+    return f"sme2prof profile {shown}" + (" --target emulated" if emulated else "")

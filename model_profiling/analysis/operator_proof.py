@@ -1,0 +1,122 @@
+"""Which operators ran on SME or SME2 kernels: what their names say, held against the kernels called.
+
+A label such as PF16 is chosen on SME and SME2 only, but a label is no execution: without a called kernel of
+its data type it proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from model_profiling.analysis.attribution import Share
+from model_profiling.analysis.kernels import KernelUse, SmeVerdict
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.program.category import Category, MatrixPath
+from model_profiling.program.delegates import describe
+from model_profiling.run.evidence import MatrixOperator, OperatorProof
+
+MATRIX = (Category.CONV, Category.GEMM)
+REASON_NOT_KNOWN = "reason not known"
+_NOT_DELEGATED = "not delegated: it runs on ExecuTorch's own kernels"
+_NOT_CALLED = "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
+
+# Data types in XNNPACK's labels, and how the names of the kernels that compute on them begin.
+_KERNEL_DTYPES = {"PF16": ("f16", "pf16"), "PF32": ("f32", "pf32"), "PQS8": ("qai8", "qsi8", "pqs8")}
+
+
+def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
+    """What `series`, measured with SME2 on, proves by its operators and the kernels called in it."""
+    called = [use for use in uses if _computes_on_sme(use)]
+    operators = tuple(_matrix_operators(series, called))
+    unseen = tuple(_unseen(series))
+    if called:
+        isa = "SME2" if any(use.kernel.isa == "SME2" for use in called) else "SME"
+        return OperatorProof(series.series, operators, isa, unseen=unseen)
+    if verdict.answer == "none":
+        return OperatorProof(series.series, operators, unseen=unseen)
+    if verdict.answer == "sme-or-sme2":
+        reason = "operators have labels that are chosen on SME or SME2 only, but no kernel call was counted"
+    else:
+        reason = verdict.text
+    return OperatorProof(series.series, operators, not_tested=reason, unseen=unseen)
+
+
+def matrix_operators(series: SeriesAnalysis) -> list[Operator]:
+    return [operator for operator in series.operators if operator.category in MATRIX]
+
+
+def _computes_on_sme(use: KernelUse) -> bool:
+    kernel = use.kernel
+    on_sme = kernel.isa in ("SME2", "SME")
+    return use.evidence == "executed" and on_sme and kernel.library != "operator" and kernel.role != "packing"
+
+
+def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> Iterator[MatrixOperator]:
+    operators = matrix_operators(series)
+    sizes = Counter(call_of(operator) for operator in operators)
+    seen: Counter[tuple[str, int, int, int]] = Counter()
+    for operator in operators:
+        call, source = call_of(operator), operator.source
+        path = (source.described or describe(operator.name, operator.backend)).matrix
+        labelled = path is not None and path.takes_sme is True
+        on_sme = labelled and any(_same_dtype(operator.family, use) for use in called)
+        yield MatrixOperator(
+            method=operator.method,
+            chain_index=operator.chain_index,
+            instruction_id=operator.instruction_id,
+            occurrence=operator.occurrence,
+            node=source.node_index,
+            order=seen[call],
+            of=sizes[call],
+            name=operator.name,
+            category=operator.category,
+            kind=operator.kind,
+            backend=operator.backend,
+            flops=source.flops,
+            rows=rows_of(operator),
+            on_sme=on_sme,
+            why_not="" if on_sme else _NOT_CALLED if labelled else _why_not(operator, path),
+            module_path=source.module_path,
+            source=f"{source.place.file}:{source.place.line}" if source.place.line else "",
+        )
+        seen[call] += 1
+
+
+def call_of(operator: Operator) -> tuple[str, int, int, int]:
+    return operator.method, operator.chain_index, operator.instruction_id, operator.occurrence
+
+
+def rows_of(operator: Operator) -> int | None:
+    """The rows of the result as one matrix: every position of a convolution's output, every vector a linear
+    layer gives, the rows of each product of a batch."""
+    shape = operator.source.output_shape
+    if not shape or not operator.delegated:
+        return None
+    if operator.kind == "matmul":
+        return shape[-2] if len(shape) > 1 else 1
+    return math.prod(shape[:-1])
+
+
+def _same_dtype(family: str, use: KernelUse) -> bool:
+    wanted = [start for label in family.split(", ") for start in _KERNEL_DTYPES.get(label, ())]
+    return use.kernel.dtype.startswith(tuple(wanted)) if wanted else False
+
+
+def _why_not(operator: Operator, path: MatrixPath | None) -> str:
+    if not operator.delegated:
+        return _NOT_DELEGATED
+    return (path.why_not if path else "") or REASON_NOT_KNOWN
+
+
+def _unseen(series: SeriesAnalysis) -> Iterator[str]:
+    """Calls of delegates that reported no operators, each by its name."""
+    method = (
+        series.graph.program.method(series.operators[0].method) if series.graph and series.operators else None
+    )
+    for node in series.first.attribution.groups[0].nodes:
+        if node.call_kind == "delegate" and node.share is Share.OPAQUE and node.level == "call":
+            step = method.instruction(node.chain_index, node.instruction_id) if method else None
+            yield step.name if step else "delegate"

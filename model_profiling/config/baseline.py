@@ -1,0 +1,122 @@
+"""What a config comes to on a CPU: experiments that differ only in features it lacks are one.
+
+A CPU without SME2 has nothing to switch. Measuring the same code twice and calling it on and off would make
+noise look like an answer, so such experiments are measured once, as a baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from model_profiling.config.settings import ComparePair, Experiment, ProfileConfig, Side
+from model_profiling.run.manifest import StandsFor
+from model_profiling.run.series import without_switch
+from model_profiling.runner.features import SME2_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class OnCpu:
+    """A config as one CPU can run it, and which of its experiments stand for others."""
+
+    config: ProfileConfig
+    stands_for: tuple[StandsFor, ...] = ()
+
+    def renamed(self, names: Iterable[str]) -> frozenset[str]:
+        """What experiments of the original config are called here."""
+        now = {old: found.experiment for found in self.stands_for for old in found.names}
+        return frozenset(now.get(name, name) for name in names)
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """Experiments of which this CPU can tell no difference; `first` is the one that is measured."""
+
+    first: Experiment
+    members: list[Experiment] = field(default_factory=list)
+
+
+def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
+    """`config` on a CPU that has `features`. A runner of the user's own is left alone: it has no switch, so
+    two of them are two programs. So is an experiment that is asked for twice: noise was the question."""
+    if "sme2" in features:
+        return OnCpu(config)
+    bundles = _bundles(config.experiments, features)
+    names: dict[str, str] = {}
+    experiments, stands_for = [], []
+    for bundle in bundles:
+        name = _new_name(bundle, taken={*names.values(), *(each.first.name for each in bundles)})
+        names |= {member.name: name for member in bundle.members}
+        experiments.append(_measured(bundle, name))
+        old = tuple(member.name for member in bundle.members)
+        if old != (name,):
+            stands_for.append(StandsFor(name, old))
+    pairs = tuple(_pairs(config.analysis.compare_pairs, names))
+    analysis = config.analysis.model_copy(update={"compare_pairs": pairs})
+    update = {"experiments": tuple(experiments), "analysis": analysis}
+    return OnCpu(config.model_copy(update=update), tuple(stands_for))
+
+
+def _bundles(experiments: Iterable[Experiment], features: Collection[str]) -> list[_Bundle]:
+    bundles: list[_Bundle] = []
+    for experiment in experiments:
+        same = next((bundle for bundle in bundles if _may_join(bundle, experiment, features)), None)
+        if same is None:
+            bundles.append(same := _Bundle(experiment))
+        same.members.append(experiment)
+    return bundles
+
+
+def _may_join(bundle: _Bundle, experiment: Experiment, features: Collection[str]) -> bool:
+    first = bundle.first
+    return (
+        experiment.runner is None
+        and _setting(first) == _setting(experiment)
+        and _effect(first, features) == _effect(experiment, features)
+        and all(member.switched_off != experiment.switched_off for member in bundle.members)
+    )
+
+
+def _setting(experiment: Experiment) -> tuple[object, ...]:
+    return experiment.runner_path, experiment.mode, experiment.cpu_affinity, experiment.extra_args
+
+
+def _effect(experiment: Experiment, features: Collection[str]) -> set[str]:
+    """What switching off takes away from this CPU."""
+    return {"sme2" if name == SME2_ONLY else name for name in experiment.switched_off} & set(features)
+
+
+def _new_name(bundle: _Bundle, taken: Collection[str]) -> str:
+    first = bundle.first
+    name = first.name if first.runner is not None else without_switch(first.name, "baseline")
+    number, free = 2, name
+    while free != first.name and free in taken:
+        number, free = number + 1, f"{name}_{number}"
+    return free
+
+
+def _measured(bundle: _Bundle, name: str) -> Experiment:
+    first = bundle.first
+    if first.runner is not None:
+        return first
+    counts = dict.fromkeys(count for member in bundle.members for count in member.threads)
+    return first.model_copy(
+        update={
+            "name": name,
+            "sme2": None,
+            "threads": tuple(counts),
+            "runs": max(member.runs for member in bundle.members),
+            "warmup": max(member.warmup for member in bundle.members),
+        }
+    )
+
+
+def _pairs(asked: Iterable[ComparePair], names: dict[str, str]) -> Iterable[ComparePair]:
+    """The pairs of which two sides are left."""
+    for pair in asked:
+        before, after = (
+            Side(experiment=names[side.experiment], threads=side.threads)
+            for side in (pair.baseline, pair.candidate)
+        )
+        if before != after:
+            yield pair.model_copy(update={"baseline": before, "candidate": after})

@@ -1,0 +1,138 @@
+"""What to write instead of an operator that stays outside XNNPACK; only what was exported and seen to help.
+
+`tests/integration/test_replacements.py` exports each row before and after, and holds both against PyTorch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model_profiling.export.records import Undelegated
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """When it applies (each a regular expression for the whole of what it names) and what to write."""
+
+    instead: str
+    call: str = ".*"
+    """The function of torch that the model calls."""
+    operator: str = ".*"
+    reason: str = ".*"
+    module_class: str = ".*"
+    dtype: str = ".*"
+    """Of what the operator makes: XNNPACK takes no whole numbers, however they are computed."""
+    made_by: str = ""
+    """A call that made one of the operator's inputs."""
+
+    def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
+        said = (
+            (self.call, outside.call),
+            (self.operator, outside.operator),
+            (self.reason, outside.reason),
+            (self.module_class, outside.module_class),
+            (self.dtype, outside.dtype),
+        )
+        return all(re.fullmatch(pattern, text) for pattern, text in said) and (
+            not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by)
+        )
+
+
+_COPY = r"dim_order_ops\._to_dim_order_copy\.default"
+_FLOAT = "float.*"
+_ARITHMETIC = "[ir]?(add|sub|mul|div|truediv)"
+_UNPARAMETRISE = (
+    "remove the parametrisation before export, which leaves a plain weight: "
+    "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"
+)
+_UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
+
+REPLACEMENTS: tuple[Replacement, ...] = (
+    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*"),
+    Replacement(
+        _UNPARAMETRISE,
+        reason="Expected weight to be a static param",
+        module_class=r"torch\.nn\.utils\.parametrize\.Parametrized.*",
+    ),
+    Replacement(_UNNORM, call="weight_norm"),
+    Replacement(_UNNORM, reason="Expected weight to be a static param", made_by="weight_norm"),
+    Replacement(
+        "write the attention out: torch.bmm, softmax over the last dimension, torch.bmm "
+        '(transformers: attn_implementation="eager", which leaves less outside)',
+        call="scaled_dot_product_attention",
+    ),
+    Replacement(
+        "torch.bmm on tensors of three dimensions, which needs no expand",
+        call="matmul",
+        operator=r"aten\.expand_copy\.default",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "x * torch.sigmoid(1.702 * x), an approximation of GELU that stays inside; or export fp32",
+        operator=r"aten\.gelu\.default",
+        reason="GELU does not support fp16",
+    ),
+    Replacement("F.relu6(x + 3.0) * (1 / 6)", call="hardsigmoid"),
+    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
+    Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
+    Replacement(
+        "mean over the last two dimensions with keepdim=True, then flatten(1)",
+        operator=r"aten\.mean\.dim",
+        reason=r"mean\.dim only supports keepdim=True",
+    ),
+    Replacement(
+        "swap that dimension with the last, softmax(-1), swap back",
+        operator=r"aten\._softmax\.default",
+        reason="dim must be the last dim.*",
+    ),
+    Replacement(
+        "a ConvTranspose2d with one group a channel, kernel and stride of the scale and weights of 1, "
+        "where the scale is whole",
+        operator=r"aten\.upsample_nearest2d\..*",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "F.pad, then the pooling without padding",
+        operator=r"aten\.avg_pool2d\.default",
+        reason="zero-padding in the averaging calculation is not supported",
+    ),
+    Replacement("slices: x[:, :n], x[:, n:]", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
+    Replacement("reshape to the same shape", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
+    Replacement(
+        "a slice of length 1, then a reshape: x[:, 0:1]", operator=r"aten\.select_copy\.int", dtype=_FLOAT
+    ),
+    Replacement("torch.sqrt(x)", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got 0\.5"),
+    Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?"),
+    Replacement(
+        "the mean over a picture's last two dimensions with keepdim=True, times their size",
+        call="sum",
+        operator=r"aten\.sum\.dim_IntList",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "F.max_pool2d over the whole picture, then flatten(1)",
+        call="amax",
+        operator=r"aten\.amax\.default",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "a float as the constant (3.0, not 3)",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason=r"invalid dtype \(int\d+ to float.*\)",
+    ),
+    Replacement(
+        "a buffer of the model (register_buffer) as the constant, which takes the model's dtype",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason="dtype conversion from float32 to float16 is not supported",
+    ),
+)
+
+
+def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:
+    """What to write instead; empty where nothing is known to help."""
+    return next((row.instead for row in REPLACEMENTS if row.fits(outside, made_by)), "")

@@ -1,0 +1,53 @@
+"""Commands that fixes name, written so that they can be run word for word by whoever reads them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+DISTRIBUTION = "sme2-profiling-kit"
+_CLONE = Path(__file__).resolve().parents[1]
+
+
+def pip_install(*words: str) -> str:
+    """pip of this very Python, whichever is first on the PATH."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+
+
+def install_extra(extra: str) -> str:
+    """What brings everything the kit's `extra` names into this Python; the kit itself is on no index."""
+    asked = _requirements(extra)
+    return pip_install(*asked) if asked else pip_install("--editable", f"{_CLONE}[{extra}]")
+
+
+def reinstall(package: str, extra: str) -> str:
+    """What replaces an installed `package` by the one that `extra` asks for, even of the same version."""
+    asked = [line for line in _requirements(extra) if re.match(rf"{package}\b", line)] or [package]
+    return pip_install("--force-reinstall", "--no-deps", *asked)
+
+
+def _requirements(extra: str) -> list[str]:
+    """Those of the kit's `extra`; none where it is not installed."""
+    try:
+        asked = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    of_extra = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["']{re.escape(extra)}["']""")
+    return [found[1] for line in asked if (found := of_extra.match(line))]
+
+
+def set_up() -> str:
+    """What makes an environment of its own in the clone, for a Python that is the system's."""
+    return shlex.join(["bash", str(_CLONE / "model_profiling" / "scripts" / "setup_repo.sh")])
+
+
+def sme2prof(*words: str) -> str:
+    """This kit's command, by the shortest name that starts it."""
+    own, on_path = Path(sys.executable).parent / "sme2prof", shutil.which("sme2prof")
+    if on_path and own.exists() and Path(on_path).samefile(own):
+        return shlex.join(["sme2prof", *words])
+    return shlex.join([sys.executable, "-m", "model_profiling", *words])

@@ -1,0 +1,181 @@
+"""The page `dtypes.md` and the table in the terminal: number formats as columns, what is known as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from model_profiling.export.records import described
+from model_profiling.report.document import (
+    Block,
+    Code,
+    Heading,
+    Item,
+    Items,
+    Paragraph,
+    Strong,
+    make_list,
+    make_table,
+)
+from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
+from model_profiling.report.verdict import speedup_text
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.wording import MISSING, milliseconds, percent, plural, size
+
+
+def dtypes_document(found: Dtypes) -> list[Block]:
+    return [
+        Heading(f"Which number format for {found.model}?", 1),
+        Paragraph(Strong(found.verdict)),
+        dtypes_table(found),
+        *_meaning(found),
+        *_outside(found),
+        *_sme2(found),
+        *_failures(found),
+        *_compared(found),
+    ]
+
+
+def dtypes_table(found: Dtypes) -> Block:
+    """One column a format, so that a terminal of usual width holds it."""
+    headers = ("", *(side.dtype for side in found.sides))
+    rows = [(name, *(_cell(side, cell) for side in found.sides)) for name, cell in _rows(found)]
+    return make_table(headers, rows, numbers=range(1, len(headers)))
+
+
+_Cell = Callable[[DtypeSide], str]
+
+
+def _rows(found: Dtypes) -> Iterator[tuple[str, _Cell]]:
+    yield (
+        "latency, median ms",
+        lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
+    )
+    if any(side.latency for side in found.sides):
+        yield "latency, 5% to 95% ms", _spread
+    if any(side.projected for side in found.sides):
+        yield "with SME2, projected ms", _projected
+    yield (
+        "arithmetic, million operations",
+        lambda side: f"{side.work.flops / 1e6:,.1f}" if side.work else MISSING,
+    )
+    yield "data moved", lambda side: size(side.work.bytes_moved) if side.work else MISSING
+    yield "program size", lambda side: size(side.size_bytes)
+    yield "matrix operators on SME2", lambda side: _operators(side.sme2)
+    yield "matrix arithmetic on SME2", lambda side: _share(side.sme2)
+    yield "operators in delegates", lambda side: _number(side.operators_inside)
+    yield "delegates", lambda side: _number(side.delegates)
+    yield "operators outside", lambda side: str(side.operators_outside)
+    if any(side.outside_time_share is not None for side in found.sides):
+        yield "time outside", lambda side: percent(side.outside_time_share)
+    yield "error against float32", _error
+
+
+def _cell(side: DtypeSide, cell: _Cell) -> str:
+    return MISSING if side.problem and not side.program else cell(side)
+
+
+def _spread(side: DtypeSide) -> str:
+    found = side.latency
+    return f"{milliseconds(found.p5_ms)} to {milliseconds(found.p95_ms)}" if found else MISSING
+
+
+def _projected(side: DtypeSide) -> str:
+    found = side.projected
+    return f"{milliseconds(found.low_ms)} to {milliseconds(found.high_ms)}" if found else MISSING
+
+
+def _operators(found: OnSme2 | None) -> str:
+    if found is None or found.evidence == "not tested":
+        return "not tested"
+    return f"{found.operators} of {found.operators_total}"
+
+
+def _share(found: OnSme2 | None) -> str:
+    return (
+        "not tested" if found is None or found.evidence == "not tested" else percent(found.arithmetic_share)
+    )
+
+
+def _number(value: int | None) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _error(side: DtypeSide) -> str:
+    found = side.accuracy
+    if found is None:
+        return MISSING
+    return f"{found.error:.2g}{'' if found.ok else ' (too far)'}"
+
+
+def _meaning(found: Dtypes) -> Iterator[Block]:
+    lines = []
+    where = {
+        "sme2": f"Latencies are of {found.cpu}, with SME2 on.",
+        "arm": f"Latencies are of {found.cpu}, an Arm CPU without SME2: a baseline.",
+        "other": f"Latencies are of {found.cpu}, which is not an Arm CPU: they say nothing about Arm.",
+    }
+    lines.append(where.get(found.machine, "No latency was measured: nothing here says which is faster."))
+    if any(side.projected for side in found.sides):
+        lines.append(
+            "A projection is not a measurement: proven SME2 operators divided by a range of factors."
+        )
+    lines.append(
+        "Errors are the largest difference on the example inputs, as a share of the output range, against "
+        "eager PyTorch in float32."
+    )
+    for side in found.sides:
+        if side.accuracy and side.accuracy.calibration:
+            lines.append(f"{side.dtype} was calibrated on {side.accuracy.calibration}.")
+    yield from make_list(lines)
+
+
+def _outside(found: Dtypes) -> Iterator[Block]:
+    if not any(side.outside for side in found.sides):
+        if found.worked:
+            yield Paragraph("No operator stays outside the delegates.")
+        return
+    yield Heading("What stays outside the delegates, and why")
+    for side in found.sides:
+        if side.outside:
+            yield Paragraph((Strong(side.dtype), f": {plural(side.operators_outside, 'operator')}"))
+            yield Items(tuple(Item(text, details) for text, details in described(side.outside)))
+
+
+def _sme2(found: Dtypes) -> Iterator[Block]:
+    known = [(side.dtype, side.sme2) for side in found.sides if side.sme2]
+    if known:
+        yield Heading("What runs on SME2, and what does not")
+        yield Items(tuple(Item(f"{dtype}: {sme2.reason}", tuple(_missing(sme2))) for dtype, sme2 in known))
+
+
+def _missing(found: OnSme2) -> Iterator[str]:
+    for each in found.missing:
+        amount = f"{plural(each.operators, 'operator')}, {percent(each.arithmetic_share)} of the arithmetic"
+        yield f"not on SME2: {amount}: {each.reason}"
+
+
+def _failures(found: Dtypes) -> Iterator[Block]:
+    if found.failed:
+        yield Heading("What failed")
+        yield from make_list(f"{side.dtype}: {side.problem}; {side.fix}" for side in found.failed)
+
+
+def _compared(found: Dtypes) -> Iterator[Block]:
+    yield Heading("What was compared")
+    rows = [
+        (side.dtype, Code(side.program), side.sha256[:16], Code(run))
+        for side in found.sides
+        for run in side.runs
+    ]
+    if rows:
+        yield make_table(("dtype", "program", "SHA-256", "run"), rows)
+        yield Paragraph("Paths are relative to this page.")
+    yield from make_list(map(_pair, found.pairs))
+
+
+def _pair(pair: DtypePair) -> str:
+    found = pair.speedup
+    said = f"{pair.dtype} against {pair.against}: {found.verdict.value}"
+    if found.ratio is not None:
+        said += f", {speedup_text(found)}"
+    return f"{said}, because {found.reason}" if found.verdict is Verdict.NOT_COMPARABLE else said

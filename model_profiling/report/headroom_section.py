@@ -1,0 +1,208 @@
+"""What SME2 could bring, for people: the sentences of the verdict and the report's section.
+
+A projection is called one wherever it appears, and what it rests on stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from model_profiling.analysis.coverage import Coverage, MissingOperator
+from model_profiling.analysis.headroom import Outlook, Projection
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
+from model_profiling.wording import MISSING, milliseconds, percent, plural
+
+_MISSING_SHOWN = 12
+
+
+def outlook_sentences(data: ReportData) -> Iterator[str]:
+    """What is proven and, where it may be, what that could bring."""
+    outlook = data.outlook
+    coverage = outlook.coverage
+    if not coverage.tested or not coverage.operators:
+        return
+    found = outlook.headline
+    if found is None:
+        yield f"{_ran(coverage)}."
+        return
+    whose = f" for {found.series}" if len(outlook.projections) > 1 else ""
+    yield (
+        f"Projection{whose}: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
+        f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven "
+        f"{'under emulation ' if coverage.emulated else ''}to run on {coverage.isa} kernels."
+    )
+    yield bottleneck_text(found)
+
+
+def bottleneck_text(found: Projection) -> str:
+    low, high = found.after_low, found.after_high
+    if low.name == high.name:
+        shares = _span(percent(low.share), percent(high.share))
+        word = "still" if low.name == found.before.name else "then"
+        return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
+    return (
+        f"The largest part of the time would then be {low.name} ({percent(low.share)}) or {high.name} "
+        f"({percent(high.share)}), projected with the lowest and the highest factors."
+    )
+
+
+def what_sme2_could_bring(data: ReportData) -> list[Block]:
+    outlook = data.outlook
+    coverage = outlook.coverage
+    blocks: list[Block] = []
+    if not coverage.tested:
+        words = f"Not tested which operators run on SME2: {coverage.reason}. Next: "
+        return [Paragraph((words, Code(coverage.next_command), "."))]
+    if coverage.operators:
+        blocks.append(Paragraph(f"{_ran(coverage)}; {coverage.reason}."))
+    else:
+        blocks.append(Paragraph(f"Nothing: {coverage.reason}."))
+    blocks += _projections(outlook)
+    blocks += _missing(coverage)
+    return blocks
+
+
+def _projections(outlook: Outlook) -> Iterator[Block]:
+    if not outlook.projections:
+        yield Paragraph(f"No projection: {outlook.reason}.")
+        return
+    yield Paragraph(
+        "A projection, not a measurement: Amdahl's law on the times measured here, with the operators that "
+        f"were proven to run on SME2 made faster by a range of factors ({outlook.factors.origin}) and all "
+        "else left as it is."
+    )
+    yield make_table(
+        (
+            "experiment",
+            "threads",
+            "share of time",
+            "lowest",
+            "highest",
+            "ceiling",
+            "latency ms",
+            "projected ms",
+        ),
+        [_row(found) for found in outlook.projections],
+        numbers=(1, 2, 3, 4, 5, 6),
+    )
+    yield make_table(
+        ("experiment", "threads", "operators on SME2", "count", "share of time", "factors"),
+        [
+            (*_series(found), group.name, str(group.operators), percent(group.time_share), str(group.factor))
+            for found in outlook.projections
+            for group in found.groups
+        ],
+        numbers=(1, 3, 4),
+    )
+    yield make_table(
+        ("experiment", "threads", "largest part", "with the lowest factors", "with the highest"),
+        [
+            (
+                *_series(found),
+                *(
+                    f"{part.name} ({percent(part.share)})"
+                    for part in (found.before, found.after_low, found.after_high)
+                ),
+            )
+            for found in outlook.projections
+        ],
+        numbers=(1,),
+    )
+    yield Paragraph(
+        "Shares of time are of typical runs with the event tracer on; the latency is the median without it, "
+        "and projected latencies are that divided by the factors' outcome. Ceiling: those operators taking "
+        "no time at all."
+    )
+    yield from make_list(
+        f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found again in this "
+        f"series and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
+        f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
+        for found in outlook.projections
+        if found.unmatched
+    )
+
+
+def _row(found: Projection) -> tuple[str, ...]:
+    projected = MISSING
+    if found.latency_ms is not None:
+        projected = f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
+    return (
+        *_series(found),
+        percent(found.time_share),
+        _times(found.low),
+        _times(found.high),
+        _times(found.ceiling),
+        milliseconds(found.latency_ms),
+        projected,
+    )
+
+
+def _series(found: Projection) -> tuple[str, str]:
+    threads = found.series.threads
+    return found.series.experiment, MISSING if threads is None else str(threads)
+
+
+def _missing(coverage: Coverage) -> Iterator[Block]:
+    if coverage.uncounted:
+        words = "The arithmetic of {} is not known and in no share."
+        yield Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))
+    for backend, calls in Counter(coverage.unseen).items():
+        yield Paragraph(
+            f"{plural(calls, 'call')} of {backend} reported no operators: what it computes is in no share."
+        )
+    if not coverage.missing:
+        return
+    yield Paragraph("Not on SME2, by reason:")
+    reasons: dict[str, list[MissingOperator]] = {}
+    for each in coverage.missing:
+        reasons.setdefault(each.reason, []).append(each)
+    yield make_table(
+        ("why", "operators", "share of arithmetic"),
+        [
+            (reason, str(len(members)), percent(sum(each.share or 0 for each in members)))
+            for reason, members in reasons.items()
+        ],
+        numbers=(1, 2),
+    )
+    shown = coverage.missing[:_MISSING_SHOWN]
+    largest = "the largest" if len(coverage.missing) > len(shown) else "each"
+    rows = [_missing_row(each) for each in shown]
+    table = make_table(("operator", "module", "source", "share of arithmetic"), rows, numbers=(3,))
+    rest = len(coverage.missing) - len(shown)
+    more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
+    yield Folded(f"Which they are ({largest} with its share)", (table, *more))
+
+
+def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
+    operator = found.operator
+    place = operator.module_path or MISSING, operator.source or MISSING
+    return Code(operator.name), *place, percent(found.share)
+
+
+def _ran(coverage: Coverage) -> str:
+    ran = f"{coverage.isa} kernels ran {_counted(coverage)}"
+    if not coverage.isa:
+        ran = f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
+    return f"Under emulation: {ran}" if coverage.emulated else ran
+
+
+def _counted(coverage: Coverage) -> str:
+    share = coverage.arithmetic_share
+    text = f"{len(coverage.proven)} of {plural(len(coverage.operators), 'matrix operator')}"
+    known = " that is known" if coverage.unseen or coverage.uncounted else ""
+    return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
+
+
+def _range(found: Projection) -> str:
+    return _span(_times(found.low), _times(found.high))
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.2f}x" if math.isfinite(speedup) else "without a bound"

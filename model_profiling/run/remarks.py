@@ -1,0 +1,175 @@
+"""What a person should know before trusting an answer: typed where it arises, one line per kind where shown.
+
+Terminal, report and JSON all show `warning_lines`, so they agree on what is said and in which order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from model_profiling.run.series import Series
+from model_profiling.wording import listing
+
+
+class Weight(IntEnum):
+    """How much a remark matters; the smallest is shown first."""
+
+    OUTPUTS = 0
+    """What was computed differs: no speed counts before that is understood."""
+    FAILED = 1
+    """Something that was asked for is not there."""
+    WRONG = 2
+    """A figure may be wrong, or of something else."""
+    UNSTABLE = 3
+    """A figure is less certain than it could be."""
+    INFORMATION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing to know: of one series, or of the run as a whole; `code` is its kind, for programs."""
+
+    series: Series | None
+    code: str
+    seen: str
+    advice: str = ""
+
+    @property
+    def said(self) -> str:
+        """Without whom it is about."""
+        return f"{self.seen}; {self.advice}" if self.advice else self.seen
+
+    def __str__(self) -> str:
+        return f"{self.series}: {self.said}" if self.series else self.said
+
+    @property
+    def weight(self) -> Weight:
+        return _WEIGHTS.get(self.code, Weight.INFORMATION)
+
+
+@dataclass(frozen=True, slots=True)
+class WarningLine:
+    """Every remark of one kind, and whom they concern; nobody by name where it is the whole run."""
+
+    kind: str
+    weight: Weight
+    series: tuple[Series, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+NOTE = "note"
+"""The kind of what an earlier kit said without one."""
+
+# Kinds in the order they are shown; a kind that is not here is information.
+_WEIGHTS: dict[str, Weight] = {
+    "outputs": Weight.OUTPUTS,
+    "accuracy": Weight.OUTPUTS,
+    "failed": Weight.FAILED,
+    "not_tested": Weight.FAILED,
+    "nothing": Weight.FAILED,
+    "unlike": Weight.WRONG,
+    "misfit": Weight.WRONG,
+    "wrong_program": Weight.WRONG,
+    "features": Weight.WRONG,
+    "damaged_dump": Weight.WRONG,
+    "missing_dump": Weight.WRONG,
+    "unknown_machine": Weight.WRONG,
+    "hidden": Weight.WRONG,
+    "structure": Weight.WRONG,
+    "cut_short": Weight.WRONG,
+    "outside": Weight.WRONG,
+    "overlap": Weight.WRONG,
+    "threads": Weight.UNSTABLE,
+    "governor": Weight.UNSTABLE,
+    "battery": Weight.UNSTABLE,
+    "load": Weight.UNSTABLE,
+    "heat": Weight.UNSTABLE,
+    "hot": Weight.UNSTABLE,
+    "rounds": Weight.UNSTABLE,
+    "runs": Weight.UNSTABLE,
+    "warmup": Weight.UNSTABLE,
+    "spread": Weight.UNSTABLE,
+    "processes": Weight.UNSTABLE,
+    "drift": Weight.UNSTABLE,
+    "bimodal": Weight.UNSTABLE,
+    "outliers": Weight.UNSTABLE,
+    "unusual": Weight.UNSTABLE,
+}
+_ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
+_SHOWN = 4
+"""Of remarks of one kind that cannot be said together."""
+_FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
+
+
+def warning_lines(remarks: Iterable[Remark]) -> tuple[WarningLine, ...]:
+    """One line per kind with the series it concerns, the most important first."""
+    kinds: dict[str, list[Remark]] = {}
+    for remark in dict.fromkeys(remarks):
+        kinds.setdefault(remark.code, []).append(remark)
+    lines = [_line(found) for found in kinds.values()]
+    return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
+
+
+def name_series(series: Iterable[Series]) -> str:
+    """`a and b, 1 and 2 threads; c, 4 threads`."""
+    threads: dict[str, list[int]] = {}
+    for found in series:
+        known = threads.setdefault(found.experiment, [])
+        known += [found.threads] if found.threads and found.threads not in known else []
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for experiment, counts in threads.items():
+        alike.setdefault(tuple(sorted(counts)), []).append(experiment)
+    return "; ".join(f"{listing(names)}{_with_threads(counts)}" for counts, names in alike.items())
+
+
+def _with_threads(counts: Sequence[int]) -> str:
+    if not counts:
+        return ""
+    return f", {listing(map(str, counts))} thread{'' if tuple(counts) == (1,) else 's'}"
+
+
+def _line(remarks: Sequence[Remark]) -> WarningLine:
+    first = remarks[0]
+    series = tuple(dict.fromkeys(remark.series for remark in remarks if remark.series))
+    return WarningLine(first.code, first.weight, series, _text(remarks))
+
+
+def _text(remarks: Sequence[Remark]) -> str:
+    """What all of them say together; where they say different things, each with whom it is about."""
+    first = remarks[0]
+    advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
+    apart: dict[str, list[Remark]] = {}
+    for remark in remarks:
+        apart.setdefault(remark.said if advice is None else remark.seen, []).append(remark)
+    if advice is not None and first.weight is Weight.UNSTABLE and (one := _with_ranges(list(apart))):
+        apart = {one: list(remarks)}
+    said = [_named(found, text) for text, found in apart.items()]
+    if len(said) > _SHOWN:
+        said[_SHOWN:] = [f"and {len(said) - _SHOWN} more"]
+    return "; ".join([*said, *([advice] if advice else [])])
+
+
+def _named(remarks: Sequence[Remark], text: str) -> str:
+    names = name_series(remark.series for remark in remarks if remark.series)
+    return f"{names}: {text}" if names else text
+
+
+def _with_ranges(texts: Sequence[str]) -> str | None:
+    """Texts that differ in measured figures alone as one; None where they differ in words."""
+    parts = [_FIGURE.split(text) for text in texts]
+    if len({tuple(part[::2]) for part in parts}) > 1:
+        return None
+    together = list(parts[0])
+    together[1::2] = [_range(figures) for figures in zip(*(part[1::2] for part in parts), strict=True)]
+    return "".join(together)
+
+
+def _range(figures: Sequence[str]) -> str:
+    low, high = min(figures, key=float), max(figures, key=float)
+    return low if low == high else f"{low} to {high}"

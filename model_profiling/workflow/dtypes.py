@@ -1,0 +1,241 @@
+"""Which dtype to ship: a model profiled once in each, and the answers side by side.
+
+Each format has its own run directories, as if it had been profiled alone; what is written here is made from
+them and from the exports' records, and lies beside them. Formats are measured one after the other, so their
+latencies are compared as separate runs are (`workflow/compare.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import InputError, ProfilingError, SetupError
+from model_profiling.export.reading import read_export
+from model_profiling.export.records import ExportResult
+from model_profiling.json_record import write_record
+from model_profiling.program import read_program
+from model_profiling.progress import Progress, Silent
+from model_profiling.report.data import ExperimentReport, ReportData
+from model_profiling.report.dtypes import (
+    Accuracy,
+    DtypePair,
+    Dtypes,
+    DtypeSide,
+    Latency,
+    Machine,
+    MissesSme2,
+    OnSme2,
+    Projected,
+    Work,
+)
+from model_profiling.report.dtypes_document import dtypes_document
+from model_profiling.report.dtypes_verdict import decide
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run import Series, Times, names
+from model_profiling.run.remarks import WarningLine, warning_lines
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+
+
+@dataclass(frozen=True, slots=True)
+class DtypesOutcome:
+    """What each format's profile gave (None where it failed), the side-by-side, and its page."""
+
+    found: Dtypes
+    page: Path
+    outcomes: dict[str, ProfileOutcome]
+
+    @property
+    def warnings(self) -> tuple[WarningLine, ...]:
+        """One line for each kind, with the formats it concerns."""
+        return warning_lines(
+            replace(remark, series=Series(dtype, remark.series.threads if remark.series else None))
+            for dtype, outcome in self.outcomes.items()
+            for remark in outcome.all_remarks
+        )
+
+
+def profile_dtypes(
+    model: str,
+    dtypes: Sequence[str],
+    options: ProfileOptions | None = None,
+    run: RunOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> DtypesOutcome:
+    """Profile `model` in each of `dtypes` and write `dtypes.md` and `dtypes.json` beside the variants.
+
+    A format that fails is kept with its reason, and the others go on.
+    """
+    if model.endswith(".pte"):
+        raise InputError(
+            f"{model} is exported already, in one dtype",
+            "name a model to compare dtypes, or leave --dtype out",
+        )
+    options, progress = options or ProfileOptions(), progress or Silent()
+    outcomes: dict[str, ProfileOutcome] = {}
+    problems: dict[str, ProfilingError] = {}
+    for dtype in dtypes:
+        try:
+            outcomes[dtype] = profile(model, replace(options, dtype=dtype), run, progress=progress)
+        except ProfilingError as problem:
+            if isinstance(problem, SetupError) and not outcomes:
+                raise  # what this machine lacks, the next format lacks too
+            problems[dtype] = problem
+    if not outcomes:
+        raise problems[dtypes[0]]
+    first = next(iter(outcomes.values()))
+    folder = names.runs_folder(first.program, options.outdir)
+    found = side_by_side(dtypes, outcomes, problems, folder)
+    page = folder / names.DTYPES_PAGE
+    write_record(folder / names.DTYPES, found)
+    files.write_text(page, render_markdown(dtypes_document(found)))
+    return DtypesOutcome(found, page, outcomes)
+
+
+def side_by_side(
+    dtypes: Sequence[str],
+    outcomes: dict[str, ProfileOutcome],
+    problems: dict[str, ProfilingError],
+    folder: Path,
+) -> Dtypes:
+    """The record of what was found, its verdict included; paths in it are relative to `folder`."""
+    sides = tuple(
+        _side(dtype, outcomes[dtype], folder)
+        if dtype in outcomes
+        else DtypeSide(dtype=dtype, problem=problems[dtype].problem, fix=problems[dtype].fix)
+        for dtype in dtypes
+    )
+    first = next(iter(outcomes.values())).main.data
+    found = Dtypes(
+        model=names.variant_of(next(iter(outcomes.values())).program)[0],
+        cpu=first.cpu,
+        machine=_machine(first),
+        sides=sides,
+        pairs=tuple(_pairs(sides, outcomes)),
+    )
+    ship, verdict = decide(found)
+    return replace(found, ship=ship, verdict=verdict)
+
+
+def _machine(data: ReportData) -> Machine:
+    if not data.timed:
+        return "emulated" if data.times is Times.EMULATED else "unknown"
+    if data.is_arm is None or data.has_sme2 is None:
+        return "unknown"
+    return "other" if not data.is_arm else "sme2" if data.has_sme2 else "arm"
+
+
+def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
+    data, export = outcome.main.data, read_export(outcome.program)
+    headline = data.headline
+    failed = next(iter(outcome.main.failed), None)
+    return DtypeSide(
+        dtype=dtype,
+        program=_relative(outcome.program, folder),
+        sha256=export.sha256,
+        size_bytes=export.size_bytes,
+        runs=tuple(_relative(each.run_dir, folder) for each in outcome.outcomes),
+        latency=_latency(headline),
+        projected=_projected(data),
+        sme2=_on_sme2(data),
+        work=_work(outcome.program),
+        delegates=export.coverage.partitions,
+        operators_inside=export.coverage.delegated,
+        outside=export.coverage.outside,
+        outside_time_share=_time_outside(headline),
+        accuracy=_accuracy(export),
+        problem=(failed.problem or "it failed") if failed else "",
+        fix=(failed.fix or "") if failed else "",
+    )
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
+def _latency(headline: ExperimentReport | None) -> Latency | None:
+    summary = headline.summary if headline else None
+    if headline is None or summary is None:
+        return None
+    return Latency(headline.series, summary.median, summary.p5, summary.p95)
+
+
+def _projected(data: ReportData) -> Projected | None:
+    found = data.outlook.headline
+    if found is None:
+        return None
+    shortest, longest = found.ms(found.high), found.ms(found.low)
+    if shortest is None or longest is None:
+        return None
+    return Projected(shortest, longest, data.outlook.factors.origin)
+
+
+def _on_sme2(data: ReportData) -> OnSme2:
+    found = data.outlook.coverage
+    if not found.tested:
+        return OnSme2("not tested", found.reason)
+    reasons: dict[str, list[float]] = {}
+    for each in found.missing:
+        reasons.setdefault(each.reason, []).append(each.share or 0.0)
+    missing = [MissesSme2(reason, len(shares), sum(shares)) for reason, shares in reasons.items()]
+    return OnSme2(
+        "executed",
+        found.reason,
+        len(found.proven),
+        len(found.operators),
+        found.arithmetic_share,
+        tuple(sorted(missing, key=lambda each: -each.arithmetic_share)),
+    )
+
+
+def _work(program: Path) -> Work:
+    methods = read_program(program).methods
+    outside = [(step.flops, step.bytes_moved) for method in methods for step in method.operators]
+    inside = [
+        (node.flops, node.bytes_moved)
+        for method in methods
+        for delegate in method.delegates
+        for node in delegate.nodes
+    ]
+    steps = (*inside, *outside)
+    return Work(sum(flops for flops, _ in steps), sum(moved for _, moved in steps))
+
+
+def _time_outside(headline: ExperimentReport | None) -> float | None:
+    if headline is None or headline.dumps is None or not headline.times.are_latencies:
+        return None
+    outside = [operator for operator in headline.dumps.operators if not operator.delegated]
+    return headline.dumps.spent_by(outside).share
+
+
+def _accuracy(export: ExportResult) -> Accuracy:
+    precision, lowering = export.accuracy.precision, export.accuracy.lowering
+    return Accuracy(
+        error=precision.max_rel,
+        limit=precision.tolerance,
+        lowering_error=lowering.max_rel,
+        lowering_limit=lowering.tolerance,
+        cosine=precision.cosine,
+        calibration=export.calibration,
+    )
+
+
+def _pairs(sides: Sequence[DtypeSide], outcomes: dict[str, ProfileOutcome]) -> Iterator[DtypePair]:
+    """The fastest against each of the others, as `sme2prof compare` judges two runs."""
+    timed = {side.dtype: side.latency for side in sides if side.latency is not None}
+    if len(timed) < 2:
+        return
+    fastest = min(timed, key=lambda dtype: timed[dtype].median_ms)
+    for dtype, latency in timed.items():
+        if dtype == fastest:
+            continue
+        judged = compare(outcomes[dtype].main.run_dir, outcomes[fastest].main.run_dir)
+        for series in judged.series:
+            if (series.before, series.after) == (latency.series, timed[fastest].series):
+                yield DtypePair(fastest, dtype, series.end_to_end)

@@ -1,0 +1,113 @@
+"""`profile --dtype` with several: real exports, real runs, one side-by-side that can be moved and resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ON_ARM
+
+from model_profiling import process
+from model_profiling.report.dtypes import read_dtypes
+
+UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
+DTYPES = ("fp32", "fp16", "int8")
+QUICK = ("--rounds", 2, "--runs", 2, "--warmup", 1)
+Run = Callable[..., process.Completed]
+
+
+@pytest.fixture
+def home(tmp_path: Path, exported: Callable[..., object]) -> Path:
+    """A folder for the results that has toy_cnn's exports already."""
+    artifacts = tmp_path / "out" / "artifacts"
+    artifacts.mkdir(parents=True)
+    for dtype in DTYPES:
+        made = exported("toy_cnn", dtype)
+        for path in (made.pte, made.etrecord, made.summary):
+            shutil.copyfile(path, artifacts / path.name)
+    return artifacts.parent
+
+
+def test_three_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
+    words = ("profile", "toy_cnn", "--target", "host", *QUICK, "--outdir", home)
+    assert sme2prof(*words, "--dtype", "fp32").returncode == 0
+    assert not (home / "runs" / "dtypes.md").exists(), "one dtype is profiled as ever"
+    (latencies,) = home.glob("runs/xnnpack_fp32/*/metrics.json")
+    measured = latencies.read_bytes()
+
+    done = sme2prof(*words, "--dtype", "all", "--resume")
+    assert done.returncode == 0, done.stderr
+    found = read_dtypes(home / "runs" / "dtypes.json")
+    assert [side.dtype for side in found.sides] == list(DTYPES)
+    assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
+    assert latencies.read_bytes() == measured, "fp32 was not measured again"
+    assert found.ship in DTYPES
+    assert found.verdict in done.stdout
+    page = (home / "runs" / "dtypes.md").read_text()
+    assert found.verdict in page
+    for side in found.sides:
+        assert side.latency is not None
+        assert side.accuracy is not None and side.accuracy.ok
+        assert side.work is not None and side.work.flops > 10**8
+        assert side.delegates == 1
+        assert side.operators_outside == 0
+    assert found.sides[0].work.flops == found.sides[2].work.flops, "the same arithmetic in another format"
+    assert found.sides[0].size_bytes > found.sides[1].size_bytes > found.sides[2].size_bytes
+    assert ("as fast as" in found.verdict) <= ON_ARM
+    assert found.pairs, "the fastest is judged against the others"
+
+    moved = home.rename(home.with_name("moved"))
+    for side in found.sides:
+        assert (moved / "runs" / side.program).is_file()
+        assert all((moved / "runs" / run / "report.md").is_file() for run in side.runs)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_without_latencies_the_work_decides(home: Path, sme2prof: Run) -> None:
+    words = ("--dtype", "fp32,int8", "--target", "emulated", "--outdir", home, "--json")
+    done = sme2prof("profile", "toy_cnn", *words)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert set(facts["profiles"]) == {"fp32", "int8"}
+    found = facts["side_by_side"]
+    assert found == json.loads((home / "runs" / "dtypes.json").read_text())
+    assert [side["latency"] for side in found["sides"]] == [None, None]
+    assert [side["sme2"]["arithmetic_share"] for side in found["sides"]] == [1.0, 1.0]
+    assert found["ship"] == "int8", "as much on SME2, and smaller"
+    assert "no latency was measured, so nothing is said about which is faster" in found["verdict"]
+
+
+def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Run) -> None:
+    words = ("--dtype", "fp16,fp32", "--target", "host", *QUICK, "--outdir", tmp_path)
+    done = sme2prof("profile", f"{UNSEEN}:large", *words)
+    assert done.returncode == 2
+    assert "error: fp16: 'unseen_large' overflows in fp16" in done.stderr
+    found = read_dtypes(tmp_path / "runs" / "dtypes.json")
+    assert [bool(side.problem) for side in found.sides] == [True, False]
+    assert found.ship == "fp32"
+    assert "fp16, which failed: 'unseen_large' overflows in fp16" in found.verdict
+    assert "export fp32" in (tmp_path / "runs" / "dtypes.md").read_text()
+
+
+def test_where_all_fail_the_first_reason_is_the_error(tmp_path: Path, sme2prof: Run) -> None:
+    done = sme2prof("profile", f"{UNSEEN}:branching", "--dtype", "all", "--outdir", tmp_path)
+    assert done.returncode == 2
+    assert "torch.export cannot trace 'unseen_branching'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["fp8", "fp32,", "fp32,fp32", "all,fp32", ""])
+def test_a_mistyped_dtype_is_one_line(words: str, sme2prof: Run) -> None:
+    done = sme2prof("profile", "toy_cnn", "--dtype", words)
+    assert done.returncode == 2
+    assert "give fp32, fp16, int8, several of them with commas, or all" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_program_has_one_dtype(sme2prof: Run) -> None:
+    done = sme2prof("profile", "some.pte", "--dtype", "fp32,fp16")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: some.pte is exported already, in one dtype; name a model")

@@ -1,0 +1,97 @@
+"""Every replacement that the kit names was tried: before, an operator is outside; after, nothing is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model_profiling.export.lowering import lower
+from model_profiling.export.quietly import quietly
+from model_profiling.export.records import Coverage
+from model_profiling.export.replacements import REPLACEMENTS
+from model_profiling.export.tracing import eager_model, trace
+from model_profiling.models.catalog import load_model
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+@pytest.fixture(scope="module")
+def covered() -> Iterator[dict[str, Coverage]]:
+    """The coverage of each factory of `replaceable.py`."""
+    found = {}
+    for factory, dtype in (
+        ("before", "fp32"),
+        ("after", "fp32"),
+        ("half_before", "fp16"),
+        ("half_after", "fp16"),
+    ):
+        with quietly():
+            named = load_model(f"{MODELS / 'replaceable.py'}:{factory}")
+            eager = eager_model(named.name, named.model)
+            found[factory] = lower(
+                named.name, trace(named.name, eager, dtype, None).program, "xnnpack"
+            ).coverage
+    yield found
+
+
+@pytest.mark.parametrize("prefix", ["", "half_"])
+def test_what_stays_outside_names_what_helps_and_that_helps(
+    covered: dict[str, Coverage], prefix: str
+) -> None:
+    before, after = covered[f"{prefix}before"], covered[f"{prefix}after"]
+    sys.path.insert(0, str(MODELS))
+    import replaceable
+
+    sys.path.remove(str(MODELS))
+    cases = replaceable.HALF_CASES if prefix else replaceable.CASES
+    outside: dict[int, set[str]] = {}
+    for left in before.undelegated:
+        outside.setdefault(int(left.module_path.split(".")[1]), set()).add(left.replacement)
+    assert set(outside) == set(range(len(cases))), "every case leaves something outside"
+    assert all(len(named) == 1 and "" not in named for named in outside.values())
+    assert after.undelegated == ()
+    assert after.partitions == 1 < before.partitions
+
+
+def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
+    tried = {left.replacement for name in ("before", "half_before") for left in covered[name].undelegated}
+    assert tried == {row.instead for row in REPLACEMENTS}
+
+
+def test_what_is_written_instead_computes_the_same() -> None:
+    """But for the approximation of GELU, which is called one."""
+    import torch
+
+    sys.path.insert(0, str(MODELS))
+    import replaceable
+
+    sys.path.remove(str(MODELS))
+    for before, after in (
+        (replaceable.before, replaceable.after),
+        (replaceable.half_before, replaceable.half_after),
+    ):
+        (old, inputs), (new, _) = before(), after()
+        new.load_state_dict(old.state_dict(), strict=False)
+        with torch.no_grad():
+            for branch, got, wanted in zip(
+                old.branches, new.eval()(*inputs), old.eval()(*inputs), strict=True
+            ):
+                loose = isinstance(branch, replaceable.Gelu)
+                assert torch.allclose(got, wanted, atol=0.03 if loose else 1e-5), type(branch)
+
+
+def test_each_reason_says_its_kind_and_place(covered: dict[str, Coverage]) -> None:
+    outside = {left.call: left for left in covered["before"].undelegated}
+    assert outside["elu"].why == "no rule"
+    assert outside["conv2d"].why == "refused"
+    assert outside["conv2d"].reason == "Expected weight to be a static param"
+    assert outside["mean"].dtype == "float32"
+    assert outside["mean"].source.startswith("replaceable.py:")
+    attention = next(
+        group for group in covered["before"].outside if group.call == "scaled_dot_product_attention"
+    )
+    assert attention.count > 10
+    assert "in scaled_dot_product_attention: the backend has no rule" in attention.text

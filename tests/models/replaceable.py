@@ -1,0 +1,335 @@
+"""What XNNPACK leaves outside, each beside what the kit says to write instead; both compute the same.
+
+`before` and `after` hold every case as a branch of one model, so that one export tries them all.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+_INPUT = torch.linspace(-2, 2, 8 * 8 * 8).reshape(1, 8, 8, 8)
+
+
+class Branch(nn.Module):
+    """One case; what it owns is drawn from its place's seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.dress()
+
+    def dress(self) -> None:
+        """A case may own modules and buffers."""
+
+
+class WeightNorm(Branch):
+    norm = staticmethod(weight_norm)
+
+    def dress(self) -> None:
+        self.second = self.norm(nn.Conv2d(8, 8, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x)
+
+
+class NoWeightNorm(WeightNorm):
+    def dress(self) -> None:
+        super().dress()
+        parametrize.remove_parametrizations(self.second, "weight")
+
+
+class SpectralNorm(WeightNorm):
+    norm = staticmethod(spectral_norm)
+
+
+class NoSpectralNorm(NoWeightNorm):
+    norm = staticmethod(spectral_norm)
+
+
+class Attention(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(2)
+        return F.scaled_dot_product_attention(x, x, x, scale=1.0)
+
+
+class WrittenAttention(Attention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(2)
+        return torch.bmm(torch.bmm(x, x.transpose(1, 2)).softmax(-1), x)
+
+
+class MatMul(Attention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(2)
+        return x @ x.transpose(1, 2)
+
+
+class BatchedMatMul(MatMul):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(2)
+        return torch.bmm(x, x.transpose(1, 2))
+
+
+class Gelu(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x)
+
+
+class SigmoidGelu(Gelu):
+    def dress(self) -> None:
+        self.register_buffer("slope", torch.tensor([1.702]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(self.slope * x)
+
+
+class HardSigmoid(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.hardsigmoid(x)
+
+
+class Relu6(HardSigmoid):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu6(x + 3.0) * (1 / 6)
+
+
+class Silu(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(x)
+
+
+class WrittenSilu(Silu):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(x)
+
+
+class Elu(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.elu(x)
+
+
+class WrittenElu(Elu):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) - torch.relu(1.0 - torch.exp(x))
+
+
+class Mean(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+class KeptMean(Mean):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3), keepdim=True).flatten(1)
+
+
+class Softmax(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(1)
+
+
+class LastSoftmax(Softmax):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 3).softmax(-1).transpose(1, 3)
+
+
+class Nearest(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2)
+
+
+class Spread(Nearest):
+    def dress(self) -> None:
+        self.second = nn.ConvTranspose2d(8, 8, 2, 2, groups=8, bias=False)
+        nn.init.ones_(self.second.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x)
+
+
+class PaddedPool(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool2d(x, 3, 1, 1)
+
+
+class PadAndPool(PaddedPool):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 1)
+
+
+class Chunk(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2, 1)
+        return left + right
+
+
+class Slices(Chunk):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :4] + x[:, 4:]
+
+
+class Unsqueeze(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unsqueeze(1)
+
+
+class Reshape(Unsqueeze):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(1, 1, 8, 8, 8)
+
+
+class Squeeze(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.squeeze(0)
+
+
+class ReshapeLess(Squeeze):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(8, 8, 8)
+
+
+class Select(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0]
+
+
+class SliceOne(Select):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0:1].reshape(1, 8, 8)
+
+
+class Root(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * x) ** 0.5
+
+
+class SquareRoot(Root):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x * x)
+
+
+class Cube(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x**3
+
+
+class Product(Cube):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x * x
+
+
+class Sum(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum((2, 3), keepdim=True)
+
+
+class MeanTimesSize(Sum):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3), keepdim=True) * 64.0
+
+
+class Largest(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.amax((2, 3))
+
+
+class WholePool(Largest):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(x, 8).flatten(1)
+
+
+class WholeNumber(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 3
+
+
+class FloatNumber(WholeNumber):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 3.0
+
+
+class Constant(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.5
+
+
+class Buffer(Constant):
+    def dress(self) -> None:
+        self.register_buffer("scale", torch.tensor([1.5]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+class OldWeightNorm(WeightNorm):
+    @staticmethod
+    def norm(module: nn.Module) -> nn.Module:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return nn.utils.weight_norm(module)
+
+
+class NoOldWeightNorm(OldWeightNorm):
+    def dress(self) -> None:
+        super().dress()
+        nn.utils.remove_weight_norm(self.second)
+
+
+CASES: dict[type[Branch], type[Branch]] = {
+    WeightNorm: NoWeightNorm,
+    SpectralNorm: NoSpectralNorm,
+    Attention: WrittenAttention,
+    MatMul: BatchedMatMul,
+    HardSigmoid: Relu6,
+    Elu: WrittenElu,
+    Mean: KeptMean,
+    Softmax: LastSoftmax,
+    Nearest: Spread,
+    PaddedPool: PadAndPool,
+    Chunk: Slices,
+    Unsqueeze: Reshape,
+    Squeeze: ReshapeLess,
+    Select: SliceOne,
+    Root: SquareRoot,
+    Cube: Product,
+    Sum: MeanTimesSize,
+    Largest: WholePool,
+    WholeNumber: FloatNumber,
+    OldWeightNorm: NoOldWeightNorm,
+}
+HALF_CASES: dict[type[Branch], type[Branch]] = {Gelu: SigmoidGelu, Silu: WrittenSilu, Constant: Buffer}
+"""Those that stay outside in fp16 only."""
+
+
+class Branches(nn.Module):
+    def __init__(self, cases: list[type[Branch]]) -> None:
+        super().__init__()
+        torch.manual_seed(len(cases))
+        self.first = nn.Conv2d(8, 8, 1)
+        self.branches = nn.ModuleList(case(seed) for seed, case in enumerate(cases))
+
+    def forward(self, picture: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = self.first(picture)
+        return tuple(branch(x) for branch in self.branches)
+
+
+def before() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Branches(list(CASES)), (_INPUT,)
+
+
+def after() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Branches(list(CASES.values())), (_INPUT,)
+
+
+def half_before() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Branches(list(HALF_CASES)), (_INPUT,)
+
+
+def half_after() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Branches(list(HALF_CASES.values())), (_INPUT,)

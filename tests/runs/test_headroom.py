@@ -1,0 +1,360 @@
+"""What recorded runs prove about their operators on SME2, and what is projected from which of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import lines, section, table
+from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
+
+from model_profiling.analysis.evidence import gather_evidence
+from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of
+from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
+from model_profiling.analysis.operator_proof import prove_operators
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.cli.main import main
+from model_profiling.program.delegates import describe
+from model_profiling.program.records import GraphNode, Tensor
+from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.run_report import run_document
+from model_profiling.report.verdict import verdict
+from model_profiling.run.evidence import read_evidence
+from model_profiling.run.factors import ONE_ROW, parse_factors
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.report import gather_report
+
+KEYS = ("sme2_coverage", "sme2_headroom", "headroom_reason")
+SME2_KERNEL = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+SUMMARY = "small_cnn_xnnpack_fp16_pipeline_summary.json"
+
+
+@cache
+def recorded(run_dir: Path) -> RunAnalysis:
+    """The analysis of a run that no test changes."""
+    return analyse(run_dir)
+
+
+def outlook(run_dir: Path) -> Outlook:
+    analysis = recorded(run_dir) if DATA in run_dir.parents else analyse(run_dir)
+    return outlook_of(analysis.run, analysis)
+
+
+@pytest.fixture
+def arm(tmp_path: Path) -> Path:
+    """A copy of the run on the Arm CPU without SME2, to be spoilt."""
+    return shutil.copytree(ARM, tmp_path / "linux")
+
+
+def test_an_arm_cpu_without_sme2_gets_a_projection() -> None:
+    found = outlook(ARM)
+    assert found.coverage.tested and found.coverage.emulated and not found.reason
+    assert [projection.series.threads for projection in found.projections] == [1, 2], "one for each count"
+    for projection in found.projections:
+        assert 0 < projection.time_share < 1 and not projection.unmatched
+        assert 1 < projection.low < projection.high < projection.ceiling
+        assert projection.ceiling == pytest.approx(1 / (1 - projection.time_share))
+        assert projection.before.name == "Convolution"
+        for part in (projection.before, projection.after_low, projection.after_high):
+            assert 0 <= part.share <= 1
+
+
+def test_shares_are_those_of_the_measured_operators() -> None:
+    analysis = recorded(ARM)
+    projection = outlook_of(analysis.run, analysis).projections[0]
+    series = analysis.of(projection.series)
+    assert series is not None
+    matrix = [each for each in series.operators if each.category.value in ("Convolution", "GEMM")]
+    assert projection.time_share == pytest.approx(series.spent_by(matrix).share)
+    assert sum(group.operators for group in projection.groups) == len(matrix)
+    parts = [(group.time_share, group.factor.low) for group in projection.groups]
+    assert projection.low == pytest.approx(speedup_of(parts))
+    assert projection.latency_ms == load(ARM / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
+
+
+def test_a_linear_layer_with_one_row_is_not_taken_to_get_faster() -> None:
+    found = outlook(ARM)
+    (one,) = [operator for operator in found.coverage.operators if operator.rows == 1]
+    assert one.kind == "linear" and one.on_sme
+    (group,) = [group for group in found.projections[0].groups if group.name == ONE_ROW]
+    assert group.operators == 1 and group.factor.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("run_dir", "reason"),
+    [(EMULATED, "emulated"), (X86_64, "not an Arm CPU's"), (SME2, "is measured")],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_elsewhere_only_coverage_is_told(run_dir: Path, reason: str) -> None:
+    found = outlook(run_dir)
+    assert found.coverage.tested and not found.projections and reason in found.reason
+    assert (len(found.coverage.proven), len(found.coverage.operators)) == (5, 5)
+    assert found.coverage.arithmetic_share == 1
+    facts = outlook_facts(found)
+    assert facts["sme2_headroom"] is None and facts["headroom_reason"] == found.reason
+    assert not any("Projection" in sentence for sentence in verdict(gather_report(run_dir)))
+
+
+@pytest.mark.parametrize("run_dir", [ARM, EMULATED, X86_64, SME2], ids=lambda path: path.name)
+def test_every_file_and_command_states_one_record(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    facts = json.loads(json.dumps(outlook_facts(outlook(run_dir))))
+    assert {key: load(run_dir / "analysis_summary.json")[key] for key in KEYS} == facts
+    assert {key: load(run_dir / SUMMARY)[key] for key in KEYS} == facts
+    assert main(["report", str(run_dir), "--out", str(tmp_path / "page.md"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {key: printed[key] for key in KEYS} == facts
+
+
+def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
+    data = gather_report(ARM)
+    projection = data.outlook.projections[0]
+    opening = " ".join(verdict(data))
+    speedups = f"{projection.low:.2f}x to {projection.high:.2f}x"
+    assert f"Projection for {projection.series}: SME2 could make it {speedups}" in opening
+    shown = section(run_document(data), "What SME2 could bring")
+    first = table(shown, "experiment", "threads", "share of time")[0]
+    assert first[3:6] == [f"{each:.2f}x" for each in (projection.low, projection.high, projection.ceiling)]
+    factors = {row[2]: row[5] for row in table(shown, "experiment", "threads", "operators on SME2")}
+    assert factors == {"Convolution": "3 to 15", "GEMM": "3 to 15", ONE_ROW: "0.33 to 1"}
+    assert any("not a measurement" in line for line in lines(shown))
+
+
+def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
+    data = gather_report(EMULATED)
+    kept = data.evidence[0].operators
+    assert kept is not None
+    first, *others = kept.operators
+    proof = replace(kept, operators=(replace(first, flops=None), *others), unseen=("OtherBackend",))
+    data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
+    coverage = data.outlook.coverage
+    assert coverage.uncounted == 1 and coverage.flops_total == sum(each.flops or 0 for each in others)
+    assert any("of the arithmetic that is known" in sentence for sentence in verdict(data))
+    said = lines(section(run_document(data), "What runs on SME2"))
+    assert any("1 matrix operator is not known" in line for line in said)
+    assert any("OtherBackend" in line for line in said)
+
+
+def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
+    data = gather_report(EMULATED)
+    kept = data.evidence[0].operators
+    assert kept is not None
+    first, *others = kept.operators
+    missing = replace(first, on_sme=False, why_not="no kernel for it")
+    proof = replace(kept, operators=(missing, *others))
+    data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
+    (found,) = data.outlook.coverage.missing
+    share = (first.flops or 0) / sum(each.flops or 0 for each in kept.operators)
+    assert found.share == pytest.approx(share) and found.reason == "no kernel for it"
+    assert data.outlook.coverage.arithmetic_share == pytest.approx(1 - share)
+    ((row,),) = [table(section(run_document(data), "What runs on SME2"), "why")]
+    assert row == ["no kernel for it", "1", f"{100 * share:.1f}%"]
+
+
+def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path) -> None:
+    edit(arm / "evidence.json", lambda content: content.pop("operators"))
+    found = outlook(arm)
+    assert found.coverage.evidence == "not tested" and not found.projections
+    assert found.coverage.next_command.startswith("sme2prof profile ")
+    coverage = outlook_facts(found)["sme2_coverage"]
+    assert isinstance(coverage, dict) and coverage["operators"] is None and not coverage["missing"]
+    (line,) = lines(section(run_document(gather_report(arm)), "What runs on SME2"))
+    assert line.startswith("Not tested") and found.coverage.next_command in line
+
+
+def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
+    (arm / "evidence.json").unlink()
+    found = outlook(arm)
+    assert not found.coverage.tested and "no emulated run" in found.reason
+
+
+def test_runs_of_0_1_0_are_answered_by_the_emulated_run_beside_them() -> None:
+    found = outlook(OLD / "linux")
+    assert found.coverage.tested and found.projections
+    assert not outlook(OLD / "emulated").projections
+
+
+def _emulated() -> tuple[RunAnalysis, tuple[str, ...]]:
+    analysis = recorded(EMULATED)
+    return analysis, tuple(operator.name for operator in analysis.series[0].operators)
+
+
+def test_a_label_without_a_called_kernel_proves_nothing() -> None:
+    analysis, names = _emulated()
+    uses = operator_kernels(names)
+    proof = prove_operators(analysis.series[0], uses, sme_verdict(uses, traced=False))
+    assert proof.not_tested and not any(operator.on_sme for operator in proof.operators)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    ["kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa", "kai_run_lhs_pack_x16p2vlx2_x16_sme"],
+)
+def test_a_kernel_of_another_type_or_one_that_only_packs_proves_no_operator(kernel: str) -> None:
+    analysis, names = _emulated()
+    uses = (*executed_kernels({kernel: 7}), *operator_kernels(names))
+    proof = prove_operators(analysis.series[0], uses, sme_verdict(uses, traced=True))
+    assert proof.operators and not any(operator.on_sme for operator in proof.operators)
+
+
+def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
+    analysis = recorded(EMULATED)
+    off = next(series for series in analysis.series if series.sme2 is False)
+    proof = prove_operators(off, (), sme_verdict((), traced=True))
+    assert not proof.not_tested and not proof.isa and len(proof.operators) == 5
+
+
+def test_proven_operators_are_found_under_another_name() -> None:
+    kept = read_evidence(ARM)
+    assert kept is not None and kept.operators is not None
+    series = recorded(ARM).series[0]
+    matched, unmatched = match_proven(series, kept.operators.operators)
+    assert not unmatched
+    for match in matched:
+        (operator,) = match.measured
+        assert "PF16" in match.proven.name and "PF16" not in operator.name
+        assert operator.source.node_index == match.proven.node
+        assert operator.source.flops == match.proven.flops
+
+
+def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:
+    kept = read_evidence(ARM)
+    assert kept is not None and kept.operators is not None
+    first, *others = kept.operators.operators
+    series = recorded(ARM).series[0]
+    matched, unmatched = match_proven(series, (replace(first, node=99), *others))
+    assert unmatched == (first.name,) and len(matched) == len(others)
+
+
+def test_without_a_graph_the_order_in_a_call_tells_unless_the_calls_differ() -> None:
+    kept = read_evidence(ARM)
+    assert kept is not None and kept.operators is not None
+    series = recorded(ARM).series[0]
+    by_order = [replace(operator, node=-1) for operator in kept.operators.operators]
+    assert len(match_proven(series, by_order)[0]) == len(by_order)
+    more = [replace(operator, of=operator.of + 1) for operator in by_order]
+    matched, unmatched = match_proven(series, more)
+    assert not matched and len(unmatched) == len(by_order)
+
+
+def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_proven() -> None:
+    kept = read_evidence(ARM)
+    assert kept is not None and kept.operators is not None
+    first = kept.operators.operators[0]
+    series = recorded(ARM).series[0]
+    matched, unmatched = match_proven(series, (first, first))
+    assert len(matched) == 1 and not unmatched
+    matched, unmatched = match_proven(series, (first, replace(first, on_sme=False)))
+    assert not matched and unmatched == (first.name,)
+
+
+def test_factors_given_to_a_command_are_kept_and_stated_everywhere(
+    arm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = outlook(arm).projections[0]
+    assert main(["report", str(arm), "--sme2-factor", "2:4"]) == 0
+    given = outlook(arm).projections[0]
+    assert given.low < usual.low and given.high < usual.high and given.ceiling == usual.ceiling
+    first = (arm / "report.md").read_text()
+    stated: list[Json] = [load(arm / name)["sme2_headroom"] for name in ("analysis_summary.json", SUMMARY)]
+    assert [(each["low"], each["high"]) for each in stated] == [(given.low, given.high)] * 2
+    capsys.readouterr()
+    assert main(["report", str(arm)]) == 0
+    assert (arm / "report.md").read_text() == first and "2 to 4" in first
+    assert f"{given.low:.2f}x to {given.high:.2f}x" in capsys.readouterr().out
+    assert main(["analyze", str(arm), "--sme2-factor", "3:15"]) == 0
+    assert outlook(arm).projections[0].low == usual.low
+    assert f"{usual.low:.2f}x to {usual.high:.2f}x" in (arm / "report.md").read_text()
+
+
+def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(EMULATED, tmp_path / "emulated")
+    run_dir = tmp_path / "linux"
+    made = replay(ARM, run_dir, options=RunOptions(factors=parse_factors("2:4")))
+    first = made.data.outlook.projections[0]
+    assert made.summary["sme2_headroom"] == load(run_dir / "analysis_summary.json")["sme2_headroom"]
+    assert {(group.factor.low, group.factor.high) for group in first.groups} == {(2, 4), (0.33, 1)}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(make_config(run_dir).model_dump(mode="json")))
+    capsys.readouterr()
+    assert main(["run", str(config), "--analysis-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sme2_headroom"] == made.summary["sme2_headroom"]
+    assert main(["run", str(config), "--analysis-only", "--sme2-factor", "2:2"]) == 0
+    again = outlook(run_dir).projections[0]
+    assert first.low == again.low < again.high < first.high, "only one row still has a range"
+
+
+def test_factors_that_change_nothing_are_not_taken_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "linux")
+    assert main(["report", str(run_dir), "--sme2-factor", "2:4"]) == 0
+    assert "--sme2-factor has no effect: the times are not an Arm CPU's" in capsys.readouterr().err
+    assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
+    analysis = recorded(SME2)
+    own = gather_evidence(analysis.run, analysis)[0]
+    assert own.operators is not None and own.operators.isa == "SME2"
+    assert not outlook(SME2).coverage.emulated
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda found: found.update(low=9.0), "is none"),
+        (lambda found: found["factors"][0].update(high=99), "other factors"),
+    ],
+)
+def test_a_projection_that_does_not_follow_from_the_run_is_found(arm: Path, change: Any, words: str) -> None:
+    assert not summary_problems(arm)
+    edit(arm / "analysis_summary.json", lambda content: change(content["sme2_headroom"]))
+    assert words in summary_problems(arm)
+
+
+def test_a_projection_from_times_of_another_cpu_is_found(tmp_path: Path) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "linux")
+    projected = load(ARM / "analysis_summary.json")["sme2_headroom"]
+    edit(run_dir / "analysis_summary.json", lambda content: content.update(sme2_headroom=projected))
+    assert "not an Arm CPU's" in summary_problems(run_dir)
+
+
+def summary_problems(run_dir: Path) -> str:
+    """What validation holds against analysis_summary.json."""
+    (check,) = [check for check in validate(run_dir).checks if check.name == "analysis"]
+    return check.found if check.status == "fail" else ""
+
+
+def _node(kind: str, dtype: str, weights: str) -> GraphNode:
+    image = Tensor((1, 8, 8, 16), dtype)
+    inputs = image, Tensor((16, 1, 1, 16), weights, constant=True)
+    return GraphNode(0, kind, 1, inputs, (image,), (0, 1), (2,), None, None, (), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "dtype", "weights", "words"),
+    [
+        ("Fully Connected (NC, F16) GEMM #1", "Conv2d", "fp16", "fp32", "1x1 convolutions"),
+        ("Convolution (NHWC, F16) DWConv #1", "DepthwiseConv2d", "fp16", "fp32", "depthwise"),
+        ("Deconvolution (NHWC, F32) GEMM #1", "ConvTranspose2d", "fp32", "fp32", "transposed"),
+        ("Fully Connected (NC, QS8) GEMM #1", "FullyConnected", "qint8", "qint8", "scale per output channel"),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
+        ("Fully Connected (NC, F16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
+        ("Fully Connected (NC, PF16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
+    ],
+)
+def test_xnnpack_says_why_it_has_no_sme2_path(
+    event: str, kind: str, dtype: str, weights: str, words: str
+) -> None:
+    found = describe(event, "XnnpackBackend", _node(kind, dtype, weights)).matrix
+    assert found is not None and words in found.why_not and bool(found.why_not) == bool(words)

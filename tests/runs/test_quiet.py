@@ -1,0 +1,138 @@
+"""What a run says beside its answer: the same few lines in the terminal, the report and the summary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pages import lines, section
+from recorded_runs import ARM, DATA, ON_AND_OFF, SME2, X86_64, Json, edit, load, make_config, replay
+from replay import ReplayTarget
+
+from model_profiling.errors import RunError
+from model_profiling.report.run_report import run_document
+from model_profiling.run.names import CONFIG
+from model_profiling.targets import Job, Outcome
+from model_profiling.workflow.measure import RunOutcome
+from model_profiling.workflow.report import gather_report
+
+TWO_COUNTS: list[Json] = [{**experiment, "threads": [1, 2]} for experiment in ON_AND_OFF]
+
+
+def noisy(run_dir: Path) -> RunOutcome:
+    """A replayed run whose machine was busy and whose series all spread."""
+    outcome = replay(SME2, run_dir, TWO_COUNTS)
+    known = load(run_dir / "metrics.json")
+    known["stability"] = [
+        {"series": None, "code": "load", "seen": "the load was 9.0 on 2 cores", "advice": "stop other work"},
+        *(
+            {
+                "series": latency_series(latency),
+                "code": code,
+                "seen": f"{code} of {number}%",
+                "advice": "measure more",
+            }
+            for code in ("spread", "processes", "outliers")
+            for number, latency in enumerate(known["latencies"])
+        ),
+    ]
+    edit(run_dir / "metrics.json", lambda metrics: metrics.update(known))
+    return outcome
+
+
+def latency_series(latency: Json) -> Json:
+    return {"experiment": latency["experiment"], "threads": latency["threads"]}
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """A finished run and the config that made it."""
+    run_dir = tmp_path / "run"
+    replay(SME2, run_dir, TWO_COUNTS)
+    config = make_config(run_dir, TWO_COUNTS).model_dump(mode="json")
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    return tmp_path / CONFIG
+
+
+def test_thirteen_remarks_are_four_lines(tmp_path: Path) -> None:
+    noisy(tmp_path / "run")
+    data = gather_report(tmp_path / "run")
+    stability = [line for line in data.warnings if line.kind in ("load", "spread", "processes", "outliers")]
+    assert [line.kind for line in stability] == ["load", "spread", "processes", "outliers"]
+    both = "linux_sme2_on and linux_sme2_off, 1 and 2 threads"
+    assert stability[1].text == f"{both}: spread of 0 to 3%; measure more"
+    shown = lines(section(run_document(data), "Measurement quality"))
+    assert shown == [line.text for line in data.warnings]
+
+
+def test_summary_terminal_and_report_say_the_same_in_the_same_order(configured: Path, sme2prof) -> None:
+    done = sme2prof("run", configured, "--analysis-only")
+    assert done.ok, done.tail()
+    run_dir = configured.parent / "run"
+    said = [line.removeprefix("warning: ") for line in done.stderr.splitlines() if "warning: " in line]
+    summary = load(next(run_dir.glob("*_pipeline_summary.json")))
+    assert said == summary["warnings"] == [line.text for line in gather_report(run_dir).warnings]
+    assert [entry["text"] for entry in summary["warnings_by_kind"]] == said
+    kinds = [entry["kind"] for entry in summary["warnings_by_kind"]]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_quiet_prints_the_verdict_and_the_place_alone(configured: Path, sme2prof) -> None:
+    loud = sme2prof("run", configured, "--analysis-only")
+    quiet = sme2prof("run", configured, "--analysis-only", "--quiet")
+    assert loud.stderr and not quiet.stderr
+    assert quiet.stdout == loud.stdout and quiet.stdout.splitlines()[-1].startswith("Report: ")
+
+
+def test_quiet_still_says_what_failed(configured: Path, sme2prof) -> None:
+    def fail(journal: Path) -> None:
+        entries = [json.loads(line) for line in journal.read_text().splitlines()]
+        for entry in entries:
+            if entry["experiment"] == "linux_sme2_off":
+                entry.update(state="failed", problem="the runner crashed", fix="look at its log")
+        journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    fail(configured.parent / "run" / "journal.jsonl")
+    done = sme2prof("run", configured, "--analysis-only", "--quiet")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: linux_sme2_off, 1 and 2 threads: the runner crashed; look at its log"
+    ]
+
+
+def test_a_failure_stands_before_every_doubt(tmp_path: Path) -> None:
+    def crash(job: Job) -> None:
+        if "sme2" in job.disable:
+            raise RunError("the runner crashed", "look at its log")
+
+    outcome = replay(ReplayTarget(SME2, before=crash), tmp_path / "run")
+    assert outcome.warnings[0].kind == "failed"
+    assert outcome.warnings[0].text == "linux_sme2_off, 1 thread: the runner crashed; look at its log"
+
+
+class NotArm(ReplayTarget):
+    """Says of features what the kit's runner says on a CPU that is not an Arm CPU, and on one that is."""
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        outcome = super().execute(job, into, stem)
+        return replace(outcome, result=replace(outcome.result, features_note="there are no Arm features"))
+
+
+@pytest.mark.parametrize(("recorded", "said"), [(X86_64, 0), (ARM, 1)])
+def test_arm_features_are_missed_only_where_they_could_be(recorded: Path, said: int, tmp_path: Path) -> None:
+    outcome = replay(NotArm(recorded), tmp_path / "run")
+    assert len([line for line in outcome.warnings if "CPU features" in line.text]) == said
+
+
+@pytest.mark.parametrize("recorded", sorted(path.parent for path in DATA.rglob("manifest.json")))
+def test_no_recorded_run_says_more_than_one_line_of_a_kind(recorded: Path) -> None:
+    kinds = [line.kind for line in gather_report(recorded).warnings]
+    assert len(set(kinds)) == len(kinds) <= 5
+
+
+def test_compare_can_be_quiet_too(configured: Path, sme2prof) -> None:
+    run_dir = configured.parent / "run"
+    loud, quiet = (sme2prof("compare", run_dir, run_dir, *words) for words in ((), ("--quiet",)))
+    assert quiet.stdout.splitlines() == loud.stdout.splitlines()[-1:] and not quiet.stderr

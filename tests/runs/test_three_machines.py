@@ -1,0 +1,180 @@
+"""What each kind of machine is told: an Arm CPU with SME2, one without, one that is no Arm CPU.
+
+On and off are said only of a CPU that has SME2, real or emulated; what was not tested says so, why, and what
+to do next, in the first lines, in the report and in the JSON files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emulated_experiments, load, replay
+from replay import ReplayTarget
+
+from model_profiling.errors import SetupError
+from model_profiling.report.verdict import verdict
+from model_profiling.run import Run
+from model_profiling.targets import TargetChoice, TargetPlan
+from model_profiling.workflow.measure import RunOutcome
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+from model_profiling.workflow.report import gather_report
+
+HOST, QEMU = TargetChoice("host"), TargetChoice("emulated")
+PLANS = {
+    SME2: TargetPlan(HOST, HOST, "has SME2"),
+    ARM: TargetPlan(HOST, QEMU, "has none"),
+    X86_64: TargetPlan(QEMU, QEMU, "is not Arm"),
+}
+NAMED_ELSEWHERE = ("stands_for", "measured_once", "evidence")
+Profiled = Callable[..., ProfileOutcome]
+
+
+@pytest.fixture
+def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
+    """`sme2prof profile` as on the machine that was recorded; `broken` is why it has no emulation."""
+
+    def make(recorded: Path, target: str = "auto", broken: SetupError | None = None) -> ProfileOutcome:
+        def opened(choice: TargetChoice) -> ReplayTarget:
+            return ReplayTarget(EMULATED, unprepared=broken) if choice == QEMU else ReplayTarget(recorded)
+
+        monkeypatch.setattr("model_profiling.workflow.profile.open_target", opened)
+        monkeypatch.setattr(
+            "model_profiling.workflow.profile.plan_targets",
+            lambda choice: PLANS[recorded] if choice.kind == "auto" else TargetPlan(choice, choice, "asked"),
+        )
+        options = ProfileOptions(target=TargetChoice(target), runs=RUNS, outdir=tmp_path / "out")  # type: ignore[arg-type]
+        return profile(str(PROGRAM), options)
+
+    return make
+
+
+def everything_said(outcome: RunOutcome) -> dict[str, str]:
+    """Every text a person or a program reads of a run, the recorded journal left out."""
+    texts = [*outcome.run_dir.glob("*.md"), *outcome.run_dir.glob("*.json")]
+    return {path.name: path.read_text() for path in texts} | {"verdict": "\n".join(outcome.verdict)}
+
+
+def without_evidence(text: str) -> str:
+    """What is said of this machine: the evidence of the emulated CPU, which has SME2, names on and off."""
+    return re.sub(r"emulated_sme2_(on|off)", "", text)
+
+
+def own_words(text: str) -> str:
+    """A JSON file without what the config called the experiments, and what the emulated CPU did."""
+    content = json.loads(text)
+    return json.dumps({key: content[key] for key in content if key not in NAMED_ELSEWHERE})
+
+
+def stated(run_dir: Path) -> list[list[Json]]:
+    """What the JSON files call not tested."""
+    summary = next(run_dir.glob("*_pipeline_summary.json"))
+    return [load(path)["not_tested"] for path in (summary, run_dir / "analysis_summary.json")]
+
+
+def test_an_arm_cpu_without_sme2_opens_with_baseline_headroom_and_bottleneck(profiled: Profiled) -> None:
+    done = profiled(ARM)
+    main = done.main
+    assert [result.experiment for result in main.run.results] == ["linux_baseline"]
+    first, largest, projection, after, *rest = main.verdict
+    assert re.search(r"takes 1\.\d+ ms end to end \(linux_baseline, 1 thread;", first)
+    assert largest.startswith("Convolution is the largest part of it")
+    assert projection.startswith("Projection: SME2 could make it ")
+    assert after.startswith("The largest part of the time would then be ")
+    assert any("SME2 ran" in sentence for sentence in rest)
+    opening = (main.run_dir / "report.md").read_text().split("\n\n")[1]
+    assert opening == " ".join(main.verdict)
+    (question,) = main.data.not_tested
+    assert "not tested, because this CPU (Neoverse-N1) has no SME2; next: sme2prof profile" in str(question)
+
+
+def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
+    for name, text in everything_said(profiled(ARM).main).items():
+        if name == "evidence.json":
+            continue
+        said = without_evidence(own_words(text) if name.endswith(".json") else text)
+        assert not re.search(r"sme2_(on|off)\b|SME2 on vs off|although SME2 was on", said), name
+
+
+def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(profiled: Profiled) -> None:
+    broken = SetupError("the Debian mirror cannot be read", "install qemu-user 10.1")
+    done = profiled(ARM, broken=broken)
+    assert done.evidence is None and len(done.outcomes) == 1
+    said = "SME2 kernels: not tested, because the Debian mirror cannot be read; next: install qemu-user 10.1"
+    assert any(sentence.startswith(said) for sentence in done.main.verdict[:4])
+    assert said in (done.main.run_dir / "report.md").read_text()
+    for found in stated(done.main.run_dir):
+        assert found[0]["because"] == broken.problem and found[0]["next"].startswith(broken.fix)
+    assert not any("SME2 kernel ran" in text for text in everything_said(done.main).values())
+    again = profiled(ARM)
+    assert again.main.run.evidence is not None and not again.main.run.evidence.problem
+
+
+def test_an_emulated_run_made_later_answers_the_earlier_one(profiled: Profiled) -> None:
+    early = profiled(ARM, broken=SetupError("no network", "connect it")).main
+    assert len(early.data.not_tested) == 2
+    profiled(ARM, "emulated")
+    assert [question.what for question in gather_report(early.run_dir).not_tested] == [
+        "What SME2 changes in latency"
+    ]
+
+
+def test_a_cpu_that_is_no_arm_cpu_is_emulated_and_gives_no_latency(profiled: Profiled) -> None:
+    done = profiled(X86_64)
+    assert done.outcomes == (done.main,) and done.main.run_dir.name == "emulated"
+    text = " ".join(done.main.verdict)
+    assert "SME2 kernels ran 5 of 5 matrix operators, 100.0% of the arithmetic" in text
+    assert "What SME2 changes in latency: not tested, because emulated times are not latencies" in text
+    assert not any(re.search(r"\d ms\b", said) for said in everything_said(done.main).values())
+
+
+def test_its_own_latencies_say_that_they_say_nothing_about_arm(profiled: Profiled) -> None:
+    done = profiled(X86_64, "host")
+    nothing = "they say nothing about Arm"
+    assert nothing in done.main.verdict[0] and "made x86_64 CPU" in done.main.verdict[0]
+    report = (done.main.run_dir / "report.md").read_text()
+    assert nothing in report and "These latencies say nothing about Arm" in report.split("## Latency")[1]
+    for found in stated(done.main.run_dir):
+        assert [question["what"] for question in found] == ["SME2 kernels", "What SME2 changes in latency"]
+        assert all("not an Arm CPU" in question["because"] for question in found)
+    summary = load(done.main.run_dir / "analysis_summary.json")
+    assert summary["sme2_headroom"] is None and "Arm" in summary["headroom_reason"]
+    assert not [finding for finding in summary["findings"] if finding["max_gain_pct"]]
+
+
+def test_a_cpu_with_sme2_leaves_nothing_open(profiled: Profiled) -> None:
+    done = profiled(SME2)
+    assert [result.sme2 for result in done.main.run.results] == ["on", "off"]
+    assert not done.main.data.not_tested and stated(done.main.run_dir) == [[], []]
+    assert "is faster, speedup" in done.main.verdict[0]
+
+
+def test_a_shipped_config_runs_once_and_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    outcome = replay(ARM, tmp_path / "run")
+    assert "measured once" not in " ".join(outcome.verdict), "it was not written by a person"
+    manifest = outcome.run_dir / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"config_file": null', f'"config_file": "{config}"'))
+    data = gather_report(outcome.run_dir)
+    said = (
+        "linux_sme2_on and linux_sme2_off were measured once, as linux_baseline: this CPU (Neoverse-N1) has"
+    )
+    assert verdict(data)[0].startswith(said)
+    found = load(next(outcome.run_dir.glob("*_pipeline_summary.json")))["measured_once"]
+    assert found == [{"experiment": "linux_baseline", "names": ["linux_sme2_on", "linux_sme2_off"]}]
+
+
+def test_an_emulated_cpu_has_sme2_to_switch(tmp_path: Path) -> None:
+    outcome = replay(EMULATED, tmp_path / "emulated", emulated_experiments())
+    assert [result.sme2 for result in outcome.run.results] == ["on", "off"]
+
+
+def test_the_folders_are_one_truth_whichever_way_they_are_read(profiled: Profiled) -> None:
+    main = profiled(ARM).main
+    again = gather_report(main.run_dir)
+    assert verdict(again) == main.verdict
+    assert [str(question) for question in again.not_tested] == [str(one) for one in main.data.not_tested]
+    assert Run.open(main.run_dir).evidence is not None

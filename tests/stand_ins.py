@@ -1,0 +1,44 @@
+"""Commands of another system, put on a PATH of their own: each prints what was kept of its answers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+MACOS = Path(__file__).parent / "data" / "macos"
+
+_SYSCTL = """\
+[ "$1" = -n ] && { sed -n "s/^$2: //p" %(answers)s | grep . && exit 0; }
+[ "$1" != -n ] && { grep "^$1" %(answers)s && exit 0; }
+echo "sysctl: unknown oid" >&2; exit 1
+"""
+
+
+def command(folder: Path, name: str, script: str) -> Path:
+    """A shell script called `name` in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def mac_commands(folder: Path, mac: str) -> Path:
+    """`folder` with the commands the kit asks on a Mac, answering as the one kept under `mac`."""
+    answers = MACOS / mac
+    command(folder, "sysctl", _SYSCTL % {"answers": answers / "sysctl.txt"})
+    command(folder, "pmset", f'[ "$*" = "-g batt" ] && cat {answers / "pmset.txt"}')
+    command(folder, "sw_vers", f'[ "$*" = -productVersion ] && cat {answers / "sw_vers.txt"}')
+    command(folder, "uname", 'case "$1" in -m) echo arm64 ;; *) echo Darwin ;; esac')
+    return folder
+
+
+def linked(folder: Path, names: Iterable[str]) -> Path:
+    """`folder` with this machine's own programs of those names, and no others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        found = shutil.which(name)
+        if found and not (folder / name).exists():
+            (folder / name).symlink_to(found)
+    return folder

@@ -1,0 +1,104 @@
+"""What a config comes to on a CPU without SME2: what it cannot tell apart is measured once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling.config.baseline import OnCpu, on_cpu
+from model_profiling.config.reading import pairs, parse_config
+from model_profiling.config.settings import ProfileConfig
+
+PLAIN_ARM = ("dotprod", "fp16")
+EVERYTHING = ("sme2", "sme", "i8mm", "dotprod", "fp16")
+
+
+def config(*experiments: dict[str, Any], compare: tuple[tuple[str, str], ...] = ()) -> ProfileConfig:
+    raw = {
+        "model": "m.pte",
+        "output_root": "out",
+        "experiments": list(experiments),
+        "analysis": {"compare_pairs": [{"baseline": a, "candidate": b} for a, b in compare]},
+    }
+    made, problems = parse_config(raw, folder=Path(), files=False)
+    assert made is not None and not problems, problems
+    return made
+
+
+ON, OFF = ({"name": f"linux_sme2_{switch}", "sme2": switch} for switch in ("on", "off"))
+SHIPPED = (ON, OFF)
+
+
+def named(found: OnCpu) -> list[str]:
+    return [experiment.name for experiment in found.config.experiments]
+
+
+def stood_for(found: OnCpu) -> dict[str, tuple[str, ...]]:
+    return {each.experiment: each.names for each in found.stands_for}
+
+
+def test_a_cpu_with_sme2_runs_the_config_as_it_is() -> None:
+    made = config(*SHIPPED)
+    assert on_cpu(made, EVERYTHING) == OnCpu(made) and len(pairs(made)) == 1
+
+
+@pytest.mark.parametrize("features", [PLAIN_ARM, ()])
+def test_on_and_off_are_one_baseline_without_sme2(features: tuple[str, ...]) -> None:
+    found = on_cpu(config(*SHIPPED, compare=(("linux_sme2_off", "linux_sme2_on"),)), features)
+    assert named(found) == ["linux_baseline"] and not pairs(found.config)
+    assert stood_for(found) == {"linux_baseline": ("linux_sme2_on", "linux_sme2_off")}
+    (baseline,) = found.config.experiments
+    assert baseline.sme2 is None and baseline.switched_off == ()
+    assert found.renamed({"linux_sme2_off"}) == {"linux_baseline"}
+    assert on_cpu(found.config, features).config == found.config, "what was measured once stays as it is"
+
+
+def test_threads_and_runs_are_those_that_any_of_them_asked_for() -> None:
+    found = on_cpu(config({**ON, "threads": [1, 2], "runs": 5}, {**OFF, "threads": [4, 1], "runs": 9}), ())
+    (baseline,) = found.config.experiments
+    assert baseline.threads == (1, 2, 4) and baseline.runs == 9
+
+
+def test_one_experiment_alone_is_not_called_on_or_off_either() -> None:
+    assert named(on_cpu(config(OFF), PLAIN_ARM)) == ["linux_baseline"]
+    assert named(on_cpu(config({"name": "my-on"}), PLAIN_ARM)) == ["my-baseline"]
+    alone = on_cpu(config({"name": "conveyor"}), PLAIN_ARM)
+    assert named(alone) == ["conveyor"] and not alone.stands_for
+
+
+def test_a_trace_has_a_baseline_of_its_own() -> None:
+    traces = [{**each, "name": f"{each['name']}_trace", "mode": "xnntrace"} for each in SHIPPED]
+    assert named(on_cpu(config(*SHIPPED, *traces), PLAIN_ARM)) == ["linux_baseline", "linux_baseline_trace"]
+
+
+def test_what_this_cpu_can_tell_apart_stays_apart() -> None:
+    rungs = [
+        {"name": "upto_dotprod"},
+        {"name": "upto_fp16", "disable": ["dotprod"]},
+        {"name": "no_i8mm", "disable": ["i8mm"]},
+    ]
+    found = on_cpu(
+        config(*rungs, compare=(("upto_fp16", "upto_dotprod"), ("no_i8mm", "upto_dotprod"))), PLAIN_ARM
+    )
+    assert named(found) == ["upto_dotprod", "upto_fp16"]
+    assert stood_for(found) == {"upto_dotprod": ("upto_dotprod", "no_i8mm")}
+    (pair,) = pairs(found.config)
+    assert (pair.baseline.experiment, pair.candidate.experiment) == ("upto_fp16", "upto_dotprod")
+
+
+def test_other_cores_are_another_measurement_with_another_name() -> None:
+    found = on_cpu(config({**ON, "cpu_affinity": [0]}, {**OFF, "cpu_affinity": [1]}), PLAIN_ARM)
+    assert named(found) == ["linux_baseline", "linux_baseline_2"]
+
+
+def test_the_same_asked_for_twice_is_measured_twice() -> None:
+    found = on_cpu(config({"name": "first"}, {"name": "second"}), PLAIN_ARM)
+    assert named(found) == ["first", "second"] and not found.stands_for
+
+
+def test_runners_of_one_s_own_are_two_programs() -> None:
+    runners = [{**each, "runner_path": f"build/{each['name']}/executor_runner"} for each in SHIPPED]
+    found = on_cpu(config(*runners), PLAIN_ARM)
+    assert named(found) == ["linux_sme2_on", "linux_sme2_off"] and not found.stands_for

@@ -1,0 +1,243 @@
+"""Which dtype to ship: the verdict follows the evidence on every kind of machine; the page says the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_profiling.export.records import EXAMPLE_INPUTS, Undelegated, described, group_outside
+from model_profiling.json_record import write_record
+from model_profiling.report.document import Table
+from model_profiling.report.dtypes import (
+    Accuracy,
+    DtypePair,
+    Dtypes,
+    DtypeSide,
+    Latency,
+    MissesSme2,
+    OnSme2,
+    Projected,
+    Work,
+    read_dtypes,
+)
+from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
+from model_profiling.report.dtypes_verdict import decide
+from model_profiling.report.markdown import render_markdown
+from model_profiling.report.terminal import render_terminal
+from model_profiling.run import Series
+from model_profiling.statistics.speedup import Speedup, Verdict
+
+BASELINE = Series("linux_baseline", 1)
+GELU = Undelegated(
+    "aten.gelu.default",
+    "aten_gelu_default",
+    "mlp",
+    "GELU does not support fp16",
+    "refused",
+    call="gelu",
+    source="model.py:7 in forward: return F.gelu(x)",
+    replacement="x * torch.sigmoid(1.702 * x)",
+)
+
+
+def side(dtype: str, ms: float | None = None, **more: object) -> DtypeSide:
+    error, limit = {"fp32": (1e-7, 1e-4), "fp16": (2e-3, 5e-2), "int8": (0.02, 0.25)}[dtype]
+    known = DtypeSide(
+        dtype=dtype,
+        program=f"../artifacts/m_xnnpack_{dtype}.pte",
+        sha256="5" * 64,
+        size_bytes={"fp32": 4_000_000, "fp16": 2_000_000, "int8": 1_000_000}[dtype],
+        runs=(f"xnnpack_{dtype}/linux",),
+        latency=Latency(BASELINE, ms, ms * 0.9, ms * 1.1) if ms else None,
+        sme2=OnSme2("executed", "SME2 kernels were called", 4, 4, 1.0),
+        work=Work(1_000_000, 4_000_000),
+        delegates=1,
+        operators_inside=9,
+        accuracy=Accuracy(error, limit, 1e-5, 0.1, 0.999, EXAMPLE_INPUTS if dtype == "int8" else ""),
+    )
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def pair(dtype: str, against: str, verdict: Verdict, ratio: float = 2.0) -> DtypePair:
+    low, high = (ratio * 0.9, ratio * 1.1) if verdict is not Verdict.NOT_COMPARABLE else (None, None)
+    known = None if verdict is Verdict.NOT_COMPARABLE else ratio
+    return DtypePair(
+        dtype, against, Speedup(verdict, "they differ", known, low, high, 0.01, 0.95, 6, 2.0, 1.0, 2.0, "t")
+    )
+
+
+def made(machine: str, *sides: DtypeSide, pairs: tuple[DtypePair, ...] = ()) -> Dtypes:
+    found = Dtypes(model="m", cpu="CPU X", machine=machine, sides=sides, pairs=pairs)  # type: ignore[arg-type]
+    ship, verdict = decide(found)
+    return replace(found, ship=ship, verdict=verdict)
+
+
+THREE = (side("fp32", 8.0), side("fp16", 4.0), side("int8", 3.9))
+
+
+def test_on_sme2_the_fastest_beyond_noise_is_shipped() -> None:
+    pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.FASTER, 1.3))
+    found = made("sme2", *THREE, pairs=pairs)
+    assert found.ship == "int8"
+    assert found.verdict.startswith(
+        "Ship int8: 3.900 ms on CPU X, with SME2; 2.00x (95% interval 1.80 to 2.20)"
+    )
+    assert "1.30x" in found.verdict
+    assert "as fast as fp16" in found.verdict
+    assert "accuracy was checked on the example inputs only, and so was int8 calibrated" in found.verdict
+    assert "projection" not in found.verdict
+
+
+def test_within_noise_the_outputs_decide() -> None:
+    pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.NO_CHANGE, 1.02))
+    found = made("sme2", *THREE, pairs=pairs)
+    assert found.ship == "fp16"
+    assert (
+        "this measurement cannot tell int8 from it (more --rounds may), and fp16 is nearer to PyTorch"
+        in found.verdict
+    )
+    assert "int8 is 2.00x" in found.verdict
+
+
+def test_a_median_that_is_lowest_by_chance_does_not_win() -> None:
+    found = made("sme2", *THREE[1:], pairs=(pair("int8", "fp16", Verdict.SLOWER, 0.8),))
+    assert found.ship == "fp16"
+    assert "int8 has the lower median, but fp16 is faster beyond noise" in found.verdict
+
+
+def test_what_is_not_comparable_is_not_judged() -> None:
+    pairs = (pair("fp16", "fp32", Verdict.NOT_COMPARABLE),)
+    found = made("sme2", *THREE[:2], pairs=pairs)
+    assert found.ship == "fp16"
+    assert "fp16 against fp32 is not judged: they differ" in found.verdict
+    assert "as fast as" not in found.verdict
+
+
+def test_on_arm_without_sme2_it_is_a_baseline_and_a_projection() -> None:
+    sides = (
+        side("fp16", 4.0, projected=Projected(1.0, 2.0, "published")),
+        side("fp32", 8.0, projected=Projected(3.0, 6.0, "published")),
+        side("int8", 5.0, projected=Projected(0.4, 0.9, "published")),
+    )
+    pairs = (pair("fp16", "fp32", Verdict.FASTER), pair("fp16", "int8", Verdict.FASTER, 1.25))
+    found = made("arm", *sides, pairs=pairs)
+    assert found.ship == "fp16"
+    assert "which has no SME2, so this is a baseline" in found.verdict
+    assert "the projection, not a measurement, is 1.000 to 2.000 ms for fp16" in found.verdict
+    assert "int8 (0.400 to 0.900 ms) would be ahead: measure there before you decide" in found.verdict
+    assert "fp32 (3.000 to 6.000 ms) would stay behind" in found.verdict
+
+
+@pytest.mark.parametrize("machine", ["other", "emulated", "unknown"])
+def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) -> None:
+    sides = (side("fp32"), side("fp16"), side("int8", sme2=OnSme2("executed", "r", 2, 4, 0.4)))
+    if machine == "other":
+        sides = (replace(sides[0], latency=Latency(BASELINE, 1.0, 1.0, 1.0)), *sides[1:])
+    found = made(machine, *sides)
+    assert found.ship == "fp16", "as much on SME2 as fp32, and smaller"
+    assert "100.0% of its matrix arithmetic ran on SME2 kernels (fp32 100.0%, int8 40.0%)" in found.verdict
+    assert "as fast as" not in found.verdict
+    assert "nothing is said about which is faster" in found.verdict
+    assert ("is not an Arm CPU" in found.verdict) == (machine == "other")
+
+
+def test_what_was_not_tested_is_no_share() -> None:
+    untested = OnSme2("not tested", "there is no emulator")
+    found = made("emulated", side("fp32", sme2=untested), side("fp16", sme2=untested))
+    assert "SME2 kernels" not in found.verdict
+    assert "not tested" in render_terminal([dtypes_table(found)])
+
+
+def test_outputs_too_far_off_exclude_a_dtype() -> None:
+    off = Accuracy(0.4, 0.25, 0.01, 0.1, 0.9, EXAMPLE_INPUTS)
+    pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
+    found = made("sme2", side("fp16", 4.0), side("int8", 2.0, accuracy=off), pairs=pairs)
+    assert found.ship == "fp16"
+    assert (
+        "Not int8, which is off from PyTorch in float32 by 0.4 of the output range (limit 0.25); "
+        "calibrate it on real inputs." in found.verdict
+    )
+    alone = made("sme2", side("int8", 2.0, accuracy=off))
+    assert alone.ship is None
+    assert alone.verdict.startswith("Ship none of them yet: int8, which is off")
+
+
+def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
+    failed = DtypeSide(dtype="fp16", problem="'m' overflows in fp16", fix="export fp32")
+    found = made("sme2", side("fp32", 8.0), failed)
+    assert found.ship == "fp32"
+    table = dtypes_table(found)
+    assert isinstance(table, Table)
+    assert table.headers == ("", "fp32", "fp16")
+    page = render_markdown(dtypes_document(found))
+    assert "- fp16: 'm' overflows in fp16; export fp32" in page
+    assert "Not fp16, which failed: 'm' overflows in fp16." in found.verdict
+
+
+def test_the_page_says_what_stays_outside_and_what_to_write() -> None:
+    found = made("emulated", side("fp32"), side("fp16", outside=group_outside([GELU, GELU])))
+    assert found.ship == "fp32", "fewer operators outside"
+    page = render_markdown(dtypes_document(found))
+    assert "2 x aten.gelu.default: GELU does not support fp16" in page
+    assert "instead: x \\* torch.sigmoid(1.702 \\* x)" in page or "instead: x * torch.sigmoid" in page
+    assert "model.py:7 in forward" in page
+    assert "not measured" in page
+
+
+def test_the_page_says_why_operators_miss_sme2() -> None:
+    partly = OnSme2(
+        "executed", "SME2 kernels were called", 3, 14, 0.3, (MissesSme2("no such kernel", 11, 0.7),)
+    )
+    page = render_markdown(dtypes_document(made("emulated", side("fp32"), side("fp16", sme2=partly))))
+    assert "3 of 14" in page
+    assert "not on SME2: 11 operators, 70.0% of the arithmetic: no such kernel" in page
+
+
+def test_what_one_call_leaves_outside_is_explained_once() -> None:
+    copies = [replace(GELU, operator="aten._to_copy.default", reason=reason) for reason in ("to", "fro")]
+    other = replace(GELU, operator="aten.elu.default", call="elu", reason="none", replacement="")
+    lines = list(described(group_outside([GELU, other, other, *copies])))
+    assert [text for text, _ in lines] == [
+        "1 x aten.gelu.default: GELU does not support fp16",
+        "1 x aten._to_copy.default in gelu: to",
+        "1 x aten._to_copy.default in gelu: fro",
+        "2 x aten.elu.default: none",
+    ]
+    place = ("in mlp", "at model.py:7 in forward: return F.gelu(x)")
+    assert [details for _, details in lines] == [(), (), (*place, f"instead: {GELU.replacement}"), place]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    machine=st.sampled_from(["sme2", "arm", "other", "emulated", "unknown"]),
+    times=st.lists(st.none() | st.floats(0.01, 1e4), min_size=3, max_size=3),
+    verdicts=st.lists(st.sampled_from(list(Verdict)), min_size=6, max_size=6),
+    failed=st.sets(st.sampled_from(["fp32", "fp16", "int8"]), max_size=2),
+)
+def test_whatever_is_known_one_verdict_and_the_record_reads_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    machine: str,
+    times: list[float | None],
+    verdicts: list[Verdict],
+    failed: set[str],
+) -> None:
+    names = ("fp32", "fp16", "int8")
+    sides = tuple(
+        DtypeSide(dtype=name, problem="broken", fix="mend it") if name in failed else side(name, ms)
+        for name, ms in zip(names, times, strict=True)
+    )
+    combos = [(a, b) for a in names for b in names if a != b]
+    pairs = tuple(pair(a, b, verdict) for (a, b), verdict in zip(combos, verdicts, strict=True))
+    found = made(machine, *sides, pairs=pairs)
+    assert found.ship not in failed
+    assert found.verdict.startswith(f"Ship {found.ship}")
+    if "as fast as" in found.verdict:
+        assert machine in ("sme2", "arm")
+    path = tmp_path_factory.getbasetemp() / "dtypes.json"
+    write_record(path, found)
+    assert read_dtypes(Path(path)) == found
+    render_markdown(dtypes_document(found))

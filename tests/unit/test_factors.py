@@ -1,0 +1,126 @@
+"""Amdahl's law, the factors it is used with, and the published cases that the document works out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_profiling.analysis.headroom import speedup_of
+from model_profiling.errors import ProfilingError
+from model_profiling.run.factors import (
+    CONV,
+    FIELD,
+    GEMM,
+    ONE_ROW,
+    PUBLISHED,
+    USUAL,
+    Factors,
+    keep_factors,
+    parse_factors,
+    read_factors,
+)
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "headroom.md"
+FREE = float("inf")
+
+
+def test_amdahl_by_hand() -> None:
+    assert speedup_of([]) == 1
+    assert speedup_of([(0.5, 2)]) == pytest.approx(1 / 0.75)
+    assert speedup_of([(0.6, 3), (0.3, 15)]) == pytest.approx(1 / (0.1 + 0.2 + 0.02))
+    assert speedup_of([(0.8, FREE)]) == pytest.approx(5)
+    assert speedup_of([(0.5, 0.5)]) == pytest.approx(1 / 1.5), "slower operators make the whole slower"
+    assert speedup_of([(1.0, FREE)]) == math.inf
+
+
+shares = st.lists(st.floats(0, 1), max_size=4).map(
+    lambda parts: [part / max(sum(parts), 1) for part in parts]
+)
+bounds = st.tuples(st.floats(0.1, 50), st.floats(0.1, 50)).map(sorted)
+
+
+@given(shares, st.lists(bounds, min_size=4, max_size=4))
+def test_low_high_and_ceiling_stand_in_that_order(parts: list[float], factors: list[list[float]]) -> None:
+    low, high = (speedup_of(zip(parts, (each[side] for each in factors), strict=False)) for side in (0, 1))
+    ceiling = speedup_of([(sum(parts), FREE)])
+    nearly = 1 + 1e-9
+    assert 0 < low <= high * nearly and high <= ceiling * nearly
+
+
+def test_a_range_is_for_convolution_and_gemm_and_leaves_one_row_alone() -> None:
+    given_ = parse_factors("2:4.5")
+    assert given_.of(CONV) == given_.of(GEMM) and (given_.of(GEMM).low, given_.of(GEMM).high) == (2, 4.5)
+    assert given_.of(ONE_ROW) == USUAL.of(ONE_ROW) == FIELD
+    assert USUAL.of(CONV) == USUAL.of(GEMM) == PUBLISHED
+    assert given_.given and not USUAL.given
+
+
+def test_a_file_gives_each_kind_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "factors.json"
+    file.write_text(json.dumps({"CONV": [2, 3], "GEMM with one row": [0.5, 1.5]}))
+    found = parse_factors(str(file))
+    assert (found.of(CONV).high, found.of(ONE_ROW).high, found.of(GEMM)) == (3, 1.5, PUBLISHED)
+
+
+def test_what_a_run_keeps_it_gives_back(tmp_path: Path) -> None:
+    assert read_factors(tmp_path) == USUAL
+    kept = parse_factors("2:5")
+    keep_factors(tmp_path, kept)
+    assert read_factors(tmp_path) == kept
+    # The kept file can be given to another run.
+    assert parse_factors(str(tmp_path / "sme2_factors.json")) == Factors(kept.ranges, given=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["15:3", "0:2", "-1:2", "nan:3", "1:inf", "3", "x:y", ":", "no/such/file.json"]
+)
+def test_what_is_no_range_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ProfilingError) as refused:
+        parse_factors(text)
+    assert text in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"Convolutions": [3, 4]}, {"GEMM": 3}, {"GEMM": [3]}, {"GEMM": ["3", "4"]}, {"GEMM": [True, 2]}, [1, 2]],
+)
+def test_a_file_that_gives_no_ranges_is_refused(tmp_path: Path, content: object) -> None:
+    file = tmp_path / "factors.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfilingError, match=r"factors\.json"):
+        parse_factors(str(file))
+
+
+def share_for(speedup: float, factor: float) -> float | None:
+    """The share of the time that must get `factor` times faster to make the whole `speedup` times faster."""
+    share = (1 - 1 / speedup) / (1 - 1 / factor)
+    return share if share <= 1 else None
+
+
+def test_the_published_cases_are_worked_out_right() -> None:
+    """Every cell of the document's table, from the published latencies alone."""
+    rows = re.findall(
+        r"^\| SqueezeSAM (\w+), (\d+) to (\d+) ms \| ([\d.]+)x \|(.+)\|$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    assert [row[:3] for row in rows] == [("fp16", "1163", "298"), ("int8", "556", "304")]
+    for _, before, after, ratio, cells in rows:
+        speedup = int(before) / int(after)
+        assert f"{speedup:.2f}" == ratio
+        for factor, cell in zip((3, 5, 10, 15, FREE), cells.split("|"), strict=True):
+            share = share_for(speedup, factor)
+            assert cell.strip() == ("none" if share is None else f"{100 * share:.1f}%")
+            if share is not None:
+                assert speedup_of([(share, factor)]) == pytest.approx(speedup)
+
+
+def test_the_smallest_factor_that_explains_fp16_is_the_speedup_itself() -> None:
+    speedup = 1163 / 298
+    assert share_for(speedup, speedup * 0.999) is None
+    assert share_for(speedup, speedup) == pytest.approx(1)
+    assert f"{speedup:.1f} times" in DOCUMENT.read_text()

@@ -1,0 +1,235 @@
+"""The code that only a Mac runs, on what a Mac answers (tests/data/macos says where that is from)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from recorded_runs import PROGRAM, ROUNDS, RUNS, SME2, load
+from replay import ReplayTarget
+from stand_ins import command, linked, mac_commands
+
+from model_profiling import macos, process, targets
+from model_profiling.errors import InputError
+from model_profiling.pipeline.starting import _commands
+from model_profiling.runner.features import detect_host
+from model_profiling.targets import TargetChoice, plan_targets
+from model_profiling.targets.host import HostTarget
+from model_profiling.targets.machine import host_facts, on_battery_in
+from model_profiling.targets.transport import LocalTransport
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "model_profiling" / "scripts"
+TEMPLATE = ROOT / "model_profiling" / "configs" / "templates" / "mac_template.json"
+A_MAC_HAS = (
+    *("bash", "sh", "env", "cat", "sed", "grep", "tr", "cksum", "dirname", "basename", "rm", "mkdir"),
+    *("mktemp", "cp", "mv", "ln", "ls", "head", "tail", "cut", "sort", "id", "git"),
+    *("cc", "c++", "g++", "clang++", "as", "ld"),
+)
+
+
+@pytest.fixture
+def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Python believes that it runs on the Mac named by the test's parameter (an M4 unless it says)."""
+    name: str = getattr(request, "param", "m4")
+    folder = mac_commands(tmp_path / "commands", name)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    return name
+
+
+@pytest.mark.parametrize(
+    ("mac", "cpu", "features", "memory", "system", "on_battery"),
+    [
+        ("m4", "Apple M4", "bf16 dotprod fp16 i8mm sme sme2", 16, "macOS 15.5", False),
+        ("m1", "Apple M1", "dotprod fp16", 8, "macOS 14.7", True),
+    ],
+    indirect=["mac"],
+)
+@pytest.mark.usefixtures("mac")
+def test_a_mac_is_described_by_its_own_commands(
+    cpu: str, features: str, memory: int, system: str, on_battery: bool
+) -> None:
+    facts = host_facts(None)
+    assert (facts.cpu, facts.machine, facts.os) == (cpu, "arm64", system)
+    assert " ".join(facts.features) == features and facts.features_source == "sysctl hw.optional.arm"
+    assert facts.memory_bytes == memory * 2**30
+    assert (facts.on_battery, facts.is_arm) == (on_battery, True)
+    assert facts.has_sme2 is ("sme2" in features)
+
+
+def test_a_mac_that_answers_nothing_is_unknown_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    facts = host_facts(None)
+    assert (facts.cpu, facts.features, facts.memory_bytes, facts.on_battery) == ("arm64", (), None, None)
+    command(tmp_path, "sysctl", "exit 1")
+    assert macos.sysctl("hw.memsize") == "" and not detect_host().names
+
+
+def test_the_system_s_commands_are_found_without_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cron and editors start programs with a PATH that leaves /usr/sbin out, where sysctl is."""
+    command(tmp_path / "usr_sbin", "sysctl", "echo Apple M9")
+    monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path / "usr_sbin"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert macos.sysctl("machdep.cpu.brand_string") == "Apple M9"
+
+
+@pytest.mark.usefixtures("mac")
+def test_a_python_that_rosetta_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert detect_host().source == "x86_64 CPU: no Arm features"
+    command(tmp_path / "commands", "sysctl", 'case "$*" in *proc_translated) echo 1 ;; esac')
+    found = detect_host()
+    assert not found.names and "Rosetta" in found.source
+
+
+@pytest.mark.usefixtures("mac")
+def test_processes_cannot_be_pinned_on_a_mac() -> None:
+    with pytest.raises(InputError, match="only Linux pins processes"):
+        LocalTransport().run(["true"], timeout=5, cores=[0])
+    assert LocalTransport().run(["true"], timeout=5, cores=[]).ok
+
+
+@pytest.mark.parametrize(("mac", "reason"), [("m4", "has SME2"), ("m1", "Linux only")], indirect=["mac"])
+@pytest.mark.usefixtures("mac")
+def test_auto_on_a_mac_never_asks_for_an_emulator(reason: str) -> None:
+    plan = plan_targets(TargetChoice())
+    assert plan.main == plan.evidence == TargetChoice("host") and reason in plan.reason
+
+
+def test_the_processes_of_a_mac_are_listed_by_ps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = "    1 /sbin/launchd\n  512 /k/sme2prof-runner --result /r/.work/process-1/a.json\nnonsense\n"
+    (tmp_path / "listing").write_text(listing)
+    command(tmp_path, "ps", f'[ "$*" = "-axww -o pid=,args=" ] && cat {tmp_path}/listing')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = dict(_commands(tmp_path / "no_proc"))
+    assert found == {1: "/sbin/launchd", 512: "/k/sme2prof-runner --result /r/.work/process-1/a.json"}
+
+
+def run_mac_pipeline(config: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    script = SCRIPTS / "mac_pipeline.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--config", str(config)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("mac", ["m4", "m1"], indirect=True)
+def test_mac_pipeline_runs_its_template_to_a_report(
+    mac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The device is a recorded run; what the pipeline asks the Mac for is asked of its commands."""
+    asked = json.loads(TEMPLATE.read_text())
+    asked |= {"model": str(PROGRAM), "output_root": str(tmp_path / "run")}
+    asked["schedule"] = {"rounds": ROUNDS, "max_temperature_c": 60}
+    for experiment in asked["experiments"]:
+        experiment["runs"] = RUNS
+    config = tmp_path / "mac.json"
+    config.write_text(json.dumps(asked))
+    device = ReplayTarget(SME2, machine=host_facts(None), system="mac")
+    monkeypatch.setitem(targets._KINDS, "host", lambda _choice: device)
+    assert run_mac_pipeline(config, monkeypatch) == 0
+    said = capsys.readouterr()
+    manifest = load(tmp_path / "run" / "manifest.json")
+    assert manifest["target"]["platform"] == "mac"
+    assert manifest["machine"]["before"]["cpu"] == f"Apple {mac.upper()}"
+    assert ("mac_sme2_on" in said.out) or "SME2 on vs off" in said.out
+    assert ("is faster" in said.out) is (mac == "m4"), "an M1 has no SME2 to switch"
+    assert ("battery" in said.err) is (mac == "m1")
+    assert said.err.count("max_temperature_c has no effect") == 1, "no Mac tells its temperature"
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert f"Apple {mac.upper()}" in report and f"macOS {macos.version()}" in report
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it asks about Linux")
+def test_mac_pipeline_names_the_script_for_this_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_mac_pipeline(tmp_path / "none.json", monkeypatch) == 2
+    assert "this is Linux, not a Mac; use linux_pipeline.py" in capsys.readouterr().err
+
+
+def test_a_target_of_this_system_has_the_name_its_folders_have() -> None:
+    assert HostTarget.platform == ("mac" if sys.platform == "darwin" else "linux") == HostTarget.place
+
+
+def test_linux_tells_its_power_source_by_its_own_files(tmp_path: Path) -> None:
+    def supply(name: str, **files: str) -> None:
+        (tmp_path / name).mkdir(exist_ok=True)
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(f"{text}\n")
+
+    assert on_battery_in(tmp_path) is None
+    supply("AC", type="Mains", online="1")
+    supply("mouse", type="Battery", scope="Device", status="Discharging")
+    assert on_battery_in(tmp_path) is None
+    supply("BAT0", type="Battery", status="Charging")
+    assert on_battery_in(tmp_path) is False
+    supply("BAT0", status="Discharging")
+    assert on_battery_in(tmp_path) is True
+
+
+# What macOS's bash 3.2 and its BSD commands do not know.
+_NOT_ON_A_MAC = re.compile(
+    r"\b(mapfile|readarray|nproc|realpath|taskset|coproc)\b|declare -A|local -n|\$\{\w+(,,|\^\^|@)"
+    r"|\|&|&>>|readlink -f|sed -i|sed -r|grep -P|date -d|stat -c|sort -V|cp --|mktemp --|xargs -r|head -n -"
+)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_use_what_macos_has(script: Path) -> None:
+    lines = [line for line in script.read_text().splitlines() if not line.lstrip().startswith("#")]
+    assert not [line for line in lines if _NOT_ON_A_MAC.search(line)]
+    # An empty array is unset to bash 3.2, so under `set -u` it is only used where it has entries.
+    bare = re.compile(r'(?<!\+)"\$\{(\w+)\[@\]\}"')
+    guarded = [line for line in lines if bare.search(line) and "wanted" not in line]
+    assert not guarded
+    # GNU's timeout is there only where apt is.
+    text = "\n".join(lines)
+    assert "timeout " not in text or text.index("apt-get >/dev/null") < text.index("timeout ")
+
+
+@pytest.fixture
+def mac_path(tmp_path: Path) -> str:
+    """A PATH with the commands a Mac has and none besides."""
+    return str(linked(mac_commands(tmp_path / "only", "m4"), A_MAC_HAS))
+
+
+def test_the_tests_ask_a_mac_for_no_system_package(mac_path: str) -> None:
+    done = process.run(["bash", SCRIPTS / "install_test_packages.sh"], timeout=30, env={"PATH": mac_path})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_prerequisites_are_checked_with_a_mac_s_commands(mac_path: str) -> None:
+    words = ["bash", SCRIPTS / "check_prereqs.sh", "--python", sys.executable]
+    done = process.run(words, timeout=100, env={"PATH": mac_path})
+    assert done.returncode == 0, done.tail()
+
+
+def test_setup_runs_with_a_mac_s_commands(mac_path: str, tmp_path: Path) -> None:
+    """All of it but pip's part: the environment is there, the runner is built, the result is checked."""
+    kit = tmp_path / "kit"
+    kit.mkdir()
+    (kit / "model_profiling").symlink_to(ROOT / "model_profiling")
+    (kit / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    command(kit / ".venv" / "bin", "python", f'exec {sys.executable} "$@"')
+    crc, size = process.run(["sh", "-c", f"cksum <{kit}/pyproject.toml"], timeout=10).stdout.split()
+    (kit / ".venv" / ".installed").write_text(f"{kit}\n{crc}-{size} executorch\n")
+    env = {"PATH": mac_path, "PYTHONPATH": str(ROOT)}
+    done = process.run(["bash", kit / "model_profiling/scripts/setup_repo.sh"], timeout=300, env=env)
+    assert done.returncode == 0, done.tail()
+    assert "removing .venv" not in done.stdout and "installing" not in done.stdout
+    assert "== building the runner" in done.stdout and done.stdout.rstrip().endswith("ready")
