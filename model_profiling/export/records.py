@@ -142,8 +142,9 @@ def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, 
         (*group.places, *((f"instead: {group.replacement}",) if group.replacement else ()))
         for group in groups
     ]
-    for group, own, following in zip(groups, details, (*details[1:], None), strict=True):
-        yield group.text, () if own == following else own
+    for place, group in enumerate(groups):
+        shared = details[place] in details[place + 1 : place + 2]
+        yield group.text, () if shared else details[place]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +41,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> tuple[Doctor, dict[str, st
     assert made.ok, made.tail()
     (packages,) = (home / "venv").glob("lib/python*/site-packages")
     kit = importlib.metadata.distribution("sme2-profiling-kit")
-    record = next(Path(str(kit.locate_file(path))) for path in kit.files or () if path.name == "METADATA")
-    (packages / record.parent.name).mkdir()
-    shutil.copy(record, packages / record.parent.name)
+    record = packages / f"sme2_profiling_kit-{kit.version}.dist-info"
+    record.mkdir()
+    # A development install is an egg-info in the sources as well.
+    (record / "METADATA").write_text(kit.read_text("METADATA") or kit.read_text("PKG-INFO") or "")
     path = linked(home / "path", ("sh", "g++", "as", "ld", "env"))
     env = {"PATH": str(path), "PYTHONPATH": str(ROOT), "SME2PROF_CACHE": str(home / "cache")}
     script = ROOT / "model_profiling" / "scripts" / "validate_setup.py"
