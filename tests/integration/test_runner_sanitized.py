@@ -19,6 +19,7 @@ from conftest import missing
 from model_profiling import process
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build
+from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import read_result
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
@@ -118,6 +119,35 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pte", "x.etdump", "x.json", "x0.bin"]
 
 
+def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
+    sanitized: build.RunnerBuild, exported, tmp_path: Path
+) -> None:
+    pte, typed = exported("toy_cnn", "fp32").pte, exported(TYPED, "fp16", "portable").pte
+    cut = tmp_path / "cut.pte"
+    cut.write_bytes(pte.read_bytes()[:100_000])
+    result, files = (
+        tmp_path / "x.json",
+        ("--output-prefix", tmp_path / "x", "--etdump", tmp_path / "x.etdump"),
+    )
+    one, two = ("--child", "--model", pte, *files), ("--child", "--model", typed, "--threads", 2)
+    with ThreadPoolExecutor(2) as pool:
+        whole, refused = pool.map(
+            lambda words: run(sanitized, "--lockstep", *words, leaks=LEAKS_CAN_BE_FOUND),
+            [
+                ("--cycles", 3, "--turn-length", 2, "--result", result, *one, *two),
+                ("--budget", 60, *two, "--child", "--model", cut),
+            ],
+        )
+    if "LeakSanitizer has encountered a fatal error" in whole.stderr:
+        missing("the right to trace a process, which LeakSanitizer needs")
+    assert whole.ok, whole.tail(40)
+    told = read_lockstep_result(result)
+    assert [len(child.iterations_ns) for child in told.results] == [6, 6]
+    assert (read_etdump(tmp_path / "x.etdump").to_pandas()["name"] == "Method::execute").sum() == 6
+    assert REPORT.search(refused.stderr) is None, refused.tail(40)
+    assert refused.returncode in (3, 4) and one_line_of(refused).startswith("child 1 (cut.pte): ")
+
+
 def test_inputs_and_outputs_of_every_type_are_handled_without_fault(
     sanitized: build.RunnerBuild, exported, tmp_path: Path
 ) -> None:
@@ -166,6 +196,18 @@ def test_no_damaged_program_makes_the_runner_misbehave(
         (["--model", "PTE", "--input", "gone.bin"], 7, "cannot read input file gone.bin"),
         (["--model", "PTE", "--input", "FOLDER"], 7, "cannot read input file"),
         (["--model", "PTE", "--input", "PTE"], 7, r"has more than (\d+) bytes; input 0 .* needs \1$"),
+        (["--lockstep"], 2, "--lockstep needs a --child"),
+        (["--lockstep", "--cycles", "2", "--child", "--model", ""], 2, "--model is required"),
+        (
+            ["--lockstep", "--cycles", "1", "--child", "--model", "gone.pte"],
+            3,
+            r"child 0 \(gone.pte\): cannot open",
+        ),
+        (
+            ["--lockstep", "--budget", "9", "--time-limit", "1e-9", "--child", "--model", "PTE"],
+            124,
+            "child 0",
+        ),
         (["--model", "PTE", "--result", "FOLDER"], 8, "cannot write .*: it is not a regular file"),
         (["--model", "PTE", "--result", "gone/x.json"], 8, "cannot write gone/x.json: no such file"),
         (["--model", "PTE", "--etdump", "gone/x"], 8, "cannot write gone/x: no such file"),
