@@ -1,5 +1,6 @@
 #include "children.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,7 +23,7 @@
 namespace sme2prof {
 namespace {
 
-constexpr int64_t kGraceNs = 5'000'000'000; // for a child that has nothing left to do but to end
+constexpr int64_t kGraceNs = 60'000'000'000; // for a child that has nothing left to do but to end
 
 std::string name_of(size_t index, const Options& options) {
   const size_t slash = options.model.rfind('/');
@@ -145,8 +146,8 @@ void Children::dismiss() {
     shutdown(child.channel.socket(), SHUT_RDWR);
   }
   for (size_t i = 0; i < all_.size(); ++i) {
-    const int status = reap(all_[i]);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    const std::optional<int> status = reap(all_[i]);
+    if (!status || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
       ended(i, status);
     }
   }
@@ -168,24 +169,27 @@ void Children::lost(size_t index, const std::string& doing) {
   ended(index, reap(all_[index]));
 }
 
-void Children::ended(size_t index, int status) {
-  if (WIFSIGNALED(status)) {
-    throw Stop(Failure::kChild, name(index) + ": crashed with " + signal_name(WTERMSIG(status)));
+void Children::ended(size_t index, std::optional<int> status) {
+  if (!status) {
+    throw Stop(Failure::kTimeLimit, name(index) + ": time limit reached while ending");
+  }
+  if (WIFSIGNALED(*status)) {
+    throw Stop(Failure::kChild, name(index) + ": crashed with " + signal_name(WTERMSIG(*status)));
   }
   throw Stop(
-      Failure::kChild, name(index) + ": ended too early with exit code " + std::to_string(WEXITSTATUS(status)));
+      Failure::kChild, name(index) + ": ended too early with exit code " + std::to_string(WEXITSTATUS(*status)));
 }
 
-int Children::reap(Child& child) {
-  const int64_t patience = now_ns() + kGraceNs;
+std::optional<int> Children::reap(Child& child) {
+  const int64_t patience = std::min(deadline_, now_ns() + kGraceNs);
   const timespec pause{0, 200'000};
-  int status = 0;
   bool killed = false;
   for (;;) {
+    int status = 0;
     const pid_t found = waitpid(child.pid, &status, killed ? 0 : WNOHANG);
     if (found == child.pid || (found < 0 && errno != EINTR)) {
       child.reaped = true;
-      return status;
+      return killed ? std::nullopt : std::optional<int>(status);
     }
     if (!killed && now_ns() > patience) {
       kill(child.pid, SIGKILL);

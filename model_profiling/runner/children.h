@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,9 @@ class Children {
   [[noreturn]] void stop_for(size_t index, const Message& unasked);
   // For a child that does not answer any more.
   [[noreturn]] void lost(size_t index, const std::string& doing);
-  [[noreturn]] void ended(size_t index, int status);
-  // The wait status of a child that is about to end; it is killed if it does not.
-  static int reap(Child& child);
+  [[noreturn]] void ended(size_t index, std::optional<int> status);
+  // The wait status of a child that is about to end; nothing when it did not and had to be killed.
+  std::optional<int> reap(Child& child);
 
   const int64_t deadline_;
   std::vector<Child> all_;
