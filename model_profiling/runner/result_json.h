@@ -5,8 +5,8 @@
 
 #include "cpu_features.h"
 #include "json.h"
+#include "measured.h"
 #include "options.h"
-#include "session.h"
 
 namespace sme2prof {
 

@@ -6,9 +6,14 @@
 
 #include <dlfcn.h>
 
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+
 #include "clock.h"
 #include "failure.h"
+#include "kernel_counts.h"
+#include "loaded_method.h"
 #include "output_file.h"
+#include "tensors.h"
 
 // The wheel exports these but ships no header for them.
 namespace executorch::extension::threadpool {
@@ -66,49 +71,58 @@ void save_etdump(ETDumpGen& tracer, const std::string& path) {
 
 } // namespace
 
+struct Session::Parts {
+  std::unique_ptr<KernelCounts> counts;
+  std::unique_ptr<ETDumpGen> tracer;
+  std::unique_ptr<LoadedMethod> loaded;
+  std::vector<InputBuffer> inputs;
+};
+
+Session::~Session() = default;
+
 Session::Session(const Options& options, bool watch_outputs)
-    : options_(options), watch_outputs_(watch_outputs) {
+    : options_(options), watch_outputs_(watch_outputs), parts_(std::make_unique<Parts>()) {
   void* backend = open_backend();
   if (options.count_kernels) {
-    counts_ = std::make_unique<KernelCounts>(backend);
-    measured_.kernels_unavailable = counts_->unavailable();
+    parts_->counts = std::make_unique<KernelCounts>(backend);
+    measured_.kernels_unavailable = parts_->counts->unavailable();
   }
   measured_.threads = set_threads(options.threads);
   if (!options.etdump.empty()) {
-    tracer_ = std::make_unique<ETDumpGen>();
+    parts_->tracer = std::make_unique<ETDumpGen>();
   }
   const int64_t began = now_ns();
-  loaded_ = std::make_unique<LoadedMethod>(options, tracer_.get());
+  parts_->loaded = std::make_unique<LoadedMethod>(options, parts_->tracer.get());
   measured_.load_ns = now_ns() - began;
-  measured_.backends = loaded_->backends();
-  inputs_ = make_inputs(loaded_->method().method_meta(), options);
-  if (counts_) {
-    measured_.kernels_at_load = counts_->snapshot();
+  measured_.backends = parts_->loaded->backends();
+  parts_->inputs = make_inputs(parts_->loaded->method().method_meta(), options);
+  if (parts_->counts) {
+    measured_.kernels_at_load = parts_->counts->snapshot();
   }
   for (uint32_t i = 0; i < options.warmup; ++i) {
     const int64_t ns = execute_once();
     measured_.first_ns = i == 0 ? ns : measured_.first_ns;
   }
   // The trace and the counts are of the measured executions alone.
-  if (tracer_) {
-    tracer_->reset();
+  if (parts_->tracer) {
+    parts_->tracer->reset();
   }
-  if (counts_) {
-    counts_->reset();
+  if (parts_->counts) {
+    parts_->counts->reset();
   }
 }
 
 int64_t Session::execute_once() {
-  set_inputs(loaded_->method(), inputs_);
+  set_inputs(parts_->loaded->method(), parts_->inputs);
   errno = 0;
   const int64_t began = now_ns();
-  const Error error = loaded_->method().execute();
+  const Error error = parts_->loaded->method().execute();
   const int64_t ended = now_ns();
   if (error != Error::Ok) {
     stop_for(Failure::kExecute, "the method failed while running", error);
   }
   if (watch_outputs_ && !first_outputs_) {
-    first_outputs_ = collect_outputs(loaded_->method(), "");
+    first_outputs_ = collect_outputs(parts_->loaded->method(), "");
   }
   return ended - began;
 }
@@ -129,12 +143,12 @@ void Session::finish() {
   if (options_.warmup == 0) {
     measured_.first_ns = measured_.iterations_ns.front();
   }
-  if (counts_) {
-    measured_.kernels = counts_->snapshot();
+  if (parts_->counts) {
+    measured_.kernels = parts_->counts->snapshot();
   }
-  measured_.outputs = collect_outputs(loaded_->method(), options_.output_prefix);
-  if (tracer_) {
-    save_etdump(*tracer_, options_.etdump);
+  measured_.outputs = collect_outputs(parts_->loaded->method(), options_.output_prefix);
+  if (parts_->tracer) {
+    save_etdump(*parts_->tracer, options_.etdump);
   }
 }
 
