@@ -1,6 +1,7 @@
 // Messages between the parent and a child of a lockstep launch, over a socket: a word, a size, bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,11 +16,20 @@ enum class Word : uint32_t {
   kFinish,
   // from a child
   kReady,
-  kTimes, // numbers: the clock at the turn's start, the idle wait, whether that hit its bound, each execution
+  kTimes, // a turn: TurnNumbers, then each execution
   kOutputs, // the types and shapes of its outputs
   kUsage, // JSON: what the turns cost the process
   kResult, // JSON: what a single run's result holds
   kFailed, // an exit code and a sentence
+};
+
+// The numbers before the times of a turn.
+enum TurnNumbers : size_t {
+  kStartedNs,
+  kCpu, // that executed the turn's end; -1 where the system does not say
+  kIdleWaitNs,
+  kIdleWaitExceeded,
+  kTurnNumbers,
 };
 
 struct Message {

@@ -27,9 +27,14 @@ class Turns {
     const ProcessUse before = process_use();
     const int64_t started = now_ns();
     session_.execute(length_);
+    const int64_t cpu = current_cpu();
     used_ += process_use() - before;
     const IdleWait wait = settle();
-    std::vector<int64_t> numbers{started, wait.waited_ns, wait.exceeded ? 1 : 0};
+    std::vector<int64_t> numbers(kTurnNumbers);
+    numbers[kStartedNs] = started;
+    numbers[kCpu] = cpu;
+    numbers[kIdleWaitNs] = wait.waited_ns;
+    numbers[kIdleWaitExceeded] = wait.exceeded ? 1 : 0;
     const std::vector<int64_t>& all = session_.measured().iterations_ns;
     numbers.insert(numbers.end(), all.end() - length_, all.end());
     return numbers;

@@ -17,6 +17,7 @@ namespace {
 struct TurnLog {
   std::vector<size_t> child;
   std::vector<int64_t> started_ns;
+  std::vector<int64_t> cpu;
   std::vector<int64_t> idle_wait_ns; // after the turn, until the child's threads were idle
   std::vector<std::vector<int64_t>> iterations_ns;
   uint64_t cycles = 0;
@@ -35,21 +36,21 @@ int64_t after(double seconds) {
 }
 
 void take_turn(Children& children, size_t index, uint32_t length, TurnLog& log) {
-  constexpr size_t kBeforeTimes = 3;
   const std::string doing = "executing";
   children.tell(index, Word::kTurn, doing);
   const std::vector<int64_t> numbers = unpack(children.answer(index, Word::kTimes, doing));
-  if (numbers.size() != kBeforeTimes + length) {
+  if (numbers.size() != kTurnNumbers + length) {
     throw Stop(
         Failure::kDisagree,
         children.name(index) + ": reports " + std::to_string(numbers.size()) + " numbers for a turn of " +
             std::to_string(length));
   }
   log.child.push_back(index);
-  log.started_ns.push_back(numbers[0]);
-  log.idle_wait_ns.push_back(numbers[1]);
-  log.idle_waits_exceeded += numbers[2] != 0 ? 1 : 0;
-  log.iterations_ns.emplace_back(numbers.begin() + kBeforeTimes, numbers.end());
+  log.started_ns.push_back(numbers[kStartedNs]);
+  log.cpu.push_back(numbers[kCpu]);
+  log.idle_wait_ns.push_back(numbers[kIdleWaitNs]);
+  log.idle_waits_exceeded += numbers[kIdleWaitExceeded] != 0 ? 1 : 0;
+  log.iterations_ns.emplace_back(numbers.begin() + kTurnNumbers, numbers.end());
 }
 
 TurnLog take_turns(Children& children, const LockstepOptions& options, TurnOrder& order) {
@@ -94,6 +95,7 @@ std::string turns_json(const TurnLog& log) {
   return json::Object()
       .add("child", json::numbers(log.child))
       .add("started_ns", json::numbers(log.started_ns))
+      .add("cpu", json::array(log.cpu, [](int64_t cpu) { return cpu < 0 ? "null" : std::to_string(cpu); }))
       .add("idle_wait_ns", json::numbers(log.idle_wait_ns))
       .add("iterations_ns", json::array(log.iterations_ns, json::numbers<int64_t>))
       .str();

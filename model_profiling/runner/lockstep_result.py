@@ -21,13 +21,15 @@ class Turns:
     """Every turn of a launch, in the order they were taken; one entry of each tuple is one turn.
 
     `started_ns` is a monotonic clock, the same for all children. `idle_wait_ns` is how long the child's
-    threads kept spinning after the turn, which the next turn waited for.
+    threads kept spinning after the turn, which the next turn waited for. `cpu` is the one that the turn's
+    first thread was on at its end; None where the system does not say.
     """
 
     child: tuple[int, ...]
     started_ns: tuple[int, ...]
     iterations_ns: tuple[tuple[int, ...], ...]
-    idle_wait_ns: tuple[int, ...] = ()
+    idle_wait_ns: tuple[int, ...]
+    cpu: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ def _contradiction(result: LockstepResult) -> str | None:
     """What cannot be true of one launch, or None."""
     launch, turns, children = result.launch, result.turns, len(result.results)
     made = launch.cycles * children
-    lengths = {len(turns.child), len(turns.started_ns), len(turns.iterations_ns), len(turns.idle_wait_ns)}
+    columns = (turns.child, turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, turns.cpu)
+    lengths = {len(column) for column in columns}
     if lengths != {made}:
         return f"{launch.cycles} cycles of {children} children are not {sorted(lengths)} turns"
     if len(result.machine.children) != children:

@@ -97,6 +97,15 @@ int64_t process_cpu_ns() {
   return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+int64_t current_cpu() {
+#if defined(__linux__)
+  unsigned cpu = 0;
+  return syscall(SYS_getcpu, &cpu, nullptr, nullptr) == 0 ? static_cast<int64_t>(cpu) : -1;
+#else
+  return -1;
+#endif
+}
+
 ProcessUse process_use() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

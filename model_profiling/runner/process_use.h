@@ -22,6 +22,9 @@ ProcessUse process_use();
 // All threads of this process together.
 int64_t process_cpu_ns();
 
+// The CPU this thread is on; -1 where the system does not say.
+int64_t current_cpu();
+
 struct IdleWait {
   int64_t waited_ns = 0;
   bool exceeded = false; // another thread was still busy when the patience ended

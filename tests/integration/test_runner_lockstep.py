@@ -142,6 +142,8 @@ def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -
         assert before.total_ticks is not None and after.total_ticks is not None
         assert after.total_ticks >= before.total_ticks and after.steal_ticks is not None
         assert after.load_average is not None
+        cpus = range(os.cpu_count() or 1)
+        assert all(cpu in cpus for cpu in made.turns.cpu)
     assert "--lockstep" in made.log.read_text()
 
 
