@@ -1,6 +1,8 @@
 // The one way the runner gives up: a kind that the kit turns into advice, and a sentence for people.
 #pragma once
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -17,7 +19,9 @@ enum class Failure : int {
   kOutput = 8,
   kBackend = 9,
   kInternal = 10, // nobody foresaw it: a fault of the runner itself
+  kChild = 11, // a process of a lockstep launch crashed or ended too early
   kMemory = 12,
+  kDisagree = 13, // the processes of a lockstep launch cannot be compared
   kTimeLimit = 124,
 };
 
@@ -31,5 +35,18 @@ class Stop : public std::runtime_error {
  private:
   Failure kind_;
 };
+
+// Inside a catch block: what was caught, in this program's words.
+inline Stop current_stop() {
+  try {
+    throw;
+  } catch (const Stop& stop) {
+    return stop;
+  } catch (const std::bad_alloc&) {
+    return Stop(Failure::kMemory, "out of memory");
+  } catch (const std::exception& problem) {
+    return Stop(Failure::kInternal, std::string("unexpected error: ") + problem.what());
+  }
+}
 
 } // namespace sme2prof

@@ -26,7 +26,17 @@ const char kHelp[] =
     "  --count-kernels         count calls of KleidiAI kernels\n"
     "  --time-limit SECONDS    end the process after this long\n"
     "  --result FILE           write the JSON result here (standard output)\n"
-    "  --features-only         report CPU features and stop\n";
+    "  --features-only         report CPU features and stop\n"
+    "\n"
+    "usage: sme2prof-runner --lockstep [options] --child OPTIONS... --child OPTIONS...\n"
+    "  Several programs take turns, each in a process of its own. A child's options are those above but\n"
+    "  --executions, --count-kernels, --time-limit, --result and --features-only. Before the first --child:\n"
+    "  --cycles N              end after this many cycles; in each, every child has one turn\n"
+    "  --budget SECONDS        begin no further cycle after this long\n"
+    "  --turn-length K         executions in a turn (4)\n"
+    "  --order-seed S          seed of the order of turns (0)\n"
+    "  --time-limit SECONDS    end all processes after this long\n"
+    "  --result FILE           write the JSON result here (standard output)\n";
 
 uint64_t whole_number(const std::string& flag, const std::string& text, uint64_t limit) {
   uint64_t value = 0;
@@ -61,69 +71,153 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-} // namespace
+struct FlagValue {
+  std::string flag;
+  std::string value;
+};
 
-Options parse_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    std::string flag = argv[i];
-    if (flag == "--help") {
-      std::fputs(kHelp, stdout);
-      std::exit(0);
-    }
-    if (flag == "--count-kernels") {
-      options.count_kernels = true;
-      continue;
-    }
-    if (flag == "--features-only") {
-      options.features_only = true;
-      continue;
-    }
-    std::string value;
-    const size_t equals = flag.find('=');
-    if (equals != std::string::npos) {
-      value = flag.substr(equals + 1);
-      flag = flag.substr(0, equals);
-    } else if (i + 1 < argc) {
-      value = argv[++i];
-    } else {
-      throw Stop(Failure::kUsage, "unknown flag or missing value: " + flag);
-    }
-    if (flag == "--model") {
-      options.model = value;
-    } else if (flag == "--method") {
-      options.method = value;
-    } else if (flag == "--input") {
-      options.inputs.push_back(value);
-    } else if (flag == "--fill" && (value == "random" || value == "ones")) {
-      options.fill = value;
-    } else if (flag == "--seed") {
-      options.seed = whole_number(flag, value, UINT64_MAX);
-    } else if (flag == "--output-prefix") {
-      options.output_prefix = value;
-    } else if (flag == "--threads") {
-      options.threads = static_cast<uint32_t>(whole_number(flag, value, 1024));
-    } else if (flag == "--warmup") {
-      options.warmup = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
-    } else if (flag == "--executions") {
-      options.executions = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
-    } else if (flag == "--etdump") {
-      options.etdump = value;
-    } else if (flag == "--disable") {
-      options.disable = split(value);
-    } else if (flag == "--time-limit") {
-      options.time_limit_s = seconds(flag, value);
-    } else if (flag == "--result") {
-      options.result = value;
-    } else {
-      throw Stop(Failure::kUsage, "unknown flag or value: " + flag + " " + value);
-    }
+// The flag at `at` and its value, `--flag value` or `--flag=value`; moves `at` past both.
+FlagValue next_word(const std::vector<std::string>& words, size_t& at) {
+  const std::string& word = words[at++];
+  const size_t equals = word.find('=');
+  if (equals != std::string::npos) {
+    return {word.substr(0, equals), word.substr(equals + 1)};
   }
+  if (at == words.size()) {
+    throw Stop(Failure::kUsage, "unknown flag or missing value: " + word);
+  }
+  return {word, words[at++]};
+}
+
+[[noreturn]] void refuse(const FlagValue& word) {
+  throw Stop(Failure::kUsage, "unknown flag or value: " + word.flag + " " + word.value);
+}
+
+void print_help() {
+  std::fputs(kHelp, stdout);
+  std::exit(0);
+}
+
+// What one program in one process is told, alone or as one of several; false for any other flag.
+bool take_program_flag(Options& options, const FlagValue& word) {
+  const auto& [flag, value] = word;
+  if (flag == "--model") {
+    options.model = value;
+  } else if (flag == "--method") {
+    options.method = value;
+  } else if (flag == "--input") {
+    options.inputs.push_back(value);
+  } else if (flag == "--fill" && (value == "random" || value == "ones")) {
+    options.fill = value;
+  } else if (flag == "--seed") {
+    options.seed = whole_number(flag, value, UINT64_MAX);
+  } else if (flag == "--output-prefix") {
+    options.output_prefix = value;
+  } else if (flag == "--threads") {
+    options.threads = static_cast<uint32_t>(whole_number(flag, value, 1024));
+  } else if (flag == "--warmup") {
+    options.warmup = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
+  } else if (flag == "--etdump") {
+    options.etdump = value;
+  } else if (flag == "--disable") {
+    options.disable = split(value);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void check(const Options& options) {
   if (options.model.empty() && !options.features_only) {
     throw Stop(Failure::kUsage, "--model is required; see --help");
   }
   if (options.threads == 0 || options.executions == 0) {
     throw Stop(Failure::kUsage, "--threads and --executions start at 1");
+  }
+}
+
+} // namespace
+
+Options parse_options(const std::vector<std::string>& words) {
+  Options options;
+  for (size_t at = 0; at < words.size();) {
+    if (words[at] == "--help") {
+      print_help();
+    }
+    if (words[at] == "--count-kernels") {
+      options.count_kernels = true;
+      ++at;
+      continue;
+    }
+    if (words[at] == "--features-only") {
+      options.features_only = true;
+      ++at;
+      continue;
+    }
+    const FlagValue word = next_word(words, at);
+    const auto& [flag, value] = word;
+    if (flag == "--executions") {
+      options.executions = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
+    } else if (flag == "--time-limit") {
+      options.time_limit_s = seconds(flag, value);
+    } else if (flag == "--result") {
+      options.result = value;
+    } else if (!take_program_flag(options, word)) {
+      refuse(word);
+    }
+  }
+  check(options);
+  return options;
+}
+
+bool asks_for_lockstep(const std::vector<std::string>& words) {
+  return !words.empty() && words.front() == "--lockstep";
+}
+
+LockstepOptions parse_lockstep_options(const std::vector<std::string>& words) {
+  LockstepOptions options;
+  for (size_t at = 1; at < words.size();) {
+    if (words[at] == "--help") {
+      print_help();
+    }
+    if (words[at] == "--child") {
+      options.children.emplace_back();
+      ++at;
+      continue;
+    }
+    const FlagValue word = next_word(words, at);
+    const auto& [flag, value] = word;
+    if (!options.children.empty()) {
+      if (!take_program_flag(options.children.back(), word)) {
+        refuse(word);
+      }
+    } else if (flag == "--cycles") {
+      options.cycles = whole_number(flag, value, UINT32_MAX);
+    } else if (flag == "--turn-length") {
+      options.turn_length = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
+    } else if (flag == "--order-seed") {
+      options.order_seed = whole_number(flag, value, UINT64_MAX);
+    } else if (flag == "--budget") {
+      options.budget_s = seconds(flag, value);
+    } else if (flag == "--time-limit") {
+      options.time_limit_s = seconds(flag, value);
+    } else if (flag == "--result") {
+      options.result = value;
+    } else {
+      refuse(word);
+    }
+  }
+  if (options.children.empty()) {
+    throw Stop(Failure::kUsage, "--lockstep needs a --child for each program; see --help");
+  }
+  if (options.turn_length == 0) {
+    throw Stop(Failure::kUsage, "--turn-length starts at 1");
+  }
+  if (options.cycles == 0 && options.budget_s == 0) {
+    throw Stop(Failure::kUsage, "--lockstep needs --cycles or --budget to know its end");
+  }
+  for (const Options& child : options.children) {
+    check(child);
   }
   return options;
 }

@@ -25,6 +25,20 @@ struct Options {
   bool features_only = false;
 };
 
-Options parse_options(int argc, char** argv);
+// Several programs that take turns, each in a process of its own.
+struct LockstepOptions {
+  uint64_t cycles = 0; // none: until the budget is spent
+  uint32_t turn_length = 4; // executions in a turn
+  uint64_t order_seed = 0;
+  double budget_s = 0; // none when 0
+  double time_limit_s = 0; // none when 0
+  std::string result;
+  std::vector<Options> children;
+};
+
+Options parse_options(const std::vector<std::string>& words);
+
+bool asks_for_lockstep(const std::vector<std::string>& words);
+LockstepOptions parse_lockstep_options(const std::vector<std::string>& words);
 
 } // namespace sme2prof

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.errors import FormatError, InputError, RunError
-from model_profiling.json_record import parse_record, read_json_object
+from model_profiling.json_record import JsonObject, parse_record, read_json_object
 from model_profiling.runner.features import features_of_flags
 
 
@@ -71,17 +71,21 @@ class _ResultFile:
 def read_result(path: Path) -> RunnerResult:
     """The result that the kit's own runner wrote to `path`."""
     try:
-        content = read_json_object(path, "run it again")
-        own = parse_record(_ResultFile, content, str(path), "run it again")
-        translated = {
-            "features_present": features_of_flags(own.flags_present),
-            "features_masked": features_of_flags(own.flags_masked),
-            "features_verified": own.layout_verified,
-            "executorch_version": own.executorch,
-        }
-        return parse_record(RunnerResult, {**content, **translated}, str(path), "run it again")
+        return parse_result(read_json_object(path, "run it again"), str(path))
     except (InputError, FormatError) as problem:
         raise RunError(f"the runner's result cannot be read: {problem.problem}", "run it again") from problem
+
+
+def parse_result(content: JsonObject, where: str) -> RunnerResult:
+    """The result in the JSON that the kit's own runner made; `where` names its place in an error."""
+    own = parse_record(_ResultFile, content, where, "run it again")
+    translated = {
+        "features_present": features_of_flags(own.flags_present),
+        "features_masked": features_of_flags(own.flags_masked),
+        "features_verified": own.layout_verified,
+        "executorch_version": own.executorch,
+    }
+    return parse_record(RunnerResult, {**content, **translated}, where, "run it again")
 
 
 def read_features(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@
 
 #include <executorch/runtime/executor/method.h>
 
+#include "measured.h"
 #include "options.h"
 
 namespace sme2prof {
@@ -18,18 +19,6 @@ struct InputBuffer {
   std::vector<uint8_t> dim_order;
   std::vector<int32_t> strides;
   std::vector<uint8_t> bytes;
-};
-
-struct OutputFacts {
-  size_t index;
-  std::string type;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> dim_order;
-  size_t bytes;
-  std::string checksum; // FNV-1a, 64 bits, of the raw bytes
-  uint64_t nan_count;
-  uint64_t inf_count;
-  std::string file; // empty when not written
 };
 
 std::string type_name(executorch::aten::ScalarType type);

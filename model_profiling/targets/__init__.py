@@ -12,11 +12,24 @@ from model_profiling.errors import InputError
 from model_profiling.runner.features import host_features, is_arm
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Target, TargetChoice, TargetKind
+from model_profiling.targets.protocol import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    LockstepTarget,
+    MachineFacts,
+    Outcome,
+    Target,
+    TargetChoice,
+    TargetKind,
+)
 from model_profiling.targets.qemu import NO_EMULATION
 
 __all__ = [
     "Job",
+    "LockstepJob",
+    "LockstepOutcome",
+    "LockstepTarget",
     "MachineFacts",
     "Outcome",
     "Target",

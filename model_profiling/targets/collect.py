@@ -8,10 +8,11 @@ from pathlib import Path
 
 from model_profiling.errors import RunError
 from model_profiling.process import Completed
+from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import ETDUMP, LOG, RESULT
-from model_profiling.targets.failures import explain
-from model_profiling.targets.protocol import Job, Outcome
+from model_profiling.targets.command import ETDUMP, LOG, RESULT, child_files
+from model_profiling.targets.failures import explain, explain_lockstep
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
 _ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")
 _LOADED = re.compile(r"Model loaded in ([0-9.]+) ms")
@@ -22,7 +23,7 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
-        result = _read_result(files)
+        result = _beside(read_result(Path(f"{files}{RESULT}")), files)
     else:
         result = read_executor_runner_log(job, done.stdout + done.stderr)
     if len(result.iterations_ns) != job.runs:
@@ -30,6 +31,31 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
         raise RunError(
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
+    return _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+
+
+def collect_lockstep(
+    job: LockstepJob, done: Completed, files: Path, *, timings_are_latency: bool
+) -> LockstepOutcome:
+    """The outcome of a launch, whose files have come back to the path `files` with their endings."""
+    if not done.ok:
+        raise explain_lockstep(job, done)
+    told = read_lockstep_result(Path(f"{files}{RESULT}"))
+    if len(told.results) != len(job.jobs):
+        raise RunError(
+            f"the runner reports {len(told.results)} programs, {len(job.jobs)} were asked for", "see the log"
+        )
+    log = Path(f"{files}{LOG}")
+    outcomes = tuple(
+        _outcome(
+            child, _beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
+        )
+        for number, (child, result) in enumerate(zip(job.jobs, told.results, strict=True))
+    )
+    return LockstepOutcome(outcomes, told.turns, told.launch, told.machine, log)
+
+
+def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:
     etdump = Path(f"{files}{ETDUMP}") if job.etdump else None
     if etdump is not None and not etdump.is_file():
         raise RunError(
@@ -37,7 +63,7 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
         )
     return Outcome(
         result=result,
-        log=Path(f"{files}{LOG}"),
+        log=log,
         etdump=etdump,
         etdump_warmup_runs=job.warmup if job.etdump and job.runner_path else 0,
         outputs=tuple(output.file for output in result.outputs if output.file is not None),
@@ -48,9 +74,8 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     )
 
 
-def _read_result(files: Path) -> RunnerResult:
+def _beside(result: RunnerResult, files: Path) -> RunnerResult:
     """The kit's runner names its outputs as they were called where it ran; they lie beside its result now."""
-    result = read_result(Path(f"{files}{RESULT}"))
     outputs = [
         replace(output, file=files.parent / output.file.name) if output.file else output
         for output in result.outputs

@@ -5,10 +5,11 @@ Every path in it is one of the machine the job runs on; nothing here looks at an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_profiling.runner.features import cpuinfo_flags
-from model_profiling.targets.protocol import Job
+from model_profiling.targets.protocol import Job, LockstepJob
 
 LOG, ETDUMP, RESULT, OUTPUTS = ".log", ".etdump", "_runner.json", "_output"
 """A job's files are one path with these endings, where it runs as well as where they end up."""
@@ -31,10 +32,36 @@ def build_command(job: Job, places: Places) -> tuple[str, ...]:
     return (*places.runner, *words, *job.extra_args)
 
 
+def build_lockstep_command(
+    job: LockstepJob, runner: Sequence[str], files: str, children: Sequence[Places]
+) -> tuple[str, ...]:
+    """What to run for a launch: `children` are the places of its jobs, `files` is its own path."""
+    words = ["--lockstep", "--turn-length", str(job.turn_length), "--order-seed", str(job.order_seed)]
+    if job.cycles is not None:
+        words += ["--cycles", str(job.cycles)]
+    if job.budget_s is not None:
+        words += ["--budget", f"{job.budget_s:g}"]
+    words += ["--time-limit", f"{job.timeout_s:g}", "--result", f"{files}{RESULT}"]
+    for child, places in zip(job.jobs, children, strict=True):
+        words += ["--child", *_program_words(child, places), *child.extra_args]
+    return (*runner, *words)
+
+
+def child_files(files: str, number: int) -> str:
+    """The path that the endings complete for job `number` of a launch with the path `files`."""
+    return f"{files}_child{number}"
+
+
 def _kit_words(job: Job, places: Places) -> list[str]:
-    words = ["--model", places.model, "--method", job.method, "--result", f"{places.files}{RESULT}"]
-    words += ["--threads", str(job.threads), "--warmup", str(job.warmup), "--executions", str(job.runs)]
-    words += ["--time-limit", f"{job.timeout_s:g}"]
+    words = [*_program_words(job, places), "--executions", str(job.runs)]
+    words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
+    return [*words, "--count-kernels"] if job.kernels else words
+
+
+def _program_words(job: Job, places: Places) -> list[str]:
+    """What is said of one program, alone or as one of several."""
+    words = ["--model", places.model, "--method", job.method]
+    words += ["--threads", str(job.threads), "--warmup", str(job.warmup)]
     if places.inputs:
         words += [word for path in places.inputs for word in ("--input", path)]
     else:
@@ -43,8 +70,6 @@ def _kit_words(job: Job, places: Places) -> list[str]:
         words += ["--disable", ",".join(cpuinfo_flags(job.disable))]
     if job.etdump:
         words += ["--etdump", f"{places.files}{ETDUMP}"]
-    if job.kernels:
-        words += ["--count-kernels"]
     if job.save_outputs:
         words += ["--output-prefix", f"{places.files}{OUTPUTS}"]
     return words

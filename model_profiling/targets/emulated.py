@@ -6,15 +6,24 @@ mean nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.platforms import this_platform
 from model_profiling.targets.cross import build_cross_runner
-from model_profiling.targets.execution import execute
-from model_profiling.targets.machine import host_facts
-from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
+from model_profiling.targets.execution import execute, execute_lockstep
+from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
+from model_profiling.targets.machine import available_memory, host_facts
+from model_profiling.targets.protocol import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    MachineFacts,
+    Outcome,
+    Platform,
+)
 from model_profiling.targets.qemu import Qemu, find_qemu
 from model_profiling.targets.transport import LocalTransport
 
@@ -46,6 +55,16 @@ class EmulatedTarget:
         runner = (str(self.build.path),) if self.build else ()
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
         return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=False)
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        runner = (str(self.build.path),) if self.build else ()
+        transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
+        return execute_lockstep(
+            job, into, stem, runner=runner, transport=transport, timings_are_latency=False
+        )
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
 
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:

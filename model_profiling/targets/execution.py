@@ -9,11 +9,22 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import InputError, RunError, SetupError
+from model_profiling.process import Completed
 from model_profiling.runner.features import closure
 from model_profiling.runner.program_file import check_program
-from model_profiling.targets.collect import collect
-from model_profiling.targets.command import ETDUMP, LOG, OUTPUTS, RESULT, Places, build_command
-from model_profiling.targets.protocol import Job, Outcome
+from model_profiling.targets.collect import collect, collect_lockstep
+from model_profiling.targets.command import (
+    ETDUMP,
+    LOG,
+    OUTPUTS,
+    RESULT,
+    Places,
+    build_command,
+    build_lockstep_command,
+    child_files,
+)
+from model_profiling.targets.lockstep import unfit_for_turns
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.transport import Transport
 
 # The kit's runner ends itself at the limit; it is killed only when it could not.
@@ -46,12 +57,70 @@ def execute(
         )
         limit = job.timeout_s + (_GRACE_S if own is None else 0.0)
         done = transport.run(build_command(job, places), timeout=limit, cores=job.cpu_affinity)
-        files.write_text(into / f"{stem}{LOG}", f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
+        _keep_log(into, stem, done)
         if done.ok:
             transport.fetch(folder, into)
     finally:
         transport.remove(folder)
     return collect(job, done, into / stem, timings_are_latency=timings_are_latency)
+
+
+def execute_lockstep(
+    job: LockstepJob,
+    into: Path,
+    stem: str,
+    *,
+    runner: tuple[str, ...],
+    transport: Transport,
+    timings_are_latency: bool = True,
+) -> LockstepOutcome:
+    """Run a launch and collect what it left in `into`, as `execute` does for one job."""
+    check_launch(job)
+    if not runner:
+        raise RunError("the target was not prepared", "call prepare() first")
+    files.make_folder(into)
+    for number in range(len(job.jobs)):
+        _clear(into, child_files(stem, number))
+    _clear(into, stem)
+    folder = transport.make_folder(into)
+    try:
+        own = f"{folder}/{stem}"
+        children = [
+            Places(
+                runner=(),
+                model=transport.put(child.model),
+                inputs=tuple(transport.put(path) for path in child.inputs),
+                files=child_files(own, number),
+            )
+            for number, child in enumerate(job.jobs)
+        ]
+        command = build_lockstep_command(job, runner, own, children)
+        done = transport.run(command, timeout=job.timeout_s + _GRACE_S, cores=job.cpu_affinity)
+        _keep_log(into, stem, done)
+        if done.ok:
+            transport.fetch(folder, into)
+    finally:
+        transport.remove(folder)
+    return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)
+
+
+def check_launch(job: LockstepJob) -> None:
+    """Refuse what the runner could not take turns with."""
+    for child in job.jobs:
+        check_job(child)
+    if reason := unfit_for_turns(job.jobs):
+        raise InputError(reason, "measure them in rounds of their own")
+    positive = [value for value in (job.cycles, job.budget_s) if value is not None]
+    if not job.jobs or not positive or min(*positive, job.turn_length) <= 0 or job.order_seed < 0:
+        raise InputError(
+            f"{len(job.jobs)} jobs, cycles={job.cycles}, budget_s={job.budget_s}, "
+            f"turn_length={job.turn_length}, order_seed={job.order_seed} cannot be run",
+            "name a job, and cycles or a budget above 0",
+        )
+
+
+def _keep_log(into: Path, stem: str, done: Completed) -> None:
+    files.write_text(into / f"{stem}{LOG}", f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
 
 
 def check_job(job: Job) -> None:

@@ -6,7 +6,8 @@ import re
 
 from model_profiling.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.process import Completed
-from model_profiling.targets.protocol import Job
+from model_profiling.targets.protocol import Job, LockstepJob
+from model_profiling.wording import listing, plural
 
 _SIGNALS = {
     "SIGILL": "a CPU feature is reported but not usable here; switch it off (disable) or use another target",
@@ -29,28 +30,76 @@ _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
     8: (InputError, "check the folder and the space on the disk"),
     9: (SetupError, "install ExecuTorch again"),
     10: (RunError, "this is a fault of the runner itself; report it with the log"),
+    11: (RunError, "the last log lines say why"),
+    13: (RunError, "measure them in rounds of their own"),
 }
+
+
+_CHILD = re.compile(r"(?m)^sme2prof-runner: child (\d+) \(.*?\): (.+)$")
+_CRASHED = re.compile(r"crashed with (\w+)$")
 
 
 def explain(job: Job, done: Completed) -> ProfilingError:
     """The error for a process that did not end well."""
     tail = done.tail()
     if done.timed_out or done.returncode == _TIME_LIMIT:
-        return RunError(
-            f"{job.model.name} did not finish within {job.timeout_s:g} s and was stopped",
-            "ask for fewer runs or a longer time limit",
-            tail,
-        )
+        return _too_slow(job.model.name, job.timeout_s, tail)
     if name := done.signal_name:
-        return RunError(f"the runner crashed with {name}", _SIGNALS.get(name, "see the log"), tail)
+        return _crashed("the runner", name, tail)
+    return _out_of_memory(done, "the runner", tail) or _missing_part(job, done, tail) or _said(done, tail)
+
+
+def explain_lockstep(job: LockstepJob, done: Completed) -> ProfilingError:
+    """The error for a launch that did not end well; it names the job that was the cause."""
+    tail = done.tail()
+    found = _CHILD.search(done.stderr)
+    number = int(found.group(1)) if found else -1
+    if found is None or number >= len(job.jobs):
+        if done.timed_out or done.returncode == _TIME_LIMIT:
+            return _too_slow(f"a launch of {len(job.jobs)} programs", job.timeout_s, tail)
+        if name := done.signal_name:
+            return _crashed("the runner", name, tail)
+        return _said(done, tail)
+    child, said = job.jobs[number], found.group(2)
+    who = f"program {number + 1} of {len(job.jobs)} ({_described(child)})"
+    if done.returncode == _TIME_LIMIT:
+        return _too_slow(who, job.timeout_s, tail)
+    if crash := _CRASHED.match(said):
+        return _crashed(who, crash.group(1), tail)
+    known = _out_of_memory(done, who, tail) or _missing_part(child, done, tail)
+    return known or _with_cure(f"{who}: {said}", done.returncode, tail)
+
+
+def _described(job: Job) -> str:
+    """A job as one would tell it from the others of its launch."""
+    threads = f", {plural(job.threads, 'thread')}"
+    return f"{job.model.name}{threads}{f', without {listing(job.disable)}' if job.disable else ''}"
+
+
+def _too_slow(what: str, limit_s: float, tail: str) -> RunError:
+    return RunError(
+        f"{what} did not finish within {limit_s:g} s and was stopped",
+        "ask for fewer runs or a longer time limit",
+        tail,
+    )
+
+
+def _crashed(what: str, signal_name: str, tail: str) -> RunError:
+    return RunError(f"{what} crashed with {signal_name}", _SIGNALS.get(signal_name, "see the log"), tail)
+
+
+def _out_of_memory(done: Completed, what: str, tail: str) -> RunError | None:
     log = f"{done.stdout}\n{done.stderr}"
-    if done.returncode == _OUT_OF_MEMORY or re.search(r"bad_alloc|Malloc failed|MemoryAllocationFailed", log):
-        cure = "free some memory, raise the limit or use a smaller model"
-        return RunError("the runner ran out of memory", cure, tail)
-    return _missing_part(job, log, tail) or _said(done, tail)
+    failed = re.search(r"bad_alloc|Malloc failed|MemoryAllocationFailed", log)
+    if done.returncode != _OUT_OF_MEMORY and not failed:
+        return None
+    return RunError(
+        f"{what} ran out of memory", "free some memory, raise the limit or use a smaller model", tail
+    )
 
 
-def _missing_part(job: Job, log: str, tail: str) -> RunError | None:
+def _missing_part(job: Job, done: Completed, tail: str) -> RunError | None:
+    log = f"{done.stdout}\n{done.stderr}"
     operators = sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log)))
     if operators:
         shown = ", ".join(operators[:3]) + (f" and {len(operators) - 3} more" if len(operators) > 3 else "")
@@ -73,5 +122,9 @@ def _said(done: Completed, tail: str) -> ProfilingError:
     if said is None:
         last = tail.splitlines()[-1] if tail else "it said nothing"
         return RunError(f"the runner gave up with exit code {done.returncode}: {last}", "see the log", tail)
-    kind, cure = _EXIT_CODES.get(done.returncode, (RunError, "see the log"))
-    return RunError(said.group(1), cure, tail) if kind is RunError else kind(said.group(1), cure)
+    return _with_cure(said.group(1), done.returncode, tail)
+
+
+def _with_cure(problem: str, code: int, tail: str) -> ProfilingError:
+    kind, cure = _EXIT_CODES.get(code, (RunError, "see the log"))
+    return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)

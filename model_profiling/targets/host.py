@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.targets.execution import execute
-from model_profiling.targets.machine import host_facts
-from model_profiling.targets.protocol import Job, MachineFacts, Outcome, Platform
+from model_profiling.targets.execution import execute, execute_lockstep
+from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
+from model_profiling.targets.machine import available_memory, host_facts
+from model_profiling.targets.protocol import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    MachineFacts,
+    Outcome,
+    Platform,
+)
 from model_profiling.targets.transport import LocalTransport
 
 
@@ -30,6 +39,13 @@ class HostTarget:
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         runner = (str(self.build.path),) if self.build else ()
         return execute(job, into, stem, runner=runner, transport=LocalTransport())
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        runner = (str(self.build.path),) if self.build else ()
+        return execute_lockstep(job, into, stem, runner=runner, transport=LocalTransport())
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

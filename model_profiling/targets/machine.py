@@ -95,6 +95,23 @@ def _memory() -> int | None:
         return None
 
 
+def available_memory(system: Path = Path("/")) -> int | None:
+    """The bytes that new processes can take without pushing anything out: what the system says, or less where
+    a control group (a container) is allowed less. None on a system that says nothing of it."""
+    said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
+    if said is None:
+        return None
+    available = int(said.group(1)) * 1024
+    group = re.search(r"(?m)^0::/(.*)$", _read(str(system / "proc/self/cgroup")) or "")
+    folder = system / "sys/fs/cgroup" / (group.group(1) if group else "")
+    limit, used = (_read(str(folder / name)) for name in ("memory.max", "memory.current"))
+    if limit and limit.isdigit() and used and used.isdigit():
+        cached = re.search(r"(?m)^inactive_file (\d+)$", _read(str(folder / "memory.stat")) or "")
+        freed = int(cached.group(1)) if cached else 0
+        available = min(available, max(int(limit) - int(used) + freed, 0))
+    return available
+
+
 def _temperature() -> float | None:
     """The hottest thermal zone, in degrees Celsius."""
     readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from model_profiling.runner.features import is_arm
+from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
 
 Platform = Literal["mac", "linux", "android", "emulated"]
@@ -72,6 +73,40 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class LockstepJob:
+    """One launch of programs that take turns, each in a process of its own.
+
+    In each cycle every job has one turn of `turn_length` executions, in an order shuffled from `order_seed`.
+    The launch ends after `cycles`, or begins no further cycle once the turns have taken `budget_s`; at least
+    one of the two is given, and one cycle is always made. Of a job, `runs`, `timeout_s` and `cpu_affinity`
+    have no meaning here: those of the launch hold for all.
+    """
+
+    jobs: tuple[Job, ...]
+    cycles: int | None = None
+    turn_length: int = 4
+    order_seed: int = 0
+    budget_s: float | None = None
+    timeout_s: float = 600.0
+    cpu_affinity: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepOutcome:
+    """What a launch left behind: for each job what it would have left alone, and the turns that made it."""
+
+    outcomes: tuple[Outcome, ...]
+    turns: Turns
+    launch: LaunchFacts
+    machine: LaunchMachine
+    log: Path
+
+    @property
+    def results(self) -> tuple[RunnerResult, ...]:
+        return tuple(outcome.result for outcome in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
 class MachineFacts:
     """The machine as it was when asked; None where it does not say."""
 
@@ -124,3 +159,16 @@ class Target(Protocol):
 
     def facts(self) -> MachineFacts:
         """The machine, now."""
+
+
+@runtime_checkable
+class LockstepTarget(Target, Protocol):
+    """A place where programs can also take turns."""
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        """Run the launch; its files are `into`/`stem` with an ending, those of job N have `_childN` before
+        theirs."""
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        """Why these jobs cannot take turns here, as a clause; None when they can. `peaks` holds the peak
+        memory in bytes of programs that have run before."""

@@ -27,7 +27,7 @@ from model_profiling.targets.execution import execute
 from model_profiling.targets.transport import LocalTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to")
-RUNNER = Path(runner_build.__file__).with_name("runner.cpp")
+RUNNER = Path(runner_build.__file__).with_name("loaded_method.cpp")
 COMPILERS = re.compile(r".*(?:g\+\+|c\+\+|gcc|cpp|clang|cc)(?:-\d+)?|(?:.*-)?(?:as|ld)(?:\.\w+)?")
 
 

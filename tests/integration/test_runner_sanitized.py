@@ -19,6 +19,7 @@ from conftest import missing
 from model_profiling import process
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build
+from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import read_result
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
@@ -118,6 +119,28 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pte", "x.etdump", "x.json", "x0.bin"]
 
 
+def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
+    sanitized: build.RunnerBuild, exported, tmp_path: Path
+) -> None:
+    pte, typed = exported("toy_cnn", "fp32").pte, exported(TYPED, "fp16", "portable").pte
+    cut, result, dump = (tmp_path / name for name in ("cut.pte", "x.json", "x.etdump"))
+    cut.write_bytes(pte.read_bytes()[:100_000])
+    one = ("--child", "--model", pte, "--output-prefix", tmp_path / "x", "--etdump", dump)
+    two = ("--child", "--model", typed, "--threads", 2)
+    turns = ("--lockstep", "--cycles", 3, "--turn-length", 2)
+    refused = run(sanitized, *turns, *two, "--child", "--model", cut)
+    assert REPORT.search(refused.stderr) is None, refused.tail(40)
+    assert refused.returncode in (3, 4) and one_line_of(refused).startswith("child 1 (cut.pte): ")
+    # A child leaks as a single run would: one of them is enough.
+    whole = run(sanitized, *turns, "--result", result, *one, leaks=LEAKS_CAN_BE_FOUND)
+    if "LeakSanitizer has encountered a fatal error" in whole.stderr:
+        missing("the right to trace a process, which LeakSanitizer needs")
+    assert whole.ok, whole.tail(40)
+    (told,) = read_lockstep_result(result).results
+    assert len(told.iterations_ns) == 6 and (tmp_path / "x0.bin").stat().st_size == told.outputs[0].bytes
+    assert (read_etdump(dump).to_pandas()["name"] == "Method::execute").sum() == 6
+
+
 def test_inputs_and_outputs_of_every_type_are_handled_without_fault(
     sanitized: build.RunnerBuild, exported, tmp_path: Path
 ) -> None:
@@ -166,6 +189,18 @@ def test_no_damaged_program_makes_the_runner_misbehave(
         (["--model", "PTE", "--input", "gone.bin"], 7, "cannot read input file gone.bin"),
         (["--model", "PTE", "--input", "FOLDER"], 7, "cannot read input file"),
         (["--model", "PTE", "--input", "PTE"], 7, r"has more than (\d+) bytes; input 0 .* needs \1$"),
+        (["--lockstep"], 2, "--lockstep needs a --child"),
+        (["--lockstep", "--cycles", "2", "--child", "--model", ""], 2, "--model is required"),
+        (
+            ["--lockstep", "--cycles", "1", "--child", "--model", "gone.pte"],
+            3,
+            r"child 0 \(gone.pte\): cannot open",
+        ),
+        (
+            ["--lockstep", "--budget", "9", "--time-limit", "1e-9", "--child", "--model", "PTE"],
+            124,
+            "child 0",
+        ),
         (["--model", "PTE", "--result", "FOLDER"], 8, "cannot write .*: it is not a regular file"),
         (["--model", "PTE", "--result", "gone/x.json"], 8, "cannot write gone/x.json: no such file"),
         (["--model", "PTE", "--etdump", "gone/x"], 8, "cannot write gone/x: no such file"),

@@ -1,0 +1,123 @@
+#include "child.h"
+
+#include <executorch/runtime/platform/runtime.h>
+
+#include "clock.h"
+#include "cpu_features.h"
+#include "failure.h"
+#include "json.h"
+#include "process_use.h"
+#include "result_json.h"
+#include "session.h"
+
+namespace sme2prof {
+namespace {
+
+// The turns of one session, with what they cost. Between turns the process is to use no CPU time, and what it
+// used all the same is kept.
+class Turns {
+ public:
+  Turns(Session& session, uint32_t length) : session_(session), length_(length) {
+    settle();
+  }
+
+  // The numbers of a Word::kTimes.
+  std::vector<int64_t> take() {
+    idle_cpu_ns_ += process_cpu_ns() - settled_cpu_ns_;
+    const ProcessUse before = process_use();
+    const int64_t started = now_ns();
+    session_.execute(length_);
+    const int64_t cpu = current_cpu();
+    used_ += process_use() - before;
+    const IdleWait wait = settle();
+    std::vector<int64_t> numbers(kTurnNumbers);
+    numbers[kStartedNs] = started;
+    numbers[kCpu] = cpu;
+    numbers[kIdleWaitNs] = wait.waited_ns;
+    numbers[kIdleWaitExceeded] = wait.exceeded ? 1 : 0;
+    const std::vector<int64_t>& all = session_.measured().iterations_ns;
+    numbers.insert(numbers.end(), all.end() - length_, all.end());
+    return numbers;
+  }
+
+  std::string usage_json() const {
+    return json::Object()
+        .add("cpu_ns", std::to_string(used_.cpu_ns))
+        .add("idle_cpu_ns", std::to_string(idle_cpu_ns_))
+        .add("voluntary_switches", std::to_string(used_.voluntary_switches))
+        .add("involuntary_switches", std::to_string(used_.involuntary_switches))
+        .add("minor_faults", std::to_string(used_.minor_faults))
+        .add("major_faults", std::to_string(used_.major_faults))
+        .str();
+  }
+
+ private:
+  IdleWait settle() {
+    const IdleWait wait = session_.measured().threads > 1 ? wait_for_other_threads() : IdleWait{};
+    settled_cpu_ns_ = process_cpu_ns();
+    return wait;
+  }
+
+  Session& session_;
+  const uint32_t length_;
+  ProcessUse used_;
+  int64_t settled_cpu_ns_ = 0;
+  int64_t idle_cpu_ns_ = 0;
+};
+
+std::string shapes_of(const std::vector<OutputFacts>& outputs) {
+  std::string text;
+  for (const OutputFacts& output : outputs) {
+    text += (text.empty() ? "" : ", ") + output.type + json::numbers(output.sizes);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+void check_outputs(const Session& session) {
+  const auto& first = session.first_outputs();
+  const std::vector<OutputFacts>& last = session.measured().outputs;
+  for (size_t i = 0; first && i < last.size(); ++i) {
+    if (i >= first->size() || (*first)[i].checksum != last[i].checksum) {
+      throw Stop(
+          Failure::kDisagree,
+          "output " + std::to_string(last[i].index) + " of the last execution is not what the first one put out");
+    }
+  }
+}
+
+void serve(const Options& options, uint32_t turn_length, Channel& channel) {
+  if (!channel.receive()) {
+    return;
+  }
+  executorch::runtime::runtime_init();
+  const CpuFeatures features = mask_cpu_features(options.disable);
+  Session session(options, true);
+  Turns turns(session, turn_length);
+  channel.send(Word::kReady);
+  while (const auto message = channel.receive()) {
+    if (message->word == Word::kTurn) {
+      channel.send(Word::kTimes, pack(turns.take()));
+      continue;
+    }
+    session.finish();
+    check_outputs(session);
+    channel.send(Word::kOutputs, shapes_of(session.measured().outputs));
+    channel.send(Word::kUsage, turns.usage_json());
+    channel.send(Word::kResult, result_json(options, features, session.measured()));
+  }
+}
+
+} // namespace
+
+int serve_turns(const Options& options, uint32_t turn_length, Channel channel) {
+  try {
+    serve(options, turn_length, channel);
+    return 0;
+  } catch (...) {
+    const Stop stop = current_stop();
+    channel.send(Word::kFailed, std::to_string(static_cast<int>(stop.kind())) + " " + stop.what());
+    return static_cast<int>(stop.kind());
+  }
+}
+
+} // namespace sme2prof

@@ -1,0 +1,91 @@
+#include "loaded_method.h"
+
+#include <cerrno>
+#include <variant>
+
+namespace sme2prof {
+
+using executorch::etdump::ETDumpGen;
+using executorch::extension::MmapDataLoader;
+using executorch::runtime::Error;
+using executorch::runtime::HierarchicalAllocator;
+using executorch::runtime::MemoryManager;
+using executorch::runtime::Method;
+using executorch::runtime::MethodMeta;
+using executorch::runtime::Program;
+using executorch::runtime::Result;
+using executorch::runtime::Span;
+
+#if !defined(__APPLE__)
+// A program keeps its data in a std::variant, which the libraries make and this file moves. They were built with
+// libstdc++; with a libc++ whose index is four bytes wide, three of them are read from nowhere.
+static_assert(
+    sizeof(std::variant<char, bool>) == 2,
+    "this C++ library lays std::variant out unlike ExecuTorch's; use libstdc++");
+#endif
+
+void stop_for(Failure kind, const std::string& what, Error error) {
+  const bool memory = errno == ENOMEM || error == Error::MemoryAllocationFailed ||
+      error == Error::DelegateMemoryAllocationFailed;
+  throw Stop(memory ? Failure::kMemory : kind, what + ": " + executorch::runtime::to_string(error));
+}
+
+LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
+  errno = 0;
+  Result<MmapDataLoader> loader =
+      MmapDataLoader::from(options.model.c_str(), MmapDataLoader::MlockConfig::NoMlock);
+  if (!loader.ok()) {
+    stop_for(Failure::kProgram, "cannot open " + options.model, loader.error());
+  }
+  loader_ = std::make_unique<MmapDataLoader>(std::move(*loader));
+  Result<Program> program = Program::load(loader_.get(), Program::Verification::InternalConsistency);
+  if (!program.ok()) {
+    stop_for(Failure::kProgram, options.model + " is not a usable program", program.error());
+  }
+  program_ = std::make_unique<Program>(std::move(*program));
+  Result<MethodMeta> meta = program_->method_meta(options.method.c_str());
+  if (!meta.ok()) {
+    throw Stop(Failure::kInput, "the program has no method '" + options.method + "'; it has " + method_names());
+  }
+  plan_memory(*meta);
+  Result<Method> method = program_->load_method(options.method.c_str(), manager_.get(), tracer);
+  if (!method.ok()) {
+    stop_for(Failure::kLoad, "cannot load method '" + options.method + "'", method.error());
+  }
+  method_ = std::make_unique<Method>(std::move(*method));
+}
+
+std::vector<std::string> LoadedMethod::backends() const {
+  const MethodMeta meta = method_->method_meta();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < meta.num_backends(); ++i) {
+    const auto name = meta.get_backend_name(i);
+    names.push_back(name.ok() ? *name : "?");
+  }
+  return names;
+}
+
+std::string LoadedMethod::method_names() const {
+  std::string names;
+  for (size_t i = 0; i < program_->num_methods(); ++i) {
+    const auto name = program_->get_method_name(i);
+    names += (i ? ", " : "") + std::string(name.ok() ? *name : "?");
+  }
+  return names.empty() ? "none" : names;
+}
+
+void LoadedMethod::plan_memory(const MethodMeta& meta) {
+  for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
+    const Result<int64_t> planned = meta.memory_planned_buffer_size(i);
+    if (!planned.ok() || *planned < 0) {
+      throw Stop(Failure::kProgram, "the size of memory buffer " + std::to_string(i) + " is damaged");
+    }
+    const auto size = static_cast<size_t>(*planned);
+    buffers_.push_back(std::make_unique<uint8_t[]>(size));
+    spans_.push_back({buffers_.back().get(), size});
+  }
+  planned_ = std::make_unique<HierarchicalAllocator>(Span<Span<uint8_t>>(spans_.data(), spans_.size()));
+  manager_ = std::make_unique<MemoryManager>(&method_allocator_, planned_.get(), &temp_allocator_);
+}
+
+} // namespace sme2prof

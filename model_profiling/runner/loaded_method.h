@@ -1,0 +1,50 @@
+// A method of a program, loaded, with everything it points into.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+#include <executorch/extension/data_loader/mmap_data_loader.h>
+#include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
+#include <executorch/runtime/executor/program.h>
+
+#include "failure.h"
+#include "options.h"
+
+namespace sme2prof {
+
+// A delegate reports a failed allocation as an internal error; errno still knows, if it was clear before.
+[[noreturn]] void stop_for(Failure kind, const std::string& what, executorch::runtime::Error error);
+
+class LoadedMethod {
+ public:
+  LoadedMethod(const Options& options, executorch::etdump::ETDumpGen* tracer);
+
+  // Its parts point at each other.
+  LoadedMethod(const LoadedMethod&) = delete;
+  LoadedMethod& operator=(const LoadedMethod&) = delete;
+
+  executorch::runtime::Method& method() {
+    return *method_;
+  }
+  std::vector<std::string> backends() const;
+
+ private:
+  std::string method_names() const;
+  void plan_memory(const executorch::runtime::MethodMeta& meta);
+
+  std::unique_ptr<executorch::extension::MmapDataLoader> loader_;
+  std::unique_ptr<executorch::runtime::Program> program_;
+  std::vector<std::unique_ptr<uint8_t[]>> buffers_;
+  std::vector<executorch::runtime::Span<uint8_t>> spans_;
+  executorch::extension::MallocMemoryAllocator method_allocator_;
+  executorch::extension::MallocMemoryAllocator temp_allocator_;
+  std::unique_ptr<executorch::runtime::HierarchicalAllocator> planned_;
+  std::unique_ptr<executorch::runtime::MemoryManager> manager_;
+  std::unique_ptr<executorch::runtime::Method> method_;
+};
+
+} // namespace sme2prof

@@ -1,0 +1,37 @@
+// What a run saw. It needs no header of ExecuTorch, so that what only tells it on compiles quickly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sme2prof {
+
+struct OutputFacts {
+  size_t index;
+  std::string type;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> dim_order;
+  size_t bytes;
+  std::string checksum; // FNV-1a, 64 bits, of the raw bytes
+  uint64_t nan_count;
+  uint64_t inf_count;
+  std::string file; // empty when not written
+};
+
+struct Measured {
+  int64_t load_ns = 0;
+  int64_t first_ns = 0;
+  int64_t loop_ns = 0; // all measured executions with the setting of their inputs
+  std::vector<int64_t> iterations_ns;
+  size_t threads = 0;
+  std::vector<std::string> backends;
+  std::vector<OutputFacts> outputs;
+  std::map<std::string, uint64_t> kernels_at_load;
+  std::map<std::string, uint64_t> kernels;
+  std::string kernels_unavailable;
+};
+
+} // namespace sme2prof

@@ -1,0 +1,36 @@
+// What this process costs the machine, and when it costs nothing any more.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sme2prof {
+
+struct ProcessUse {
+  int64_t cpu_ns = 0; // of all threads
+  int64_t voluntary_switches = 0;
+  int64_t involuntary_switches = 0;
+  int64_t minor_faults = 0;
+  int64_t major_faults = 0;
+
+  ProcessUse& operator+=(const ProcessUse& other);
+  ProcessUse operator-(const ProcessUse& other) const;
+};
+
+ProcessUse process_use();
+
+// All threads of this process together.
+int64_t process_cpu_ns();
+
+// The CPU this thread is on; -1 where the system does not say.
+int64_t current_cpu();
+
+struct IdleWait {
+  int64_t waited_ns = 0;
+  bool exceeded = false; // another thread was still busy when the patience ended
+};
+
+// Returns when no other thread of this process is busy: a thread pool's workers spin for a while after work.
+IdleWait wait_for_other_threads();
+
+} // namespace sme2prof

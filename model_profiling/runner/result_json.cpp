@@ -1,0 +1,94 @@
+#include "result_json.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include <sys/resource.h>
+
+#include "failure.h"
+#include "output_file.h"
+
+namespace sme2prof {
+namespace {
+
+// VmHWM where there is one: on Linux ru_maxrss also counts what the process was before exec.
+int64_t peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind("VmHWM:", 0) == 0) {
+      return std::atoll(line.c_str() + 6) * 1024;
+    }
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+#if defined(__APPLE__)
+  return usage.ru_maxrss;
+#else
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+#endif
+}
+
+std::string output_json(const OutputFacts& output) {
+  return json::Object()
+      .add("index", std::to_string(output.index))
+      .add("dtype", json::text(output.type))
+      .add("shape", json::numbers(output.sizes))
+      .add("dim_order", json::numbers(output.dim_order))
+      .add("bytes", std::to_string(output.bytes))
+      .add("checksum", json::text(output.checksum))
+      .add("nan", std::to_string(output.nan_count))
+      .add("inf", std::to_string(output.inf_count))
+      .add("file", json::text_or_null(output.file))
+      .str();
+}
+
+} // namespace
+
+json::Object common_json(const CpuFeatures& features) {
+  json::Object object;
+  object.add("schema_version", "1")
+      .add("executorch", json::text(SME2PROF_EXECUTORCH_VERSION))
+      .add("build_id", json::text(SME2PROF_BUILD_ID))
+      .add("compiler", json::text(__VERSION__))
+      .add("flags_present", json::texts(features.present))
+      .add("flags_masked", json::texts(features.masked))
+      .add("layout_verified", json::boolean(features.layout_verified))
+      .add("features_note", json::text_or_null(features.note));
+  return object;
+}
+
+std::string result_json(const Options& options, const CpuFeatures& features, const Measured& measured) {
+  json::Object object = common_json(features);
+  const bool counted = options.count_kernels && measured.kernels_unavailable.empty();
+  object.add("model", json::text(options.model))
+      .add("method", json::text(options.method))
+      .add("threads", std::to_string(measured.threads))
+      .add("warmup", std::to_string(options.warmup))
+      .add("load_ns", std::to_string(measured.load_ns))
+      .add("first_ns", std::to_string(measured.first_ns))
+      .add("loop_ns", std::to_string(measured.loop_ns))
+      .add("iterations_ns", json::numbers(measured.iterations_ns))
+      .add("traced", json::boolean(!options.etdump.empty()))
+      .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
+      .add("backends", json::texts(measured.backends))
+      .add("outputs", json::array(measured.outputs, output_json))
+      .add("kernels", counted ? json::object(measured.kernels) : "null")
+      .add("kernels_at_load", counted ? json::object(measured.kernels_at_load) : "null")
+      .add(
+          "kernels_unavailable",
+          options.count_kernels ? json::text_or_null(measured.kernels_unavailable) : json::text("not asked for"));
+  return object.str();
+}
+
+void publish(const std::string& path, const std::string& document) {
+  const std::string line = document + "\n";
+  if (!path.empty()) {
+    write_file(path, line.data(), line.size());
+  } else if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
+    throw Stop(Failure::kOutput, "cannot write the result to standard output");
+  }
+}
+
+} // namespace sme2prof

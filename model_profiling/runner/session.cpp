@@ -1,0 +1,155 @@
+#include "session.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include <dlfcn.h>
+
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+
+#include "clock.h"
+#include "failure.h"
+#include "kernel_counts.h"
+#include "loaded_method.h"
+#include "output_file.h"
+#include "tensors.h"
+
+// The wheel exports these but ships no header for them.
+namespace executorch::extension::threadpool {
+class ThreadPool {
+ public:
+  size_t get_thread_count() const;
+  bool _unsafe_reset_threadpool(uint32_t count);
+};
+ThreadPool* get_threadpool();
+} // namespace executorch::extension::threadpool
+
+namespace sme2prof {
+namespace {
+
+using executorch::etdump::ETDumpGen;
+using executorch::runtime::Error;
+
+#if defined(__APPLE__)
+constexpr char kXnnpackLibrary[] = "@rpath/libexecutorch_backend_xnnpack.dylib";
+#else
+constexpr char kXnnpackLibrary[] = "libexecutorch_backend_xnnpack.so";
+#endif
+
+// Never closed: the runtime keeps pointers to what it registers.
+void* open_backend() {
+  void* backend = dlopen(kXnnpackLibrary, RTLD_LAZY | RTLD_GLOBAL);
+  if (backend == nullptr) {
+    throw Stop(Failure::kBackend, std::string("cannot open the XNNPACK backend: ") + dlerror());
+  }
+  return backend;
+}
+
+size_t set_threads(uint32_t count) {
+  auto* pool = executorch::extension::threadpool::get_threadpool();
+  if (pool == nullptr || !pool->_unsafe_reset_threadpool(count)) {
+    throw Stop(Failure::kLoad, "the thread pool cannot be set to " + std::to_string(count) + " threads");
+  }
+  return pool->get_thread_count();
+}
+
+struct Free {
+  void operator()(void* memory) const {
+    std::free(memory);
+  }
+};
+
+void save_etdump(ETDumpGen& tracer, const std::string& path) {
+  const executorch::etdump::ETDumpResult dump = tracer.get_etdump_data();
+  const std::unique_ptr<void, Free> owner(dump.buf);
+  if (dump.buf == nullptr || dump.size == 0) {
+    throw Stop(Failure::kOutput, "the trace is empty or too large for one ETDump; use fewer executions");
+  }
+  write_file(path, dump.buf, dump.size);
+}
+
+} // namespace
+
+struct Session::Parts {
+  std::unique_ptr<KernelCounts> counts;
+  std::unique_ptr<ETDumpGen> tracer;
+  std::unique_ptr<LoadedMethod> loaded;
+  std::vector<InputBuffer> inputs;
+};
+
+Session::~Session() = default;
+
+Session::Session(const Options& options, bool watch_outputs)
+    : options_(options), watch_outputs_(watch_outputs), parts_(std::make_unique<Parts>()) {
+  void* backend = open_backend();
+  if (options.count_kernels) {
+    parts_->counts = std::make_unique<KernelCounts>(backend);
+    measured_.kernels_unavailable = parts_->counts->unavailable();
+  }
+  measured_.threads = set_threads(options.threads);
+  if (!options.etdump.empty()) {
+    parts_->tracer = std::make_unique<ETDumpGen>();
+  }
+  const int64_t began = now_ns();
+  parts_->loaded = std::make_unique<LoadedMethod>(options, parts_->tracer.get());
+  measured_.load_ns = now_ns() - began;
+  measured_.backends = parts_->loaded->backends();
+  parts_->inputs = make_inputs(parts_->loaded->method().method_meta(), options);
+  if (parts_->counts) {
+    measured_.kernels_at_load = parts_->counts->snapshot();
+  }
+  for (uint32_t i = 0; i < options.warmup; ++i) {
+    const int64_t ns = execute_once();
+    measured_.first_ns = i == 0 ? ns : measured_.first_ns;
+  }
+  // The trace and the counts are of the measured executions alone.
+  if (parts_->tracer) {
+    parts_->tracer->reset();
+  }
+  if (parts_->counts) {
+    parts_->counts->reset();
+  }
+}
+
+int64_t Session::execute_once() {
+  set_inputs(parts_->loaded->method(), parts_->inputs);
+  errno = 0;
+  const int64_t began = now_ns();
+  const Error error = parts_->loaded->method().execute();
+  const int64_t ended = now_ns();
+  if (error != Error::Ok) {
+    stop_for(Failure::kExecute, "the method failed while running", error);
+  }
+  if (watch_outputs_ && !first_outputs_) {
+    first_outputs_ = collect_outputs(parts_->loaded->method(), "");
+  }
+  return ended - began;
+}
+
+void Session::execute(uint32_t count) {
+  std::vector<int64_t>& times = measured_.iterations_ns;
+  if (times.capacity() - times.size() < count) {
+    times.reserve(times.size() + std::max<size_t>(count, times.size()));
+  }
+  const int64_t began = now_ns();
+  for (uint32_t i = 0; i < count; ++i) {
+    times.push_back(execute_once());
+  }
+  measured_.loop_ns += now_ns() - began;
+}
+
+void Session::finish() {
+  if (options_.warmup == 0) {
+    measured_.first_ns = measured_.iterations_ns.front();
+  }
+  if (parts_->counts) {
+    measured_.kernels = parts_->counts->snapshot();
+  }
+  measured_.outputs = collect_outputs(parts_->loaded->method(), options_.output_prefix);
+  if (parts_->tracer) {
+    save_etdump(*parts_->tracer, options_.etdump);
+  }
+}
+
+} // namespace sme2prof

@@ -1,0 +1,403 @@
+"""Programs that take turns: real launches on this machine and under QEMU, and each way one can break."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from conftest import ON_ARM, ROOT
+
+from model_profiling import process
+from model_profiling.errors import InputError, RunError
+from model_profiling.etdump import read_etdump
+from model_profiling.json_record import record_json
+from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.lockstep_result import LockstepResult, _contradiction
+from model_profiling.runner.turn_order import shuffles
+from model_profiling.targets import Job, LockstepJob, LockstepOutcome, LockstepTarget, Target
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.host import HostTarget
+from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
+from model_profiling.targets.machine import available_memory
+
+TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
+STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="it looks into Linux's /proc")
+ENDLESS = ("--cycles", "4000000000", "--turn-length", "1")
+
+Launch = Callable[..., LockstepOutcome]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def host() -> HostTarget:
+    target = HostTarget()
+    target.prepare()
+    return target
+
+
+@pytest.fixture
+def toy(exported) -> Path:
+    pte: Path = exported("toy_cnn", "fp32").pte
+    return pte
+
+
+@pytest.fixture
+def launch(host: HostTarget, tmp_path: Path) -> Launch:
+    def execute(*jobs: Job, **options: object) -> LockstepOutcome:
+        return host.execute_lockstep(LockstepJob(jobs, **options), tmp_path, "launch")  # type: ignore[arg-type]
+
+    return execute
+
+
+@pytest.fixture
+def start(host: HostTarget) -> Iterator[Start]:
+    """A launch that goes on while the test does something to it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: object) -> subprocess.Popen[str]:
+        assert host.build is not None
+        argv = [str(host.build.path), "--lockstep", *map(str, words)]
+        started.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield begin
+    for parent in started:
+        parent.kill()
+        parent.communicate()
+
+
+def children_of(parent: subprocess.Popen[str], count: int = 2) -> list[int]:
+    """In the order they were forked in; waits until all are there."""
+    found: list[int] = []
+    for _ in range(200):
+        listing = process.run(["ps", "-A", "-o", "pid=,ppid="], timeout=20).stdout
+        pairs = [tuple(map(int, line.split())) for line in listing.splitlines()]
+        found = sorted(pid for pid, above in pairs if above == parent.pid)
+        if len(found) == count:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{len(found)} children, not {count}")
+
+
+def is_gone(pid: int) -> bool:
+    """Not there any more, or dead and waiting to be reaped by whoever adopted it."""
+    state = process.run(["ps", "-o", "stat=", "-p", pid], timeout=20).stdout.strip()
+    return state == "" or state.startswith("Z")
+
+
+def all_gone(pids: list[int]) -> bool:
+    for _ in range(200):
+        if all(map(is_gone, pids)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def check_turns(made: LockstepOutcome, job_count: int, cycles: int, length: int) -> None:
+    """Everybody had one turn in each cycle, in the seed's order, and none began before the last was over."""
+    turns = made.turns
+    assert len(turns.child) == cycles * job_count == len(turns.started_ns)
+    _, *orders = islice(shuffles(made.launch.order_seed, job_count), cycles + 1)
+    assert turns.child == tuple(child for order in orders for child in order)
+    assert all(len(times) == length and min(times) > 0 for times in turns.iterations_ns)
+    ends = [
+        begun + sum(times) + wait
+        for begun, times, wait in zip(turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, strict=True)
+    ]
+    assert all(end <= begun for end, begun in zip(ends, turns.started_ns[1:], strict=False))
+
+
+def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -> None:
+    made = launch(Job(toy, warmup=2), Job(toy, warmup=2), cycles=5, turn_length=3, order_seed=11)
+    check_turns(made, 2, cycles=5, length=3)
+    assert made.launch.ended == "cycles" and made.launch.cycles == 5
+    for number, outcome in enumerate(made.outcomes):
+        own = [
+            t
+            for at, times in zip(made.turns.child, made.turns.iterations_ns, strict=True)
+            if at == number
+            for t in times
+        ]
+        result = outcome.result
+        assert result.iterations_ns == tuple(own) and len(own) == 15
+        assert result.loop_ns is not None and result.loop_ns >= sum(own)
+        assert (result.threads, result.warmup, result.traced) == (1, 2, False)
+        assert host.build is not None and result.build_id == host.build.build_id
+        assert outcome.timings_are_latency and outcome.etdump is None
+    first, second = made.results
+    assert first.outputs == second.outputs and first.outputs[0].shape == (1, 1000)
+    for used in made.machine.children:
+        assert used.cpu_ns > 0 and used.voluntary_switches >= 0
+    if sys.platform == "linux":
+        before, after = made.machine.before, made.machine.after
+        assert before.total_ticks is not None and after.total_ticks is not None
+        assert after.total_ticks >= before.total_ticks and after.steal_ticks is not None
+        assert after.load_average is not None
+        cpus = range(os.cpu_count() or 1)
+        assert all(cpu in cpus for cpu in made.turns.cpu)
+    assert "--lockstep" in made.log.read_text()
+
+
+def test_the_budget_ends_a_launch_after_a_whole_cycle(launch: Launch, toy: Path) -> None:
+    made = launch(Job(toy), Job(toy), budget_s=0.2, turn_length=2)
+    check_turns(made, 2, cycles=made.launch.cycles, length=2)
+    assert made.launch.ended == "budget"
+    took = (made.turns.started_ns[-1] - made.turns.started_ns[0]) / 1e9
+    assert made.launch.cycles == 1 or took > 0.1
+    least = launch(Job(toy), Job(toy), budget_s=1e-6)
+    assert (least.launch.cycles, least.launch.ended) == (1, "budget")
+    both = launch(Job(toy), Job(toy), budget_s=60, cycles=2)
+    assert (both.launch.cycles, both.launch.ended) == (2, "cycles")
+
+
+def test_three_children_of_two_programs_on_one_and_two_threads(launch: Launch, exported, toy: Path) -> None:
+    jobs = (
+        Job(toy, threads=2, save_outputs=True),
+        Job(exported("toy_cnn", "int8").pte, save_outputs=True, etdump=True),
+        Job(toy, save_outputs=True, seed=4, etdump=True, warmup=0),
+    )
+    made = launch(*jobs, cycles=4, turn_length=2, order_seed=3)
+    check_turns(made, 3, cycles=4, length=2)
+    assert [result.threads for result in made.results] == [2, 1, 1]
+    assert made.launch.start_order == next(shuffles(3, 3))
+    names = [path.name for outcome in made.outcomes for path in outcome.outputs]
+    assert names == [f"launch_child{number}_output0.bin" for number in range(3)]
+    contents = [outcome.outputs[0].read_bytes() for outcome in made.outcomes]
+    assert len(set(contents)) == 3, "two programs, and another seed"
+    traced = [outcome.etdump for outcome in made.outcomes]
+    assert traced[0] is None and [result.traced for result in made.results] == [False, True, True]
+    for number in (1, 2):
+        dump = traced[number]
+        assert dump is not None and dump.name == f"launch_child{number}.etdump"
+        events = read_etdump(dump).to_pandas()
+        executes = events[events["name"] == "Method::execute"]
+        # The tracer saw the executions of the turns alone, in their order.
+        pairs = zip(executes["duration_ns"], made.results[number].iterations_ns, strict=True)
+        assert len(executes) == 8 and all(inside <= outside for inside, outside in pairs)
+
+
+@pytest.mark.skipif(not ON_ARM, reason="only Arm features can be switched off")
+def test_each_child_has_its_own_features_switched_off(launch: Launch, exported, host: HostTarget) -> None:
+    if "fp16" not in host.facts().features:
+        pytest.skip("this CPU has no fp16 to switch off")
+    pte = exported("toy_cnn", "fp16").pte
+    on, off = launch(Job(pte), Job(pte, disable=("fp16",)), cycles=2).results
+    assert on.features_masked == () and off.features_masked == ("fp16",)
+    assert min(off.iterations_ns) > 1.2 * min(on.iterations_ns), "float16 is slower without its instructions"
+
+
+def test_a_child_is_idle_while_another_has_its_turn(launch: Launch, toy: Path) -> None:
+    """Workers spin for milliseconds after work; the turn is over only when they do not."""
+    made = launch(Job(toy, threads=2), Job(toy, threads=2), Job(toy), cycles=10, turn_length=2)
+    check_turns(made, 3, cycles=10, length=2)
+    assert made.launch.idle_wait_exceeded == 0
+    for number in (0, 1):
+        waits = [w for at, w in zip(made.turns.child, made.turns.idle_wait_ns, strict=True) if at == number]
+        assert sum(waits) > 100_000, "the workers were waited for"
+    for used in made.machine.children:
+        assert used.idle_cpu_ns < 10 * 500_000, "a wait for a message, no more"
+
+
+def test_turns_under_an_emulator(emulated: EmulatedTarget, toy: Path, tmp_path: Path) -> None:
+    """Forked, because a guest's exec would reach the host; each child has its own kernels."""
+    jobs = (Job(toy, warmup=0), Job(toy, warmup=0, disable=("sme2",), threads=2))
+    job = LockstepJob(jobs, cycles=1, turn_length=1)
+    made = emulated.execute_lockstep(job, tmp_path, "launch")
+    check_turns(made, 2, cycles=1, length=1)
+    on, off = made.results
+    assert "sme2" in on.features_present and on.features_masked == () and "sme2" in off.features_masked
+    assert on.outputs[0].shape == off.outputs[0].shape
+    assert not any(outcome.timings_are_latency for outcome in made.outcomes)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_child_that_is_killed_is_a_crash_that_is_named(start: Start, toy: Path, victim: int) -> None:
+    parent = start(*ENDLESS, "--child", "--model", toy, "--child", "--model", toy, "--threads", 2)
+    pids = children_of(parent)
+    time.sleep(0.1)
+    os.kill(pids[victim], signal.SIGKILL)
+    _, said = parent.communicate(timeout=20)
+    assert parent.returncode == 11
+    assert said.splitlines()[-1] == f"sme2prof-runner: child {victim} ({toy.name}): crashed with SIGKILL"
+    assert all_gone(pids)
+
+
+def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> None:
+    child = ("--child", "--model", toy)
+    parent = start("--time-limit", 1, *ENDLESS, *child, *child)
+    pids = children_of(parent)
+    time.sleep(0.1)
+    os.kill(pids[1], signal.SIGSTOP)
+    _, said = parent.communicate(timeout=20)
+    assert parent.returncode == 124
+    assert f"sme2prof-runner: child 1 ({toy.name}): time limit reached while" in said
+    assert all_gone(pids)
+
+
+def test_a_launch_that_takes_too_long_says_so(launch: Launch, toy: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"did not finish within 0\.5 s and was stopped; ask for fewer"
+    ) as caught:
+        launch(Job(toy), Job(toy), cycles=10**9, timeout_s=0.5)
+    assert "Resetting threadpool" in caught.value.log_tail
+
+
+@pytest.mark.parametrize("how", ["by the kernel", "by the end of the socket"])
+def test_a_parent_that_is_killed_leaves_no_child(
+    start: Start, toy: Path, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "by the end of the socket" and sys.platform == "linux":
+        source, library = tmp_path / "shim.c", tmp_path / "shim.so"
+        source.write_text("int prctl(int option, ...) { (void)option; return 0; }\n")
+        words = [*find_compiler().command, "-x", "c", "-shared", "-fPIC", source, "-o", library]
+        assert process.run(words, timeout=60).ok
+        monkeypatch.setenv("LD_PRELOAD", str(library))
+    child = ("--child", "--model", toy)
+    parent = start(*ENDLESS, *child, *child, *child, "--threads", 2)
+    pids = children_of(parent, 3)
+    time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    assert all_gone(pids)
+
+
+def damaged(source: Path, into: Path) -> Path:
+    copy = into / f"damaged_{source.name}"
+    copy.write_bytes(source.read_bytes().replace(b"XH00", b"XH99"))
+    return copy
+
+
+def test_a_damaged_program_is_named_among_the_others(launch: Launch, toy: Path, tmp_path: Path) -> None:
+    broken = damaged(toy, tmp_path)
+    with pytest.raises(RunError) as caught:
+        launch(Job(toy), Job(broken, threads=2), cycles=1)
+    assert caught.value.problem.startswith(
+        f"program 2 of 2 ({broken.name}, 2 threads): cannot load method 'forward'"
+    )
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_file_that_cannot_be_written_names_its_child(start: Start, toy: Path, tmp_path: Path) -> None:
+    child = ("--child", "--model", toy)
+    parent = start("--cycles", 1, *child, *child, "--output-prefix", tmp_path / "gone" / "x")
+    _, said = parent.communicate(timeout=20)
+    assert parent.returncode == 8
+    assert f"child 1 ({toy.name}): cannot write {tmp_path}/gone/x0.bin: no such file" in said
+
+
+def test_a_program_whose_outputs_change_cannot_take_turns(launch: Launch, exported) -> None:
+    pte = exported(STATEFUL, "fp32", "portable").pte
+    with pytest.raises(RunError, match="output 0 of the last execution is not what the first") as caught:
+        launch(Job(pte), Job(pte), cycles=1)
+    assert caught.value.fix == "measure them in rounds of their own"
+
+
+@LINUX_ONLY
+def test_children_of_one_program_that_put_out_different_shapes(
+    start: Start, exported, toy: Path, tmp_path: Path
+) -> None:
+    """The file is exchanged when one child has it open and the other has not begun."""
+    pte, other = tmp_path / "m.pte", tmp_path / "other.pte"
+    pte.write_bytes(toy.read_bytes())
+    other.write_bytes(exported(TYPED, "fp16", "portable").pte.read_bytes())
+    first, second = next(shuffles(0, 2))
+    assert (first, second) == (0, 1)
+    slow, quick = ("--child", "--model", pte, "--warmup", 60), ("--child", "--model", pte)
+    parent = start("--cycles", 1, *slow, *quick)
+    loading = Path(f"/proc/{children_of(parent)[0]}/maps")
+    while str(pte) not in loading.read_text():
+        time.sleep(0.01)
+    other.replace(pte)
+    _, said = parent.communicate(timeout=60)
+    assert parent.returncode == 13, said
+    assert "child 1 (m.pte): puts out float16[4, 5], int8[4, 5]" in said
+    assert "but child 0 (m.pte) float32[1, 1000]" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cycles", 1], "--lockstep needs a --child for each program"),
+        (["--child", "--model", "x"], "--lockstep needs --cycles or --budget"),
+        (["--cycles", 1, "--turn-length", 0, "--child", "--model", "x"], "--turn-length starts at 1"),
+        (["--cycles", 1, "--child", "--threads", 1], "--model is required"),
+        (
+            ["--cycles", 1, "--child", "--model", "x", "--executions", 2],
+            "unknown flag or value: --executions 2",
+        ),
+        (["--cycles", 1, "--model", "x", "--child"], "unknown flag or value: --model x"),
+        (["--budget", "-1", "--child", "--model", "x"], "--budget wants a number of seconds"),
+        (["--cycles", 1, "--child", "--model"], "missing value: --model"),
+    ],
+)
+def test_words_that_make_no_launch(start: Start, words: list[object], said: str) -> None:
+    parent = start(*words)
+    _, error = parent.communicate(timeout=20)
+    assert parent.returncode == 2 and error.startswith("sme2prof-runner: ") and said in error
+
+
+def test_what_no_launch_can_do_is_refused_before_it_starts(
+    launch: Launch, host: HostTarget, toy: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="kernels are counted in a run of their own"):
+        launch(Job(toy), Job(toy, kernels=True), cycles=1)
+    for wrong in ({}, {"cycles": 0}, {"budget_s": -1.0}, {"cycles": 1, "turn_length": 0}):
+        with pytest.raises(InputError, match="cannot be run; name a job, and cycles or a budget"):
+            launch(Job(toy), **wrong)
+    with pytest.raises(InputError, match=r"there is no program .*gone\.pte"):
+        launch(Job(toy), Job(tmp_path / "gone.pte"), cycles=1)
+    with pytest.raises(RunError, match="the target was not prepared"):
+        HostTarget().execute_lockstep(LockstepJob((Job(toy),), cycles=1), tmp_path, "x")
+    own = Path(sys.executable)
+    assert unfit_for_turns([Job(toy), Job(toy, runner_path=own)]) == "an executor_runner cannot take turns"
+    assert "different CPUs" in (unfit_for_turns([Job(toy, cpu_affinity=(0,)), Job(toy)]) or "")
+    assert isinstance(host, LockstepTarget) and host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
+    target: Target = host
+    assert isinstance(target, LockstepTarget)
+
+
+def test_memory_must_hold_all_at_once(toy: Path, tmp_path: Path) -> None:
+    jobs = [Job(toy), Job(toy)]
+    assert too_large_together(jobs, {}, None) is None
+    assert too_large_together(jobs, {toy: 4 << 30}, 10 << 30) is None
+    said = too_large_together(jobs, {toy: 4 << 30}, 8 << 30)
+    assert said == "2 programs at once need about 8.0 GiB of memory, 8.0 GiB is free"
+    assert too_large_together(jobs, {}, 1 << 20) is not None, "a guess from the file's size"
+    assert available_memory(tmp_path) is None
+    for name, text in {
+        "proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n",
+        "proc/self/cgroup": "0::/box\n",
+        "sys/fs/cgroup/box/memory.max": "2048000\n",
+        "sys/fs/cgroup/box/memory.current": "1024000\n",
+        "sys/fs/cgroup/box/memory.stat": "anon 1\ninactive_file 512000\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert available_memory(tmp_path) == 1536000
+    (tmp_path / "sys/fs/cgroup/box/memory.max").write_text("max\n")
+    assert available_memory(tmp_path) == 4000 * 1024
+
+
+def test_a_result_that_contradicts_itself_is_refused(launch: Launch, toy: Path, tmp_path: Path) -> None:
+    made = launch(Job(toy), Job(toy), cycles=2, turn_length=1, order_seed=5)
+    whole = LockstepResult(made.results, made.turns, made.launch, made.machine)
+    assert _contradiction(whole) is None and record_json(made.turns)
+    turns = made.turns
+    for changed, said in (
+        (replace(turns, child=(turns.child[1], turns.child[0], *turns.child[2:])), "order of seed 5"),
+        (replace(turns, started_ns=turns.started_ns[1:]), "2 cycles of 2 children are not"),
+        (replace(turns, iterations_ns=((1, 2), *turns.iterations_ns[1:])), "a turn has 2 executions, not 1"),
+        (replace(turns, iterations_ns=((1,), *turns.iterations_ns[1:])), "has other times than its turns"),
+    ):
+        assert said in (_contradiction(replace(whole, turns=changed)) or ""), said
+    file = tmp_path / "launch_runner.json"
+    assert file.is_file()
