@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,24 +81,26 @@ def main() -> int:
         "part", nargs="?", choices=["summaries", "intervals", "verdicts"], help="default: all"
     )
     parser.add_argument("--trials", type=int, default=300, help="for each figure (default: %(default)s)")
+    parser.add_argument("--noise", choices=NOISES, action="append", help="default: all")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
+    kinds = asked.noise or list(NOISES)
     noise = np.random.default_rng(asked.seed)
     if asked.part in (None, "summaries"):
-        print_summaries(noise, asked.trials)
+        print_summaries(noise, kinds, asked.trials)
     if asked.part in (None, "intervals"):
         print_intervals(noise, asked.trials)
-    return print_verdicts(noise, asked.trials) if asked.part in (None, "verdicts") else 0
+    return print_verdicts(noise, kinds, asked.trials) if asked.part in (None, "verdicts") else 0
 
 
-def print_summaries(noise: np.random.Generator, trials: int) -> None:
+def print_summaries(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> None:
     """Without layouts: what the choice of a summary alone does. The truth is 3.00%."""
     for turn in (4, 32):
         print(
             f"\n3% more work as launches of 50 cycles see it, turns of {turn}: mean and spread in percent\n"
         )
         print(f"| | {' | '.join(SUMMARIES)} |\n|---|{'---|' * len(SUMMARIES)}")
-        for kind in NOISES:
+        for kind in kinds:
             sides = made_up(noise, kind, launches=trials, cycles=50, turn=turn, slower=0.03, layout=0)
             ours, theirs = (side[..., 1:] for side in sides)
             seen = [np.expm1(np.median(np.log(f(theirs) / f(ours)), axis=1)) for f in SUMMARIES.values()]
@@ -153,7 +155,7 @@ def _looks(most: int) -> list[int]:
     return [count for count in range(EXACT_ROUNDS, most) if is_look(count, EXACT_ROUNDS)] + [most]
 
 
-def print_verdicts(noise: np.random.Generator, trials: int) -> int:
+def print_verdicts(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> int:
     """Every noise by itself, then each setting over all of them."""
     print(
         f"\nVerdicts, {trials} trials (found: {trials // 3}); the practical threshold is 0 for false ones and"
@@ -165,7 +167,7 @@ def print_verdicts(noise: np.random.Generator, trials: int) -> int:
     means, falses = [], []
     for name, setting in SETTINGS.items():
         rows = []
-        for kind in NOISES:
+        for kind in kinds:
             false, used = _judged(noise, kind, setting, trials, threshold=0.0)
             layouts, _ = _judged(noise, kind, setting, trials, threshold=0.0, few_layouts=True)
             found = [
@@ -178,7 +180,7 @@ def print_verdicts(noise: np.random.Generator, trials: int) -> int:
         means.append(_row(name, "all", np.mean(rows, axis=0).tolist()))
     print("\n".join(["", *means]))
     worst, pooled = max(map(np.max, falses)), max(map(np.mean, falses))
-    # The largest of 80 shares is lucky or unlucky by itself: one in 1,000 may lie this far above a true 5%.
+    # The largest of 90 shares is lucky or unlucky by itself: one in 1,000 may lie this far above a true 5%.
     luck = 3.1 * math.sqrt(FALSE_ALLOWED * (1 - FALSE_ALLOWED) / trials)
     print(
         f"\nfalse verdicts: {pooled:.1%} in the worst setting over all noises, {worst:.1%} in the worst noise"

@@ -58,11 +58,17 @@ def _throttling(noise: np.random.Generator, launches: int, each: int) -> tuple[F
     return hotter + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
 
 
-def _contended(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    """Other work comes and goes; meanwhile most inferences wait for a core, as long for any program."""
-    busy = _stretches(noise, launches, each, 1 / 12, 0.5)
-    waits = busy * (noise.random((launches, each)) < 0.7) * noise.exponential(0.5, (launches, each))
-    return 0.01 * noise.normal(size=(launches, each)) + 0.05 * busy, waits
+def _shared(share: float) -> _Noise:
+    """Other work is there for this share of the time, in stretches; meanwhile most inferences wait for a
+    core, as long for any program.
+    """
+
+    def made(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+        busy = _stretches(noise, launches, each, 1 / 12, share)
+        waits = busy * (noise.random((launches, each)) < 0.7) * noise.exponential(0.5, (launches, each))
+        return 0.01 * noise.normal(size=(launches, each)) + 0.05 * busy, waits
+
+    return made
 
 
 NOISES: dict[str, _Noise] = {
@@ -73,7 +79,8 @@ NOISES: dict[str, _Noise] = {
     "two speeds": _two_speeds,
     "wandering": _wandering,
     "throttling": _throttling,
-    "contended": _contended,
+    "contended": _shared(0.5),
+    "crowded": _shared(0.85),
 }
 
 
@@ -87,22 +94,25 @@ def made_up(
     slower: float = 0.0,
     layout: float = LAYOUT,
     few_layouts: bool = False,
+    carries: float = 1.0,
 ) -> tuple[Floats, Floats]:
     """Baseline and candidate: launches by cycles by inferences; the candidate has `slower` more work.
 
     Medians wander by a quarter from launch to launch, for both programs alike. Each launch deals each program
-    a layout of its own, normal or (`few_layouts`) one of two that are 5 times `layout` apart.
+    a layout of its own, normal or (`few_layouts`) one of two that are 5 times `layout` apart. Cold caches
+    cost the candidate `carries` times what they cost the baseline.
     """
     logs, waits = NOISES[kind](noise, launches, cycles * 2 * turn)
     shape = launches, cycles, 2, turn
     in_time = logs.reshape(shape) + 0.25 * noise.normal(size=(launches, 1, 1, 1))
-    in_time[..., : len(_CARRIED)] += _CARRIED[:turn]
+    cold = np.array((*_CARRIED, *[0.0] * turn)[:turn])
     swapped = noise.random((launches, cycles)) < 0.5
     sides = []
-    for side, work in enumerate((1.0, 1 + slower)):
+    for side, (work, cost) in enumerate(((1.0, 1.0), (1 + slower, carries))):
         slot = np.where(swapped, 1 - side, side)[..., None, None]
         dealt = 5 * (noise.random(launches) < 0.5) if few_layouts else noise.normal(size=launches)
-        took = np.exp(np.take_along_axis(in_time, slot, axis=2)[:, :, 0] + layout * dealt[:, None, None])
+        own = layout * dealt[:, None, None] + cost * cold
+        took = np.exp(np.take_along_axis(in_time, slot, axis=2)[:, :, 0] + own)
         sides.append(work * took + np.take_along_axis(waits.reshape(shape), slot, axis=2)[:, :, 0])
     return sides[0], sides[1]
 
