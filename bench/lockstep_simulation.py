@@ -28,7 +28,9 @@ from made_up_turns import NOISES, Floats, made_up
 
 from model_profiling.statistics.intervals import signed_rank_interval, student_interval
 from model_profiling.statistics.lockstep import (
+    FIRST_LOOK,
     PRECISION,
+    SPENT,
     compare_launches,
     precise_enough_launches,
 )
@@ -52,8 +54,12 @@ SUMMARIES: dict[str, Callable[[Floats], Floats]] = {
 LAUNCHES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "normal, 0.6%": lambda n, count: 0.006 * n.normal(size=count),
     "heavy tails": lambda n, count: 0.003 * n.standard_t(2, count),
+    "normal, 0.9%": lambda n, count: 0.009 * n.normal(size=count),
     "two values, 0.6% to each side": lambda n, count: (
         0.006 * n.choice([-1, 1], count) + 0.0005 * n.normal(size=count)
+    ),
+    "two values, 0.9% to each side": lambda n, count: (
+        0.009 * n.choice([-1, 1], count) + 0.0007 * n.normal(size=count)
     ),
     "three values, 1.2% apart": lambda n, count: (
         0.012 * n.choice([-1, 0, 1], count) + 0.0005 * n.normal(size=count)
@@ -68,8 +74,8 @@ SETTINGS: dict[str, tuple[int, int, int, float | None]] = {
     "6 launches of 25 cycles": (6, 25, 4, None),
     "6 launches of 50": (6, 50, 4, None),
     "12 launches of 5, turns of 1": (12, 5, 1, None),
-    "to 0.5%, at most 22 of 25": (22, 25, 4, PRECISION),
-    "to 1%, at most 22 of 25": (22, 25, 4, 0.01),
+    "to 0.5%, at most 24 of 25": (24, 25, 4, PRECISION),
+    "to 1%, at most 24 of 25": (24, 25, 4, 0.01),
 }
 
 
@@ -108,11 +114,11 @@ def print_summaries(noise: np.random.Generator, kinds: Sequence[str], trials: in
 
 
 def student(logs: Floats) -> Limits:
-    return student_interval(logs, level(CONFIDENCE))
+    return student_interval(logs, level(CONFIDENCE, SPENT))
 
 
 def ranks(logs: Floats) -> Limits:
-    return signed_rank_interval(logs, level(CONFIDENCE), cap=len(logs))
+    return signed_rank_interval(logs, level(CONFIDENCE, SPENT), cap=len(logs))
 
 
 def wider(logs: Floats) -> Limits:
@@ -123,7 +129,7 @@ def wider(logs: Floats) -> Limits:
 def print_intervals(noise: np.random.Generator, trials: int) -> None:
     intervals = {"Student": student, "signed-rank": ranks, "the wider": wider}
     trials *= 5
-    most = 22
+    most = 24
     print(
         f"\nFalse verdicts of intervals over launches, {trials} trials: 6 launches / stopping early at 0.5%\n"
     )
@@ -152,7 +158,7 @@ def _excludes_one(limits: Limits) -> bool:
 
 def _looks(most: int) -> list[int]:
     """When the width is looked at, the end included."""
-    return [count for count in range(EXACT_ROUNDS, most) if is_look(count, EXACT_ROUNDS)] + [most]
+    return [count for count in range(FIRST_LOOK, most) if is_look(count, FIRST_LOOK)] + [most]
 
 
 def print_verdicts(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> int:

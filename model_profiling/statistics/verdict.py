@@ -156,14 +156,14 @@ def blur(medians: tuple[float, float], resolution: float) -> float:
     return resolution / 2 / medians[0] + resolution / 2 / medians[1]
 
 
-def level(confidence: float) -> float:
+def level(confidence: float, share: float = _SPENT) -> float:
     """The confidence intervals are made at, so that stopping early still leaves the one that is claimed."""
-    return 1 - _SPENT * (1 - confidence)
+    return 1 - share * (1 - confidence)
 
 
-def spent(p_value: float) -> float:
+def spent(p_value: float, share: float = _SPENT) -> float:
     """The same for a p-value."""
-    return min(1.0, p_value / _SPENT)
+    return min(1.0, p_value / share)
 
 
 def few_interval(logs: Floats, confidence: float, unit: str) -> Interval:

@@ -59,11 +59,11 @@ def test_false_verdicts_stay_below_five_percent(kind: str, few_layouts: bool) ->
 @pytest.mark.parametrize("kind", ["quiet", "wandering", "contended"])
 def test_stopping_early_does_not_invent_differences(kind: str) -> None:
     noise = np.random.default_rng(22)
-    trials, most = 40, 17
+    trials, most = 40, 19
     wrong = early = 0
     for _ in range(trials):
         ours, theirs = lists(made_up(noise, kind, launches=most, cycles=12))
-        stop = next((n for n in range(6, most) if precise_enough_launches(ours[:n], theirs[:n])), most)
+        stop = next((n for n in range(7, most) if precise_enough_launches(ours[:n], theirs[:n])), most)
         early += stop < most
         found = compare_launches(ours[:stop], theirs[:stop], practical_threshold=0)
         wrong += found.verdict in JUDGED
@@ -224,17 +224,17 @@ def test_what_must_not_be_compared_is_not() -> None:
 
 
 def test_a_coarse_clock_widens_the_interval_and_keeps_from_stopping() -> None:
-    ours, theirs = steady(3.0), steady(4.0)
+    ours, theirs = steady(3.0, 7), steady(4.0, 7)
     assert compare_launches(ours, theirs).verdict is Verdict.SLOWER
     assert compare_launches(ours, theirs, resolution=1.0).verdict is Verdict.NO_CHANGE
     assert precise_enough_launches(ours, theirs)
     assert not precise_enough_launches(ours, theirs, resolution=0.1)
 
 
-def test_looks_are_spaced_and_six_launches_the_least() -> None:
+def test_looks_are_spaced_and_seven_launches_the_first() -> None:
     ours, theirs = steady(1.0, 20), steady(1.5, 20)
     stops = [n for n in range(21) if precise_enough_launches(ours[:n], theirs[:n], minimum_launches=3)]
-    assert stops == [6, 8, 10, 13, 17]
+    assert stops == [7, 9, 12, 15, 19]
     assert not precise_enough_launches([], [])
 
 
