@@ -10,7 +10,7 @@ Three choices, made among those tried in `bench/lockstep_simulation.py` (figures
   far. The single fastest of many would be the outlier of a long turn.
 - A launch is summed up by the median over its cycles: half of them may be thrown far.
 - The interval is the wider of Student's and the exact signed-rank interval over launches. Student's alone is
-  wrong too often where a program is dealt one of few layouts, ranks alone when measuring stops early.
+  wrong too often where launches fall into few groups; ranks alone are wrong more often than the wider.
 """
 
 from __future__ import annotations
