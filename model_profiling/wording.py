@@ -8,8 +8,9 @@ MISSING = "-"
 
 
 def plural(count: int, word: str) -> str:
-    """`1 round`, `2 rounds`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    """`1 round`, `2 rounds`, `6 launches`."""
+    ending = "es" if word.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{count} {word}{'' if count == 1 else ending}"
 
 
 def listing(words: Iterable[str]) -> str:

@@ -10,88 +10,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from enum import Enum
-from typing import Literal
 
 import numpy as np
 
 from model_profiling.errors import InputError
 from model_profiling.statistics.intervals import (
     Floats,
-    benjamini_hochberg,
     bootstrap_interval,
-    holm,
     reaches,
     signed_rank_interval,
     signed_rank_p,
-    student_interval,
     student_p,
     welch,
 )
-from model_profiling.wording import plural
+from model_profiling.statistics.verdict import (
+    CONFIDENCE,
+    EXACT_ROUNDS,
+    FEWEST_ROUNDS,
+    PRACTICAL_THRESHOLD,
+    Correction,
+    Interval,
+    Speedup,
+    Verdict,
+    answer,
+    blur,
+    correct,
+    few_interval,
+    is_look,
+    level,
+    measured,
+    no_answer,
+    spent,
+)
+
+__all__ = [
+    "CONFIDENCE",
+    "EXACT_ROUNDS",
+    "FEWEST_ROUNDS",
+    "PRACTICAL_THRESHOLD",
+    "Rounds",
+    "Speedup",
+    "Verdict",
+    "compare_many",
+    "compare_rounds",
+    "compare_separate",
+    "paired_typical",
+    "precise_enough",
+    "round_typical",
+]
 
 Rounds = Sequence[Sequence[float]]
 """One sequence of iteration latencies per round; an empty one marks a round that failed."""
 
-_Interval = tuple[float, float, str]
-"""Low and high on the log scale, and how they were found."""
-
-CONFIDENCE = 0.95
-PRACTICAL_THRESHOLD = 0.01
-EXACT_ROUNDS = 6
-"""From six rounds on, an exact rank test can reach 5%; with fewer, no arrangement of signs is rare enough."""
-
-FEWEST_ROUNDS = 3
-"""Below this there is a ratio but no verdict: nothing shows how much processes differ by themselves."""
-
-# Measuring may stop early once the interval is narrow, and stops a little more often where the noise happens
-# to look small. Simulated without any difference (see docs/measuring.md), judging at seven tenths of the
-# allowed error keeps false verdicts under it.
-_SPENT = 0.7
-# With three to five rounds, chance alone may give one experiment the first place in every round; warming up
-# or throttling then looks like a difference. The interval is stretched by this much on both sides.
-_FEW_ROUNDS_ALLOWANCE = 0.10
 # Runs made at different times differ by what the machine was doing then, which no round can show.
 _SEPARATE_RUNS_ALLOWANCE = 0.03
-
-
-class Verdict(str, Enum):
-    """What a comparison says about the candidate."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    NO_CHANGE = "no significant change"
-    NOT_COMPARABLE = "not comparable"
-
-
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """How many times faster the candidate is than the baseline (below 1: slower), and how sure that is."""
-
-    verdict: Verdict
-    reason: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    confidence: float
-    rounds: int
-    baseline_median: float | None
-    candidate_median: float | None
-    naive_ratio: float | None
-    """The medians of all iterations divided, as if each were independent; for contrast, never decided on."""
-    method: str
-
-    @property
-    def half_width(self) -> float | None:
-        """Half the interval relative to the ratio: 0.01 means plus or minus 1%."""
-        if self.low is None or self.high is None:
-            return None
-        return math.sqrt(self.high / self.low) - 1
-
-    def as_dict(self) -> dict[str, object]:
-        return {**asdict(self), "verdict": self.verdict.value, "half_width": self.half_width}
 
 
 def compare_rounds(
@@ -111,21 +83,21 @@ def compare_rounds(
     not be compared at all (emulated times, different models); the ratio is then left out.
     """
     if not_comparable:
-        return _no_answer(not_comparable, confidence)
+        return no_answer(not_comparable, confidence)
     typical = paired_typical(baseline, candidate)
     if len(typical) == 0:
-        return _no_answer("no round finished in both experiments", confidence)
+        return no_answer("no round finished in both experiments", confidence)
     if (typical == 0).any():
-        return _no_answer("shorter than the clock can tell", confidence, len(typical))
+        return no_answer("shorter than the clock can tell", confidence, len(typical))
     logs = _log_ratios(typical)
     medians = _medians(baseline, candidate)
     # The median of the rounds: half of them may be thrown far by contention without moving it.
-    measured = _measured(float(np.median(logs)), medians, confidence, len(logs))
+    found = measured(float(np.median(logs)), medians, confidence, len(logs))
     if len(logs) < FEWEST_ROUNDS:
-        return measured
-    p_value = signed_rank_p(logs) if reaches(len(logs), _level(confidence)) else student_p(logs)
-    interval, p_value = _interval(logs, confidence), min(1.0, p_value / _SPENT)
-    return _answer(measured, interval, p_value, practical_threshold, _blur(medians, resolution))
+        return found
+    p_value = signed_rank_p(logs) if reaches(len(logs), level(confidence)) else student_p(logs)
+    interval, stretch = _interval(logs, confidence), blur(medians, resolution)
+    return answer(found, interval, spent(p_value), practical_threshold, stretch)
 
 
 def compare_separate(
@@ -143,22 +115,22 @@ def compare_separate(
     `resolution` is as for `compare_rounds`.
     """
     if not_comparable:
-        return _no_answer(not_comparable, confidence)
+        return no_answer(not_comparable, confidence)
     ours, theirs = round_typical(baseline), round_typical(candidate)
     if not len(ours) or not len(theirs):
-        return _no_answer("no round finished in one of the two runs", confidence)
+        return no_answer("no round finished in one of the two runs", confidence)
     if (ours == 0).any() or (theirs == 0).any():
-        return _no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
+        return no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
     before, after = np.log(ours), np.log(theirs)
     medians = _medians(baseline, candidate)
     rounds = min(len(before), len(after))
-    measured = _measured(float(np.median(before[:, None] - after[None, :])), medians, confidence, rounds)
+    found = measured(float(np.median(before[:, None] - after[None, :])), medians, confidence, rounds)
     if rounds < FEWEST_ROUNDS:
-        return measured
+        return found
     low, high, p_value = welch(before, after, confidence)
     interval = low, high, "separate runs, Welch and bootstrap, plus 3%"
-    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + _blur(medians, resolution)
-    return _answer(measured, interval, p_value, practical_threshold, stretch)
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + blur(medians, resolution)
+    return answer(found, interval, p_value, practical_threshold, stretch)
 
 
 def precise_enough(
@@ -176,13 +148,13 @@ def precise_enough(
     and so on); in between the answer is no.
     """
     typical = paired_typical(baseline, candidate)
-    if not _is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
+    if not is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
         return False
-    if not reaches(len(typical), _level(confidence)):
+    if not reaches(len(typical), level(confidence)):
         return False
     logs = _log_ratios(typical)
     widest = 2 * math.log1p(target_relative_half_width)
-    low, high = signed_rank_interval(logs, _level(confidence))
+    low, high = signed_rank_interval(logs, level(confidence))
     if high - low > widest:
         return False  # the bootstrap only widens it, and costs more
     low, high, _ = _interval(logs, confidence)
@@ -192,7 +164,7 @@ def precise_enough(
 def compare_many(
     pairs: Mapping[str, tuple[Rounds, Rounds]],
     *,
-    correction: Literal["holm", "benjamini-hochberg"] = "benjamini-hochberg",
+    correction: Correction = "benjamini-hochberg",
     confidence: float = CONFIDENCE,
     practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
@@ -217,17 +189,12 @@ def compare_many(
         )
         for name, rounds in pairs.items()
     }
-    answered = [name for name, found in alone.items() if found.p_value is not None]
-    if not answered:
-        return alone
-    raw = [
-        student_p(_log_ratios(paired_typical(*pairs[name]))) if interleaved else alone[name].p_value
-        for name in answered
-    ]
-    adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array(raw, dtype=np.float64))
-    return alone | {
-        name: _corrected(alone[name], float(p)) for name, p in zip(answered, adjusted, strict=True)
+    raw = {
+        name: student_p(_log_ratios(paired_typical(*pairs[name]))) if interleaved else found.p_value
+        for name, found in alone.items()
+        if found.p_value is not None
     }
+    return correct(alone, raw, correction)
 
 
 def round_typical(rounds: Rounds) -> Floats:
@@ -261,95 +228,17 @@ def _checked(latencies: Floats) -> Floats:
     return latencies
 
 
-def _no_answer(why: str, confidence: float, rounds: int = 0) -> Speedup:
-    return Speedup(
-        verdict=Verdict.NOT_COMPARABLE,
-        reason=why,
-        ratio=None,
-        low=None,
-        high=None,
-        p_value=None,
-        confidence=confidence,
-        rounds=rounds,
-        baseline_median=None,
-        candidate_median=None,
-        naive_ratio=None,
-        method="none",
-    )
-
-
 def _medians(baseline: Rounds, candidate: Rounds) -> tuple[float, float]:
     """Of all iterations: what people compare, shown beside the ratio that decides."""
     return float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
 
 
-def _measured(shift: float, medians: tuple[float, float], confidence: float, rounds: int) -> Speedup:
-    """The ratio without a verdict, which is all there is to say about too few rounds."""
-    few = f"{plural(rounds, 'round')} cannot show how much processes differ by themselves"
-    return replace(
-        _no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds),
-        ratio=math.exp(shift),
-        baseline_median=medians[0],
-        candidate_median=medians[1],
-        naive_ratio=medians[0] / medians[1],
-    )
-
-
-def _answer(
-    measured: Speedup, interval: _Interval, p_value: float, threshold: float, stretch: float
-) -> Speedup:
-    """The verdict that follows from the interval, which is stretched by so much on both sides."""
-    low, high, method = math.exp(interval[0] - stretch), math.exp(interval[1] + stretch), interval[2]
-    assert measured.ratio is not None
-    verdict, reason = _judge(measured.ratio, low, high, threshold)
-    return replace(
-        measured, verdict=verdict, reason=reason, low=low, high=high, p_value=p_value, method=method
-    )
-
-
-def _judge(ratio: float, low: float, high: float, threshold: float) -> tuple[Verdict, str]:
-    change = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]"
-    if low <= 1 <= high:
-        unseen = max(high - 1, 1 / low - 1)
-        if unseen <= threshold:
-            return Verdict.NO_CHANGE, f"{change}: the same within {threshold:.1%}"
-        return Verdict.NO_CHANGE, f"{change}: a difference up to {unseen:.1%} could hide in the noise"
-    if max(ratio, 1 / ratio) - 1 < threshold:
-        return Verdict.NO_CHANGE, f"{change}: measurable, but below the {threshold:.1%} that matters"
-    return (Verdict.FASTER if ratio > 1 else Verdict.SLOWER), change
-
-
-def _corrected(found: Speedup, adjusted: float) -> Speedup:
-    p_value = max(adjusted, found.p_value or 0.0)
-    if found.verdict not in (Verdict.FASTER, Verdict.SLOWER) or p_value <= 1 - found.confidence:
-        return replace(found, p_value=p_value)
-    why = f"{found.reason}: not beyond chance among as many comparisons (p {p_value:.2g})"
-    return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
-
-
-def _blur(medians: tuple[float, float], resolution: float) -> float:
-    """What rounding to the clock's step can do to the log of a ratio."""
-    return resolution / 2 / medians[0] + resolution / 2 / medians[1]
-
-
-def _level(confidence: float) -> float:
-    return 1 - _SPENT * (1 - confidence)
-
-
-def _is_look(rounds: int, look: int) -> bool:
-    while look < rounds:
-        look = math.ceil(1.25 * look)
-    return look == rounds
-
-
-def _interval(logs: Floats, confidence: float) -> _Interval:
+def _interval(logs: Floats, confidence: float) -> Interval:
     """The interval of the centre of the rounds' log ratios, made to hold for few rounds and wild noise."""
     count = len(logs)
-    if not reaches(count, _level(confidence)):
-        low, high = student_interval(logs, max(confidence, 0.99))
-        stretch = math.log1p(_FEW_ROUNDS_ALLOWANCE)
-        return low - stretch, high + stretch, f"Student plus 10%, only {count} rounds"
-    rank_low, rank_high = signed_rank_interval(logs, _level(confidence))
-    boot_low, boot_high = bootstrap_interval(logs, _level(confidence))
+    if not reaches(count, level(confidence)):
+        return few_interval(logs, confidence, "round")
+    rank_low, rank_high = signed_rank_interval(logs, level(confidence))
+    boot_low, boot_high = bootstrap_interval(logs, level(confidence))
     method = "signed-rank and bootstrap over rounds, the wider"
     return min(rank_low, boot_low), max(rank_high, boot_high), method

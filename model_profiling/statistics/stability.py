@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from model_profiling.statistics.latency import LatencySummary, find_drift, summarize
+from model_profiling.statistics.lockstep import Launches, counted
 from model_profiling.statistics.speedup import EXACT_ROUNDS, Rounds, round_typical
 from model_profiling.wording import plural
 
@@ -72,29 +73,43 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[Stabi
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
     """What about these latencies (one sequence per process) makes them less certain."""
+    return _warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds")
+
+
+def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
+    """The same of one experiment that took turns; a launch is its process."""
+    hardly = "or trust the ratios more than the latencies: what differs between launches meets both sides"
+    return _warnings(counted(launches), "launch", "raise the budget (--budget)", hardly)
+
+
+def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> tuple[StabilityWarning, ...]:
+    """`unit`: what a process stands for; `longer`: how to time more; `apart`: what helps if they differ."""
     finished = [latencies for latencies in rounds if len(latencies)]
     if not finished:
         return (StabilityWarning("nothing", "no latency was measured", "look at the runner's log"),)
-    return tuple(_about_latencies(finished, summarize([value for process in finished for value in process])))
+    summary = summarize([value for process in finished for value in process])
+    return tuple(_about_latencies(finished, summary, unit, longer, apart))
 
 
-def _about_latencies(finished: Rounds, summary: LatencySummary) -> Iterator[StabilityWarning]:
+def _about_latencies(
+    finished: Rounds, summary: LatencySummary, unit: str, longer: str, apart: str
+) -> Iterator[StabilityWarning]:
     typical = round_typical(finished)
     if len(finished) < EXACT_ROUNDS:
-        seen = f"only {len(finished)} round{' was' if len(finished) == 1 else 's were'} measured"
+        seen = f"only {plural(len(finished), unit)} {'was' if len(finished) == 1 else 'were'} measured"
         yield StabilityWarning("rounds", seen, f"measure at least {EXACT_ROUNDS}")
     if (fewest := min(map(len, finished))) < 5:
         seen = f"a process timed only {plural(fewest, 'inference')}"
-        yield StabilityWarning("runs", seen, "set runs to 10 or more")
+        yield StabilityWarning("runs", seen, longer)
     if (slower := _first_is_slow(finished)) is not None:
         seen = f"the first inference of a process is {slower:.0%} slower"
         yield StabilityWarning("warmup", seen, "raise warmup")
     if summary.robust_cv > _WIDE_SPREAD:
         seen = f"latencies spread by {summary.robust_cv:.0%}"
         yield StabilityWarning("spread", seen, "stop other work or pin the CPUs")
-    if len(typical) >= 3 and (apart := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
-        seen = f"processes differ by {apart:.0%} from each other"
-        yield StabilityWarning("processes", seen, "pin the CPUs (cpu_affinity) or measure more rounds")
+    if len(typical) >= 3 and (spread := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
+        seen = f"processes differ by {spread:.0%} from each other"
+        yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity) {apart}")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
         seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
         yield StabilityWarning("outliers", seen, "stop other work; medians are little affected")

@@ -1,0 +1,290 @@
+"""Speedups from programs that take turns: the launch is the independent unit, turns are blocks within it.
+
+A launch starts every program once. Then, in cycles, each takes one turn of a few inferences, in random order.
+What the machine does meets both turns of a cycle, so their ratio hardly notices; what a process is dealt at
+its start (memory layout) stays for the launch, so a launch counts as one, however many cycles it has.
+
+Three choices, made among those tried in `bench/lockstep_simulation.py` (figures in docs/measuring.md):
+- A turn is summed up by the edge of its fastest eighth, which is the fastest of up to eight inferences. Other
+  work only ever adds time; where it hits most inferences, quartile, median and mean spread several times as
+  far. The single fastest of many would be the outlier of a long turn.
+- A launch is summed up by the median over its cycles: half of them may be thrown far.
+- The interval is the wider of Student's and the exact signed-rank interval over launches. Student's alone is
+  wrong too often where launches fall into few groups; ranks alone are wrong more often than the wider.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from model_profiling.errors import InputError
+from model_profiling.statistics.intervals import (
+    Floats,
+    reaches,
+    signed_rank_interval,
+    signed_rank_p,
+    student_interval,
+    student_p,
+)
+from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.statistics.speedup import Rounds
+from model_profiling.statistics.verdict import (
+    CONFIDENCE,
+    EXACT_ROUNDS,
+    FEWEST_ROUNDS,
+    PRACTICAL_THRESHOLD,
+    Correction,
+    Interval,
+    Speedup,
+    answer,
+    blur,
+    correct,
+    few_interval,
+    is_look,
+    level,
+    measured,
+    no_answer,
+    spent,
+)
+
+Turns = Sequence[Sequence[float]]
+"""One experiment's turns in one launch, by cycle: every inference's time in order, the first included."""
+
+Launches = Sequence[Turns]
+"""One experiment's launches; an empty one marks a launch that failed, an empty turn a turn that failed. Turn
+`i` of launch `j` belongs to the same cycle for every experiment.
+"""
+
+PRECISION = 0.005
+"""Narrow enough to stop: plus or minus half a percent."""
+PLANNED_LAUNCHES = 12
+"""Over how many launches a budget is spread: twice the least, so that stopping early can save half of it."""
+
+FIRST_LOOK = 7
+"""Measuring stops early after seven launches at the least: six lean to one side in 3% of all cases by chance
+alone, and, looking alike, would stop there; seven do so half as often.
+"""
+SPENT = 0.63
+"""Which share of the allowed error an interval may use, as for rounds, so that stopping early stays below the
+whole (`bench/lockstep_simulation.py`); about the least that six launches can reach.
+"""
+
+_MOST_CYCLES = 200  # beyond it layout, which only another launch draws anew, is what is left of the noise
+_FEWEST_CYCLES = 5
+_TURN_NS = 1e6  # waking a process and filling its caches takes tens of microseconds
+_TURN_CLOCK_STEPS = 1000
+_LONGEST_TURN = 64
+
+
+class TurnPlan(NamedTuple):
+    """How many inferences a turn has, the uncounted first included, and how many cycles a launch."""
+
+    turn_length: int
+    cycles: int
+
+
+def compare_launches(
+    baseline: Launches,
+    candidate: Launches,
+    *,
+    confidence: float = CONFIDENCE,
+    practical_threshold: float = PRACTICAL_THRESHOLD,
+    resolution: float = 0.0,
+    not_comparable: str | None = None,
+) -> Speedup:
+    """Compare experiments that took turns in the same launches; `rounds` of the answer counts launches.
+
+    A launch that failed on either side is left out, and so is one that ended before half the usual cycles.
+    `resolution` and `not_comparable` are as for `compare_rounds`. With three to five launches only large
+    differences get a verdict, with fewer none, as for rounds.
+    """
+    if not_comparable:
+        return no_answer(not_comparable, confidence)
+    _check(baseline, candidate)
+    cycles = _paired_cycles(baseline, candidate)
+    if not cycles:
+        return no_answer("no launch finished a cycle of both experiments", confidence)
+    if any((launch == 0).any() for launch in cycles):
+        return no_answer("shorter than the clock can tell", confidence, len(cycles))
+    logs = _log_ratios(cycles)
+    medians = _medians(baseline, candidate)
+    found = measured(_centre(logs), medians, confidence, len(logs), "launch")
+    if len(logs) < FEWEST_ROUNDS:
+        return found
+    p_value = student_p(logs)
+    if reaches(len(logs), level(confidence, SPENT)):
+        p_value = max(p_value, signed_rank_p(logs, cap=len(logs)))
+    interval, stretch = _interval(logs, confidence), blur(medians, resolution)
+    return answer(found, interval, spent(p_value, SPENT), practical_threshold, stretch)
+
+
+def precise_enough_launches(
+    baseline: Launches,
+    candidate: Launches,
+    target_relative_half_width: float = PRECISION,
+    minimum_launches: int = FIRST_LOOK,
+    *,
+    confidence: float = CONFIDENCE,
+    resolution: float = 0.0,
+) -> bool:
+    """Whether measuring may stop after this launch: the interval is narrow, whatever it says.
+
+    Asked after every launch; the answer is yes only at spaced looks (7, 9, 12, 15, 19, ... launches), as
+    for `precise_enough`. What the clock's `resolution` adds to the interval counts.
+    """
+    cycles = _paired_cycles(baseline, candidate)
+    if not is_look(len(cycles), max(minimum_launches, FIRST_LOOK)):
+        return False
+    if not reaches(len(cycles), level(confidence, SPENT)) or any((launch == 0).any() for launch in cycles):
+        return False
+    stretch = blur(_medians(baseline, candidate), resolution) if resolution else 0.0
+    low, high, _ = _interval(_log_ratios(cycles), confidence)
+    return high - low + 2 * stretch <= 2 * math.log1p(target_relative_half_width)
+
+
+def compare_many_launches(
+    pairs: Mapping[str, tuple[Launches, Launches]],
+    *,
+    correction: Correction = "benjamini-hochberg",
+    confidence: float = CONFIDENCE,
+    practical_threshold: float = PRACTICAL_THRESHOLD,
+    resolution: float = 0.0,
+    not_comparable: str | None = None,
+) -> dict[str, Speedup]:
+    """Compare every operator or category of traced turns, corrected for how many were asked.
+
+    As `compare_many` does for rounds: Holm for categories, Benjamini-Hochberg for operators, on Student's
+    test, because six launches cannot make a rank test say less than 3%.
+    """
+    alone = {
+        name: compare_launches(
+            *sides,
+            confidence=confidence,
+            practical_threshold=practical_threshold,
+            resolution=resolution,
+            not_comparable=not_comparable,
+        )
+        for name, sides in pairs.items()
+    }
+    raw = {
+        name: student_p(_log_ratios(_paired_cycles(*pairs[name])))
+        for name, found in alone.items()
+        if found.p_value is not None
+    }
+    return correct(alone, raw, correction)
+
+
+def counted(launches: Launches) -> Rounds:
+    """The counted inferences of every launch in order, as a round has those of one process; empty where the
+    launch failed. All but the first of each turn, unless turns are of one.
+    """
+    return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
+
+
+def summarize_launches(launches: Launches) -> LatencySummary | None:
+    """The experiment's own distribution over all counted inferences; None where there are none."""
+    values = [value for launch in counted(launches) for value in launch]
+    return summarize(values) if values else None
+
+
+def plan_turns(
+    latency_ns: float,
+    clock_ns: float,
+    experiments: int,
+    budget_s: float,
+    launches: int = PLANNED_LAUNCHES,
+    *,
+    start_s: float = 0.0,
+) -> TurnPlan:
+    """Turn length and cycles that follow from how long an inference takes (the mean of the experiments).
+
+    A turn has four inferences, three of them counted, or as many (up to 64) as fill a millisecond and a
+    thousand steps of the clock: waking a process must not be most of it. A launch gets its share of the
+    budget, less `start_s` for starting and warming up, and at most 200 cycles. Where fewer than five cycles
+    of four would fit, turns shrink to three, then to one: a slow inference hardly feels the caches it finds,
+    and all of its time is counted. One cycle is the least, even if a launch then takes more than its share.
+
+    A coarse clock is not cured by longer turns: give its step to `compare_launches` as `resolution`.
+    """
+    if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
+        raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
+    if experiments < 1 or launches < EXACT_ROUNDS:
+        problem = f"{launches} launches of {experiments} experiments cannot be planned"
+        raise InputError(problem, f"plan at least {EXACT_ROUNDS} launches of one experiment")
+    room = max(0.0, 1e9 * (budget_s / launches - start_s)) / (experiments * latency_ns)
+    filling = 1 + math.ceil(max(_TURN_NS, _TURN_CLOCK_STEPS * clock_ns) / latency_ns)
+    usual = min(_LONGEST_TURN, max(4, filling))
+    for length in (usual, 4, 3):
+        if (cycles := int(room / length)) >= _FEWEST_CYCLES:
+            return TurnPlan(length, min(cycles, _MOST_CYCLES))
+    return TurnPlan(1, max(1, min(int(room), _MOST_CYCLES)))
+
+
+def _skipped(launch: Turns) -> int:
+    """How many inferences at a turn's start are not counted. A turn cut short is known by the longer ones."""
+    return 1 if max(map(len, launch), default=0) > 1 else 0
+
+
+def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
+    """For every launch that counts, the two turns' summaries of every cycle that both finished."""
+    found = [_cycles(ours, theirs) for ours, theirs in zip(baseline, candidate, strict=False)]
+    found = [cycles for cycles in found if len(cycles)]
+    usual = float(np.median([len(cycles) for cycles in found])) if found else 0.0
+    return [cycles for cycles in found if len(cycles) >= usual / 2]
+
+
+def _cycles(ours: Turns, theirs: Turns) -> Floats:
+    """One row per cycle. Of turns of unequal length as many inferences count as the shorter one has: the
+    fastest of more is faster by chance.
+    """
+    skipped = max(_skipped(ours), _skipped(theirs))
+    rows = []
+    for our_turn, their_turn in zip(ours, theirs, strict=False):
+        shared = min(len(our_turn), len(their_turn))
+        if shared > skipped:
+            rows.append((_typical(our_turn[skipped:shared]), _typical(their_turn[skipped:shared])))
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def _typical(inferences: Sequence[float]) -> float:
+    """The edge of the fastest eighth: of up to eight the fastest, of sixteen the second."""
+    return sorted(inferences)[(len(inferences) - 1) // 8]
+
+
+def _log_ratios(cycles: Sequence[Floats]) -> Floats:
+    """What each launch says: the median over its cycles of the log of baseline over candidate."""
+    return np.array([np.median(np.log(launch[:, 0] / launch[:, 1])) for launch in cycles], dtype=np.float64)
+
+
+def _medians(baseline: Launches, candidate: Launches) -> tuple[float, float]:
+    """Of all counted inferences: what people compare, shown beside the ratio that decides."""
+    ours, theirs = (np.concatenate(counted(side)) for side in (baseline, candidate))
+    return float(np.median(ours)), float(np.median(theirs))
+
+
+def _check(*sides: Launches) -> None:
+    for side in sides:
+        values = np.concatenate([[], *(turn for launch in side for turn in launch)])
+        if not (np.isfinite(values).all() and (values >= 0).all()):
+            raise InputError("a latency is negative or not a number", "leave out launches that failed")
+
+
+def _centre(logs: Floats) -> float:
+    """Hodges and Lehmann's: the median of the means of all pairs. As robust to a bad launch as few allow, and
+    hardly noisier than the mean.
+    """
+    first, second = np.triu_indices(len(logs))
+    return float(np.median((logs[first] + logs[second]) / 2))
+
+
+def _interval(logs: Floats, confidence: float) -> Interval:
+    sure = level(confidence, SPENT)
+    if not reaches(len(logs), sure):
+        return few_interval(logs, confidence, "launch")
+    rank_low, rank_high = signed_rank_interval(logs, sure, cap=len(logs))
+    low, high = student_interval(logs, sure)
+    return min(rank_low, low), max(rank_high, high), "signed-rank and Student over launches, the wider"

@@ -1,0 +1,126 @@
+"""Turns of two programs on machines that misbehave in known ways, to try the statistics on.
+
+What is put in is known exactly, so false alarms can be counted and bias can be seen. The unit tests draw
+a few, `bench/lockstep_simulation.py` many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+LAYOUT = 0.004
+"""How far chance (memory layout, page colours) moves one program from launch to launch: 0.4%."""
+_CARRIED = (0.10, 0.01)
+"""How much longer the first and second inference of a turn take: the other program was in the caches."""
+
+_Noise = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
+"""From launches and inferences in each: logs of the machine's slowness in order of time, and waiting added
+to an inference, in units of an undisturbed one.
+"""
+
+
+def _quiet(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    return 0.003 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+
+
+def _normal(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    return 0.03 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+
+
+def _heavy_tails(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    # Clipped where the machine would have stopped, or an inference would take no time.
+    return np.clip(0.02 * noise.standard_t(2, (launches, each)), -0.3, 3), np.zeros((launches, each))
+
+
+def _spikes(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    hit = noise.random((launches, each)) < 0.12
+    return 0.01 * noise.normal(size=(launches, each)), hit * noise.exponential(0.3, (launches, each))
+
+
+def _two_speeds(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    """A clock that changes between two speeds, every 25 inferences or so."""
+    slow = _stretches(noise, launches, each, 1 / 25, 0.35)
+    return 0.20 * slow + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+
+
+def _wandering(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    walk = np.cumsum(0.01 * noise.normal(size=(launches, each)), axis=1)
+    return walk + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+
+
+def _throttling(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+    hotter = np.linspace(0, 0.4, launches * each).reshape(launches, each)
+    return hotter + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+
+
+def _shared(share: float) -> _Noise:
+    """Other work is there for this share of the time, in stretches; meanwhile most inferences wait for a
+    core, as long for any program.
+    """
+
+    def made(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
+        busy = _stretches(noise, launches, each, 1 / 12, share)
+        waits = busy * (noise.random((launches, each)) < 0.7) * noise.exponential(0.5, (launches, each))
+        return 0.01 * noise.normal(size=(launches, each)) + 0.05 * busy, waits
+
+    return made
+
+
+NOISES: dict[str, _Noise] = {
+    "quiet": _quiet,
+    "normal": _normal,
+    "heavy tails": _heavy_tails,
+    "spikes": _spikes,
+    "two speeds": _two_speeds,
+    "wandering": _wandering,
+    "throttling": _throttling,
+    "contended": _shared(0.5),
+    "crowded": _shared(0.85),
+}
+
+
+def made_up(
+    noise: np.random.Generator,
+    kind: str,
+    *,
+    launches: int,
+    cycles: int,
+    turn: int = 4,
+    slower: float = 0.0,
+    layout: float = LAYOUT,
+    few_layouts: bool = False,
+    carries: float = 1.0,
+) -> tuple[Floats, Floats]:
+    """Baseline and candidate: launches by cycles by inferences; the candidate has `slower` more work.
+
+    Medians wander by a quarter from launch to launch, for both programs alike. Each launch deals each program
+    a layout of its own, normal or (`few_layouts`) one of two that are 5 times `layout` apart. Cold caches
+    cost the candidate `carries` times what they cost the baseline.
+    """
+    logs, waits = NOISES[kind](noise, launches, cycles * 2 * turn)
+    shape = launches, cycles, 2, turn
+    in_time = logs.reshape(shape) + 0.25 * noise.normal(size=(launches, 1, 1, 1))
+    cold = np.array((*_CARRIED, *[0.0] * turn)[:turn])
+    swapped = noise.random((launches, cycles)) < 0.5
+    sides = []
+    for side, (work, cost) in enumerate(((1.0, 1.0), (1 + slower, carries))):
+        slot = np.where(swapped, 1 - side, side)[..., None, None]
+        dealt = 5 * (noise.random(launches) < 0.5) if few_layouts else noise.normal(size=launches)
+        own = layout * dealt[:, None, None] + cost * cold
+        took = np.exp(np.take_along_axis(in_time, slot, axis=2)[:, :, 0] + own)
+        sides.append(work * took + np.take_along_axis(waits.reshape(shape), slot, axis=2)[:, :, 0])
+    return sides[0], sides[1]
+
+
+def _stretches(noise: np.random.Generator, launches: int, each: int, change: float, share: float) -> Floats:
+    """Zeros and ones in stretches: at each inference a new state is drawn with probability `change`."""
+    drawn = noise.random((launches, each)) < share
+    fresh = noise.random((launches, each)) < change
+    fresh[:, 0] = True
+    last = np.maximum.accumulate(np.where(fresh, np.arange(each), 0), axis=1)
+    return np.take_along_axis(drawn, last, axis=1).astype(np.float64)

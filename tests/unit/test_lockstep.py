@@ -1,0 +1,310 @@
+"""Programs that take turns: few false alarms, small differences found, whatever the machine does meanwhile.
+
+The simulations are small here; `bench/lockstep_simulation.py` runs the long ones.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_turns import NOISES, Floats, made_up
+
+from model_profiling.errors import InputError
+from model_profiling.statistics.lockstep import (
+    Launches,
+    compare_launches,
+    compare_many_launches,
+    counted,
+    plan_turns,
+    precise_enough_launches,
+    summarize_launches,
+)
+from model_profiling.statistics.stability import launch_warnings
+from model_profiling.statistics.verdict import Speedup, Verdict
+
+JUDGED = (Verdict.FASTER, Verdict.SLOWER)
+THRESHOLD = 0.003
+
+
+def lists(pair: tuple[Floats, Floats]) -> tuple[Launches, Launches]:
+    return pair[0].tolist(), pair[1].tolist()
+
+
+def few_enough(wrong: int, trials: int) -> bool:
+    """A true 5% passes in 99 of 100 seeds; the seeds here are fixed."""
+    return wrong <= 0.05 * trials + 2.33 * math.sqrt(0.05 * 0.95 * trials)
+
+
+@pytest.mark.parametrize("few_layouts", [False, True], ids=["any layout", "two layouts"])
+@pytest.mark.parametrize("kind", NOISES)
+def test_false_verdicts_stay_below_five_percent(kind: str, few_layouts: bool) -> None:
+    noise = np.random.default_rng(21)
+    trials = 60
+    wrong = sum(
+        compare_launches(
+            *lists(made_up(noise, kind, launches=6, cycles=12, few_layouts=few_layouts)),
+            practical_threshold=0,
+        ).verdict
+        in JUDGED
+        for _ in range(trials)
+    )
+    assert few_enough(wrong, trials)
+
+
+@pytest.mark.parametrize("kind", ["quiet", "wandering", "contended"])
+def test_stopping_early_does_not_invent_differences(kind: str) -> None:
+    noise = np.random.default_rng(22)
+    trials, most = 40, 19
+    wrong = early = 0
+    for _ in range(trials):
+        ours, theirs = lists(made_up(noise, kind, launches=most, cycles=12))
+        stop = next((n for n in range(7, most) if precise_enough_launches(ours[:n], theirs[:n])), most)
+        early += stop < most
+        found = compare_launches(ours[:stop], theirs[:stop], practical_threshold=0)
+        wrong += found.verdict in JUDGED
+    assert early > 0
+    assert few_enough(wrong, trials)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_two_percent_is_found_in_ten_launches(kind: str) -> None:
+    noise = np.random.default_rng(23)
+    found = [
+        compare_launches(
+            *lists(made_up(noise, kind, launches=10, cycles=50, slower=0.02)), practical_threshold=THRESHOLD
+        ).verdict
+        for _ in range(20)
+    ]
+    assert found.count(Verdict.SLOWER) >= 19
+    assert Verdict.FASTER not in found
+
+
+def test_contention_does_not_hide_the_difference() -> None:
+    """Waiting takes as long for both programs: means and medians of such turns lean towards no difference."""
+    found = compare_launches(
+        *lists(
+            made_up(np.random.default_rng(24), "contended", launches=60, cycles=100, slower=0.03, layout=0)
+        )
+    )
+    assert found.ratio == pytest.approx(1 / 1.03, abs=0.001)
+
+
+def test_the_interval_covers_the_truth() -> None:
+    noise = np.random.default_rng(25)
+    covered = 0
+    for _ in range(100):
+        found = compare_launches(*lists(made_up(noise, "normal", launches=7, cycles=8, turn=3, slower=0.2)))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1 / 1.2 <= found.high
+    assert covered >= 94
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Launches, Launches]:
+    return lists(made_up(np.random.default_rng(26), "spikes", launches=9, cycles=20, slower=0.05))
+
+
+latencies = st.floats(0.5, 2.0)
+
+
+@st.composite
+def any_launches(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
+    """Launches of any shape, some turns cut short, some launches failed."""
+    turn = st.lists(latencies, min_size=0, max_size=4)
+    launch = st.lists(turn, min_size=0, max_size=4)
+    side = st.lists(launch, min_size=9, max_size=9)
+    return draw(side), draw(side)
+
+
+Figures = tuple[float | None, ...]
+
+
+def figures(found: Speedup) -> Figures:
+    return found.ratio, found.low, found.high, found.p_value
+
+
+@given(any_launches())
+def test_swapping_sides_inverts_the_ratio(pair: tuple[Launches, Launches]) -> None:
+    there, back = compare_launches(*pair), compare_launches(*reversed(pair))
+    assert there.rounds == back.rounds
+    assert (there.verdict in JUDGED) == (back.verdict in JUDGED)
+    if there.ratio is not None:
+        assert back.ratio == pytest.approx(1 / there.ratio)
+    if there.low is not None and there.high is not None:
+        assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
+        assert back.p_value == pytest.approx(there.p_value)
+
+
+@given(any_launches(), st.sampled_from([2.0**-20, 1e-6, 1e6]), st.permutations(range(9)))
+def test_the_unit_and_the_order_of_launches_do_not_matter(
+    pair: tuple[Launches, Launches], scale: float, order: list[int]
+) -> None:
+    first = compare_launches(*pair)
+    ours, theirs = ([[[scale * x for x in turn] for turn in one] for one in side] for side in pair)
+    scaled = compare_launches(ours, theirs)
+    shuffled = compare_launches(*([side[place] for place in order] for side in pair))
+    for other in (scaled, shuffled):
+        assert (other.verdict, other.rounds, other.method) == (first.verdict, first.rounds, first.method)
+        assert figures(other) == pytest.approx(figures(first))
+
+
+def test_what_cold_caches_cost_one_program_more_hardly_shows() -> None:
+    """Its turns' first inferences take 50% longer, the second 5%: means of what counts differ by 1.3%."""
+    ours, theirs = made_up(np.random.default_rng(27), "spikes", launches=40, cycles=50, layout=0, carries=5)
+    assert theirs[..., 1:].mean() / ours[..., 1:].mean() > 1.01
+    assert compare_launches(*lists((ours, theirs))).ratio == pytest.approx(1.0, abs=0.003)
+
+
+def test_an_answer_in_words(measured: tuple[Launches, Launches]) -> None:
+    found = compare_launches(*measured)
+    assert found.rounds == 9
+    assert found.method == "signed-rank and Student over launches, the wider"
+    assert found.reason.startswith("0.95")
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+def steady(latency: float, launches: int = 6, cycles: int = 4, turn: int = 4) -> list[list[list[float]]]:
+    """Launches that differ a little, each turn with a slow first inference."""
+    return [
+        [
+            [2 * latency, *[latency * (1 + 1e-4 * launch + 1e-5 * cycle)] * (turn - 1)]
+            for cycle in range(cycles)
+        ]
+        for launch in range(launches)
+    ]
+
+
+def test_launches_that_failed_and_turns_cut_short_are_left_out() -> None:
+    ours, theirs = steady(1.0, 8), steady(2.0, 8)
+    ours[0] = []
+    theirs[7] = theirs[7][:1]  # ended after one of four cycles
+    theirs[3] = theirs[3][:3]  # after three: kept
+    ours[2][1] = ours[2][1][:1]  # only the first inference, which never counts
+    ours[4][0] = []
+    found = compare_launches(ours, theirs)
+    assert found.rounds == 6
+    assert found.ratio == pytest.approx(0.5, rel=1e-3)
+    assert compare_launches([], []).reason == "no launch finished a cycle of both experiments"
+    assert compare_launches([[]], [[[1.0]]]).verdict is Verdict.NOT_COMPARABLE
+
+
+def test_the_longer_of_two_uneven_turns_has_no_advantage() -> None:
+    ours, theirs = steady(1.0), steady(1.0)
+    theirs = [[[*turn, 0.1] for turn in launch] for launch in theirs]
+    assert compare_launches(ours, theirs).ratio == pytest.approx(1.0)
+
+
+def test_turns_of_one_count_and_the_first_of_longer_ones_do_not() -> None:
+    assert counted([[[1.0], [2.0]], [], [[9.0, 3.0], [8.0]]]) == [[1.0, 2.0], [], [3.0]]
+
+
+def test_few_launches_are_honest() -> None:
+    one = compare_launches(steady(10.0, 1), steady(5.0, 1))
+    assert (one.verdict, one.ratio) == (Verdict.NOT_COMPARABLE, pytest.approx(2.0))
+    assert "1 launch cannot" in one.reason
+    five = compare_launches(steady(10.0, 5), steady(9.5, 5))
+    assert five.verdict is Verdict.NO_CHANGE
+    assert five.method == "Student plus 10%, only 5 launches"
+    assert compare_launches(steady(10.0, 3), steady(2.5, 3)).verdict is Verdict.FASTER
+
+
+def test_what_must_not_be_compared_is_not() -> None:
+    refused = compare_launches(steady(2.0), steady(1.0), not_comparable="times are emulated")
+    assert (refused.ratio, refused.reason) == (None, "times are emulated")
+    assert compare_launches(steady(0.0), steady(1.0)).reason == "shorter than the clock can tell"
+    for bad in (-1.0, math.nan):
+        with pytest.raises(InputError):
+            compare_launches(steady(bad), steady(1.0))
+
+
+def test_a_coarse_clock_widens_the_interval_and_keeps_from_stopping() -> None:
+    ours, theirs = steady(3.0, 7), steady(4.0, 7)
+    assert compare_launches(ours, theirs).verdict is Verdict.SLOWER
+    assert compare_launches(ours, theirs, resolution=1.0).verdict is Verdict.NO_CHANGE
+    assert precise_enough_launches(ours, theirs)
+    assert not precise_enough_launches(ours, theirs, resolution=0.1)
+
+
+def test_looks_are_spaced_and_seven_launches_the_first() -> None:
+    ours, theirs = steady(1.0, 20), steady(1.5, 20)
+    stops = [n for n in range(21) if precise_enough_launches(ours[:n], theirs[:n], minimum_launches=3)]
+    assert stops == [7, 9, 12, 15, 19]
+    assert not precise_enough_launches([], [])
+
+
+def test_operators_that_changed_are_found_among_many() -> None:
+    noise = np.random.default_rng(28)
+    pairs = {
+        f"op{i}": lists(made_up(noise, "spikes", launches=7, cycles=10, slower=0.2 if i < 3 else 0.0))
+        for i in range(20)
+    }
+    holm = compare_many_launches(pairs, correction="holm")
+    bh = compare_many_launches(pairs)
+    for found in (holm, bh):
+        assert [name for name, one in found.items() if one.verdict in JUDGED][:3] == ["op0", "op1", "op2"]
+    assert sum(one.verdict in JUDGED for one in holm.values()) == 3
+    assert compare_many_launches({}) == {}
+    refused = compare_many_launches(pairs, not_comparable="emulated")
+    assert {one.verdict for one in refused.values()} == {Verdict.NOT_COMPARABLE}
+
+
+def test_many_operators_without_a_difference_give_few_false_verdicts() -> None:
+    noise = np.random.default_rng(29)
+    wrong = 0
+    for _ in range(15):
+        pairs = {str(i): lists(made_up(noise, "normal", launches=6, cycles=6)) for i in range(12)}
+        found = compare_many_launches(pairs, correction="holm", practical_threshold=0)
+        wrong += any(one.verdict in JUDGED for one in found.values())
+    assert few_enough(wrong, 15)
+
+
+def test_latencies_are_those_that_count_and_launches_are_processes() -> None:
+    summary = summarize_launches(steady(1.0))
+    assert summary is not None
+    assert (summary.count, summary.maximum) == (6 * 4 * 3, pytest.approx(1.0, rel=1e-3))
+    assert summarize_launches([[], []]) is None
+    assert launch_warnings(steady(1.0)) == ()
+    warned = {one.code: str(one) for one in launch_warnings(steady(1.0, 2, 1))}
+    assert warned["rounds"] == "only 2 launches were measured; measure at least 6"
+    assert warned["runs"] == "a process timed only 3 inferences; raise the budget (--budget)"
+    apart = [launch for level in (1.0, 1.3) for launch in steady(level, 4)]
+    assert "trust the ratios" in next(str(one) for one in launch_warnings(apart) if one.code == "processes")
+    assert [one.code for one in launch_warnings([])] == ["nothing"]
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "turn", "cycles"),
+    [
+        (0.02, 51, 200),
+        (0.1, 11, 200),
+        (1, 4, 200),
+        (10, 4, 31),
+        (50, 4, 6),
+        (80, 3, 5),
+        (200, 1, 6),
+        (5000, 1, 1),
+    ],
+)
+def test_turns_follow_from_the_speed_of_the_model(latency_ms: float, turn: int, cycles: int) -> None:
+    assert plan_turns(1e6 * latency_ms, 40, 2, 30) == (turn, cycles)
+
+
+def test_a_plan_keeps_to_its_budget_and_to_six_launches() -> None:
+    for latency_ns in np.geomspace(1e3, 1e9, 40):
+        for launches, experiments in ((6, 2), (12, 5)):
+            plan = plan_turns(float(latency_ns), 1, experiments, 30, launches, start_s=0.2)
+            total = (
+                0.2 * launches + launches * experiments * plan.turn_length * plan.cycles * latency_ns / 1e9
+            )
+            assert total <= 30 or plan == (1, 1)
+    assert plan_turns(1e5, 5000, 2, 30).turn_length == 51  # a clock of 5 us asks for longer turns
+    with pytest.raises(InputError):
+        plan_turns(0, 1, 2, 30)
+    with pytest.raises(InputError):
+        plan_turns(1e6, 1, 2, 30, 5)
