@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from model_profiling.analysis.evidence import PlaceEvidence
+from model_profiling.analysis.not_tested import kernels_not_tested, profile_command
 from model_profiling.analysis.operator_proof import REASON_NOT_KNOWN
 from model_profiling.run import Run
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
@@ -92,7 +92,9 @@ def coverage_of(run: Run, evidence: Sequence[PlaceEvidence]) -> Coverage:
     for place, proof in proofs:
         if not proof.not_tested:
             return _tested(proof, place)
-    return Coverage("not tested", _why_not_tested(run, evidence, [proof for _, proof in proofs]), _next(run))
+    if not proofs and (question := kernels_not_tested(run, evidence)):
+        return Coverage("not tested", question.because, question.next)
+    return Coverage("not tested", _why_not_tested(run, [proof for _, proof in proofs]), profile_command(run))
 
 
 def _tested(proof: OperatorProof, place: PlaceEvidence) -> Coverage:
@@ -106,7 +108,8 @@ def _tested(proof: OperatorProof, place: PlaceEvidence) -> Coverage:
     return Coverage("executed", reason, "", proof.isa, proof.operators, place.emulated, proof.unseen)
 
 
-def _why_not_tested(run: Run, evidence: Sequence[PlaceEvidence], proofs: Sequence[OperatorProof]) -> str:
+def _why_not_tested(run: Run, proofs: Sequence[OperatorProof]) -> str:
+    """Why kernels were tested, and operators were not."""
     if proofs:
         return proofs[0].not_tested
     has_sme2 = run.manifest.has_sme2 if run.manifest else None
@@ -114,11 +117,4 @@ def _why_not_tested(run: Run, evidence: Sequence[PlaceEvidence], proofs: Sequenc
         return "nothing says whether the CPU that made these dumps has SME2"
     if has_sme2:
         return "no dump of an experiment with SME2 on can be read"
-    if len(evidence) > 1:
-        return "the evidence kept in this run does not say which operators ran on SME2"
-    return "this CPU has no SME2, and no emulated run of this program is kept here"
-
-
-def _next(run: Run) -> str:
-    program = run.manifest.model if run.manifest else ""
-    return shlex.join(("sme2prof", "profile", program or "MODEL.pte"))
+    return "the evidence kept in this run does not say which operators ran on SME2"

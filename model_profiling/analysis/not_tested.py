@@ -28,33 +28,34 @@ class NotTested:
 
 def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
     """Kernels first, then what SME2 changes in latency."""
-    return (*_kernels(run, evidence), *_latency(run))
+    kernels = kernels_not_tested(run, evidence)
+    return (*((kernels,) if kernels else ()), *_latency(run))
 
 
-def _kernels(run: Run, evidence: Sequence[PlaceEvidence]) -> Iterator[NotTested]:
+def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested | None:
+    """Why nothing shows whether SME2 kernels run; None where something does."""
     answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
     if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
-        return
+        return None
     what, manifest = "SME2 kernels", run.manifest
     kept = run.evidence
     if kept is not None and kept.problem:
-        yield NotTested(what, kept.problem, f"{kept.fix}; then {_profile(run, emulated=True)}")
-    elif manifest is None:
-        yield NotTested(what, "these dumps came without a list of kernels", _profile(run))
-    elif manifest.has_sme2 is False:
+        return NotTested(what, kept.problem, f"{kept.fix}; then {profile_command(run, emulated=True)}")
+    if manifest is None:
+        return NotTested(what, "these dumps came without a list of kernels", profile_command(run))
+    if manifest.has_sme2 is False:
         cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
         because = f"{cpu}, and no emulated run of this program was made"
-        yield NotTested(what, because, _profile(run, emulated=True))
-    else:
-        notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
-        yield NotTested(what, notes[0] if notes else "no process listed its kernels", _profile(run))
+        return NotTested(what, because, profile_command(run, emulated=True))
+    notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
+    return NotTested(what, notes[0] if notes else "no process listed its kernels", profile_command(run))
 
 
 def _latency(run: Run) -> Iterator[NotTested]:
     what, manifest = "What SME2 changes in latency", run.manifest
     if manifest is None:
         return
-    there = f"{_profile(run)} {_ON_SME2}"
+    there = f"{profile_command(run)} {_ON_SME2}"
     if run.times is Times.EMULATED:
         yield NotTested(what, "emulated times are not latencies", there)
     elif run.times is not Times.HARDWARE:
@@ -64,7 +65,7 @@ def _latency(run: Run) -> Iterator[NotTested]:
     elif manifest.has_sme2 is False:
         yield NotTested(what, f"this CPU ({manifest.cpu}) has no SME2", there)
     elif manifest.has_sme2 and not _compared(run):
-        yield NotTested(what, "no pair of SME2 on and off was compared", _profile(run))
+        yield NotTested(what, "no pair of SME2 on and off was compared", profile_command(run))
 
 
 def _compared(run: Run) -> bool:
@@ -77,7 +78,8 @@ def _compared(run: Run) -> bool:
     )
 
 
-def _profile(run: Run, *, emulated: bool = False) -> str:
+def profile_command(run: Run, *, emulated: bool = False) -> str:
+    """What makes the answer; emulation runs here, where the program is."""
     model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
     shown = shlex.quote(model if emulated else Path(model).name)
     return f"sme2prof profile {shown}" + (" --target emulated" if emulated else "")

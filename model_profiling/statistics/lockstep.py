@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ from model_profiling.statistics.verdict import (
     Speedup,
     answer,
     blur,
-    correct,
+    correct_each,
     few_interval,
     is_look,
     level,
@@ -160,22 +161,18 @@ def compare_many_launches(
     As `compare_many` does for rounds: Holm for categories, Benjamini-Hochberg for operators, on Student's
     test, because six launches cannot make a rank test say less than 3%.
     """
-    alone = {
-        name: compare_launches(
-            *sides,
-            confidence=confidence,
-            practical_threshold=practical_threshold,
-            resolution=resolution,
-            not_comparable=not_comparable,
-        )
-        for name, sides in pairs.items()
-    }
-    raw = {
-        name: student_p(_log_ratios(_paired_cycles(*pairs[name])))
-        for name, found in alone.items()
-        if found.p_value is not None
-    }
-    return correct(alone, raw, correction)
+    compare = partial(
+        compare_launches,
+        confidence=confidence,
+        practical_threshold=practical_threshold,
+        resolution=resolution,
+        not_comparable=not_comparable,
+    )
+
+    def p_value(_: Speedup, before: Launches, after: Launches) -> float:
+        return student_p(_log_ratios(_paired_cycles(before, after)))
+
+    return correct_each(pairs, compare, p_value, correction)
 
 
 def counted(launches: Launches) -> Rounds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from model_profiling.statistics.verdict import (
     Verdict,
     answer,
     blur,
-    correct,
+    correct_each,
     few_interval,
     is_look,
     level,
@@ -178,23 +179,21 @@ def compare_many(
     be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test, and
     on Welch's where the rounds were not `interleaved`.
     """
-    compare = compare_rounds if interleaved else compare_separate
-    alone = {
-        name: compare(
-            *rounds,
-            confidence=confidence,
-            practical_threshold=practical_threshold,
-            resolution=resolution,
-            not_comparable=not_comparable,
-        )
-        for name, rounds in pairs.items()
-    }
-    raw = {
-        name: student_p(_log_ratios(paired_typical(*pairs[name]))) if interleaved else found.p_value
-        for name, found in alone.items()
-        if found.p_value is not None
-    }
-    return correct(alone, raw, correction)
+    compare = partial(
+        compare_rounds if interleaved else compare_separate,
+        confidence=confidence,
+        practical_threshold=practical_threshold,
+        resolution=resolution,
+        not_comparable=not_comparable,
+    )
+
+    def p_value(found: Speedup, baseline: Rounds, candidate: Rounds) -> float:
+        if interleaved:
+            return student_p(_log_ratios(paired_typical(baseline, candidate)))
+        assert found.p_value is not None  # Welch's, which can be corrected as it is
+        return found.p_value
+
+    return correct_each(pairs, compare, p_value, correction)
 
 
 def round_typical(rounds: Rounds) -> Floats:

@@ -7,10 +7,10 @@ What is independent differs, a round there and a launch here; how sure a verdict
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from model_profiling.wording import plural
 
 Interval = tuple[float, float, str]
 """Low and high on the log scale, and how they were found."""
+
+Side = TypeVar("Side")
+"""What was measured of one side of a comparison: rounds or launches."""
 
 Correction = Literal["holm", "benjamini-hochberg"]
 
@@ -131,16 +134,20 @@ def _judge(ratio: float, low: float, high: float, threshold: float) -> tuple[Ver
     return (Verdict.FASTER if ratio > 1 else Verdict.SLOWER), change
 
 
-def correct(
-    alone: Mapping[str, Speedup], raw: Mapping[str, float], correction: Correction
+def correct_each(
+    pairs: Mapping[str, tuple[Side, Side]],
+    compare: Callable[[Side, Side], Speedup],
+    p_value: Callable[[Speedup, Side, Side], float],
+    correction: Correction,
 ) -> dict[str, Speedup]:
-    """Each answer with its p-value (`raw`) corrected for how many questions were asked at once."""
+    """Every pair's answer, its p-value corrected for how many were asked at once. `p_value` gives that of a
+    test fine enough to be corrected."""
+    alone = {name: compare(*sides) for name, sides in pairs.items()}
+    raw = {name: p_value(found, *pairs[name]) for name, found in alone.items() if found.p_value is not None}
     if not raw:
-        return dict(alone)
+        return alone
     adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array(list(raw.values())))
-    return {**alone} | {
-        name: _corrected(alone[name], float(p)) for name, p in zip(raw, adjusted, strict=True)
-    }
+    return alone | {name: _corrected(alone[name], float(p)) for name, p in zip(raw, adjusted, strict=True)}
 
 
 def _corrected(found: Speedup, adjusted: float) -> Speedup:

@@ -108,6 +108,8 @@ def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(prof
     assert said in (done.main.run_dir / "report.md").read_text()
     for found in stated(done.main.run_dir):
         assert found[0]["because"] == broken.problem and found[0]["next"].startswith(broken.fix)
+    coverage = load(done.main.run_dir / "analysis_summary.json")["sme2_coverage"]
+    assert (coverage["reason"], coverage["next"]) == (found[0]["because"], found[0]["next"])
     assert not any("SME2 kernel ran" in text for text in everything_said(done.main).values())
     again = profiled(ARM)
     assert again.main.run.evidence is not None and not again.main.run.evidence.problem
