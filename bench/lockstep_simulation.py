@@ -69,13 +69,15 @@ LAUNCHES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     ),
 }
 
-# Launches at most, cycles in each, inferences in a turn, precision to stop at (None: all launches).
+# Launches at most, cycles in each, inferences in a turn (8 if not said), precision to stop at (None: all).
 SETTINGS: dict[str, tuple[int, int, int, float | None]] = {
-    "6 launches of 25 cycles": (6, 25, 4, None),
-    "6 launches of 50": (6, 50, 4, None),
+    "6 launches of 15 cycles": (6, 15, 8, None),
+    "12 launches of 15": (12, 15, 8, None),
+    "12 launches of 25, turns of 4": (12, 25, 4, None),
     "12 launches of 5, turns of 1": (12, 5, 1, None),
-    "to 0.5%, at most 24 of 25": (24, 25, 4, PRECISION),
-    "to 1%, at most 24 of 25": (24, 25, 4, 0.01),
+    "to 0.5%, at most 24 of 15": (24, 15, 8, PRECISION),
+    "to 0.5%, at most 48 of 15": (48, 15, 8, PRECISION),
+    "to 1%, at most 24 of 15": (24, 15, 8, 0.01),
 }
 
 
@@ -88,6 +90,9 @@ def main() -> int:
     )
     parser.add_argument("--trials", type=int, default=300, help="for each figure (default: %(default)s)")
     parser.add_argument("--noise", choices=NOISES, action="append", help="default: all")
+    parser.add_argument(
+        "--setting", choices=SETTINGS, action="append", help="of the verdicts; default: all", metavar="NAME"
+    )
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     kinds = asked.noise or list(NOISES)
@@ -96,7 +101,9 @@ def main() -> int:
         print_summaries(noise, kinds, asked.trials)
     if asked.part in (None, "intervals"):
         print_intervals(noise, asked.trials)
-    return print_verdicts(noise, kinds, asked.trials) if asked.part in (None, "verdicts") else 0
+    if asked.part in (None, "verdicts"):
+        return print_verdicts(noise, kinds, asked.setting or list(SETTINGS), asked.trials)
+    return 0
 
 
 def print_summaries(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> None:
@@ -161,7 +168,9 @@ def _looks(most: int) -> list[int]:
     return [count for count in range(FIRST_LOOK, most) if is_look(count, FIRST_LOOK)] + [most]
 
 
-def print_verdicts(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> int:
+def print_verdicts(
+    noise: np.random.Generator, kinds: Sequence[str], settings: Sequence[str], trials: int
+) -> int:
     """Every noise by itself, then each setting over all of them."""
     print(
         f"\nVerdicts, {trials} trials (found: {trials // 3}); the practical threshold is 0 for false ones and"
@@ -171,7 +180,8 @@ def print_verdicts(noise: np.random.Generator, kinds: Sequence[str], trials: int
     head = f"| setting | noise | launches | false | false, two layouts | {works} |"
     print(f"{head}\n|---|---|---|---|---|{'---|' * len(MORE_WORK)}")
     means, falses = [], []
-    for name, setting in SETTINGS.items():
+    for name in settings:
+        setting = SETTINGS[name]
         rows = []
         for kind in kinds:
             false, used = _judged(noise, kind, setting, trials, threshold=0.0)
@@ -186,7 +196,7 @@ def print_verdicts(noise: np.random.Generator, kinds: Sequence[str], trials: int
         means.append(_row(name, "all", np.mean(rows, axis=0).tolist()))
     print("\n".join(["", *means]))
     worst, pooled = max(map(np.max, falses)), max(map(np.mean, falses))
-    # The largest of 90 shares is lucky or unlucky by itself: one in 1,000 may lie this far above a true 5%.
+    # The largest of many shares is lucky or unlucky by itself: one in 1,000 may lie this far above a true 5%.
     luck = 3.1 * math.sqrt(FALSE_ALLOWED * (1 - FALSE_ALLOWED) / trials)
     print(
         f"\nfalse verdicts: {pooled:.1%} in the worst setting over all noises, {worst:.1%} in the worst noise"

@@ -63,7 +63,9 @@ Launches = Sequence[Turns]
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
 PLANNED_LAUNCHES = 12
-"""Over how many launches a budget is spread: twice the least, so that stopping early can save half of it."""
+"""How many launches a budget holds at the least where their number is open: twice the least, so that stopping
+early can save half of it.
+"""
 
 FIRST_LOOK = 7
 """Measuring stops early after seven launches at the least: six lean to one side in 3% of all cases by chance
@@ -74,7 +76,10 @@ SPENT = 0.63
 whole (`bench/lockstep_simulation.py`); about the least that six launches can reach.
 """
 
-_MOST_CYCLES = 200  # beyond it layout, which only another launch draws anew, is what is left of the noise
+_USUAL_TURN = 8  # on a crowded machine one inference in four runs undisturbed: of four, often none does
+_MOST_CYCLES = 100  # beyond it layout, which only another launch draws anew, is what is left of the noise
+_ENOUGH_CYCLES = 15  # with half as many a crowded machine throws launches far
+_STARTS = 4  # a launch's turns take at least this many times as long as starting it
 _FEWEST_CYCLES = 5
 _TURN_NS = 1e6  # waking a process and filling its caches takes tens of microseconds
 _TURN_CLOCK_STEPS = 1000
@@ -193,31 +198,39 @@ def plan_turns(
     clock_ns: float,
     experiments: int,
     budget_s: float,
-    launches: int = PLANNED_LAUNCHES,
+    launches: int | None = None,
     *,
     start_s: float = 0.0,
 ) -> TurnPlan:
     """Turn length and cycles that follow from how long an inference takes (the mean of the experiments).
 
-    A turn has four inferences, three of them counted, or as many (up to 64) as fill a millisecond and a
+    A turn has eight inferences, seven of them counted, or as many (up to 64) as fill a millisecond and a
     thousand steps of the clock: waking a process must not be most of it. A launch gets its share of the
-    budget, less `start_s` for starting and warming up, and at most 200 cycles. Where fewer than five cycles
-    of four would fit, turns shrink to three, then to one: a slow inference hardly feels the caches it finds,
-    and all of its time is counted. One cycle is the least, even if a launch then takes more than its share.
+    budget, less `start_s` for starting and warming up. Where `launches` are a given number, it makes use of
+    that with up to 100 cycles. Where they are as many as it takes (None), the share is a twelfth and 15
+    cycles are enough, or more while starting takes longer than a fifth of the launch: measuring stops after
+    seven launches at the soonest, and longer ones make that later, not surer.
+
+    Where fewer than five cycles would fit, turns shrink to four inferences, to three, then to one: a slow
+    inference hardly feels the caches it finds, and all of its time is counted. One cycle is the least, even
+    if a launch then takes more than its share.
 
     A coarse clock is not cured by longer turns: give its step to `compare_launches` as `resolution`.
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
         raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
-    if experiments < 1 or launches < EXACT_ROUNDS:
-        problem = f"{launches} launches of {experiments} experiments cannot be planned"
+    held = PLANNED_LAUNCHES if launches is None else launches
+    if experiments < 1 or held < EXACT_ROUNDS:
+        problem = f"{held} launches of {experiments} experiments cannot be planned"
         raise InputError(problem, f"plan at least {EXACT_ROUNDS} launches of one experiment")
-    room = max(0.0, 1e9 * (budget_s / launches - start_s)) / (experiments * latency_ns)
+    room = max(0.0, 1e9 * (budget_s / held - start_s)) / (experiments * latency_ns)
     filling = 1 + math.ceil(max(_TURN_NS, _TURN_CLOCK_STEPS * clock_ns) / latency_ns)
-    usual = min(_LONGEST_TURN, max(4, filling))
+    usual = min(_LONGEST_TURN, max(_USUAL_TURN, filling))
     for length in (usual, 4, 3):
         if (cycles := int(room / length)) >= _FEWEST_CYCLES:
-            return TurnPlan(length, min(cycles, _MOST_CYCLES))
+            paid = math.ceil(_STARTS * start_s * 1e9 / (experiments * length * latency_ns))
+            enough = _MOST_CYCLES if launches is not None else max(_ENOUGH_CYCLES, paid)
+            return TurnPlan(length, min(cycles, enough, _MOST_CYCLES))
     return TurnPlan(1, max(1, min(int(room), _MOST_CYCLES)))
 
 

@@ -279,30 +279,37 @@ def test_latencies_are_those_that_count_and_launches_are_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("latency_ms", "turn", "cycles"),
+    ("latency_ms", "turn", "cycles", "enough"),
     [
-        (0.02, 51, 200),
-        (0.1, 11, 200),
-        (1, 4, 200),
-        (10, 4, 31),
-        (50, 4, 6),
-        (80, 3, 5),
-        (200, 1, 6),
-        (5000, 1, 1),
+        (0.02, 51, 100, 15),
+        (0.1, 11, 100, 15),
+        (1, 8, 100, 15),
+        (10, 8, 15, 15),
+        (50, 4, 6, 6),
+        (80, 3, 5, 5),
+        (200, 1, 6, 6),
+        (5000, 1, 1, 1),
     ],
 )
-def test_turns_follow_from_the_speed_of_the_model(latency_ms: float, turn: int, cycles: int) -> None:
-    assert plan_turns(1e6 * latency_ms, 40, 2, 30) == (turn, cycles)
+def test_turns_follow_from_the_speed_of_the_model(
+    latency_ms: float, turn: int, cycles: int, enough: int
+) -> None:
+    assert plan_turns(1e6 * latency_ms, 40, 2, 30, 12) == (turn, cycles)
+    assert plan_turns(1e6 * latency_ms, 40, 2, 30) == (turn, enough)
+
+
+def test_an_open_number_of_launches_makes_them_short_unless_starting_takes_long() -> None:
+    assert plan_turns(1e6, 40, 2, 30, start_s=0.04) == (8, 15)
+    assert plan_turns(1e6, 40, 2, 30, start_s=0.2) == (8, 50)  # 0.8 s of turns
+    assert plan_turns(1e6, 40, 2, 30, start_s=1.5) == (8, 62)  # the rest of a twelfth
 
 
 def test_a_plan_keeps_to_its_budget_and_to_six_launches() -> None:
     for latency_ns in np.geomspace(1e3, 1e9, 40):
-        for launches, experiments in ((6, 2), (12, 5)):
+        for launches, experiments in ((6, 2), (12, 5), (None, 3)):
             plan = plan_turns(float(latency_ns), 1, experiments, 30, launches, start_s=0.2)
-            total = (
-                0.2 * launches + launches * experiments * plan.turn_length * plan.cycles * latency_ns / 1e9
-            )
-            assert total <= 30 or plan == (1, 1)
+            turns_s = experiments * plan.turn_length * plan.cycles * latency_ns / 1e9
+            assert (launches or 12) * (0.2 + turns_s) <= 30 or plan == (1, 1)
     assert plan_turns(1e5, 5000, 2, 30).turn_length == 51  # a clock of 5 us asks for longer turns
     with pytest.raises(InputError):
         plan_turns(0, 1, 2, 30)
