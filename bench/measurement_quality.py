@@ -1,202 +1,116 @@
-"""How often the kit's verdict is wrong, how often it sees a real 3%, and what the naive way says of the same.
+"""How often a way to compare two programs is wrong, and how often it sees a real 1, 2, 3 or 5%.
 
-Each round runs three processes of the kit's runner in random order: a program, the same program again, and
-the same program with 33 instead of 32 equal layers, which is 3% more work. Each trial is a block of
-consecutive rounds; blocks overlap by half. The naive way is "all of A, then all of B, ratio of medians": A
-from one block, B from the block after it.
+Programs are stacks of 100, 101, 103 and 105 equal layers. On a machine that is quiet, has one or two busy
+neighbours (each keeps every core busy), a load that comes and goes, and with two threads, the kit measures
+launches whose programs take turns and rounds of whole processes. Trials are drawn from these pools for:
 
-  python bench/measurement_quality.py                  100 trials of 24 rounds, about ten minutes
-  python bench/measurement_quality.py --keep pool.json keeps what was measured
-  python bench/measurement_quality.py --from pool.json judges it again
+  naive                all of A, then all of B: ratio of medians, and with a rank test on the inferences
+  hyperfine            whole commands, all of A, then all of B: mean and deviation, and with Welch's t-test
+  google-benchmark     both loaded once, repetitions in random order, U test on repetitions
+  the kit's rounds     a process of each in random order, compared round by round
+  the kit's lockstep   six launches, twelve, and until the interval is within 0.5% or 22.5 s are spent, which
+                       is what `profile` leaves of its 30 s for latencies
+
+The time that twelve launches of two programs take is what the others get too, but google-benchmark, which
+gets one launch. A difference below 0.3% is not claimed. What is printed is Markdown; the last table says
+whether the promises hold, and so does the exit code.
+
+  python bench/measurement_quality.py --keep pool.json         38 minutes of measuring, a few of judging
+  python bench/measurement_quality.py --from pool.json         judges it again
+      --into docs/measuring.md --picture docs/images/power.svg and fills the page
+  python bench/measurement_quality.py --quick                  eight minutes, to try it
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
+import signal
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model_profiling.export import export_model
-from model_profiling.files import write_json
-from model_profiling.statistics.speedup import (
-    PRACTICAL_THRESHOLD,
-    Speedup,
-    Verdict,
-    compare_rounds,
-    precise_enough,
-)
-from model_profiling.targets import Job, TargetChoice, open_target
+from quality import page
+from quality.figures import judge_all, outcomes
+from quality.neighbours import leave
+from quality.picture import check_pictures, draw
+from quality.pools import CONDITIONS, Campaign, keep, measure, read
+from quality.programs import LAYERS, exported
 
-FALSE_ALLOWED = 0.05
-FOUND_WANTED = 0.80
-PRECISION = 0.02
-LAYERS = 32
+from model_profiling.errors import ProfilingError
+from model_profiling.targets.host import HostTarget
 
-MODELS = """
-import torch
-
-class Stack(torch.nn.Module):
-    def __init__(self, layers):
-        super().__init__()
-        torch.manual_seed(0)
-        self.body = torch.nn.Sequential(
-            *[torch.nn.Conv2d(24, 24, 3, padding=1) for _ in range(layers)]
-        )
-
-    def forward(self, x):
-        return self.body(x)
-
-class Model:
-    layers = 0
-
-    def get_eager_model(self):
-        return Stack(self.layers).eval()
-
-    def get_example_inputs(self):
-        return (torch.randn(1, 24, 24, 24),)
-
-class As_it_is(Model):
-    layers = LAYERS
-
-class With_more_work(Model):
-    layers = LAYERS + 1
-"""
-
-Pool = list[dict[str, list[float]]]
+MINUTES = 38.0
+QUICK_MINUTES = 8.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=24, help="rounds in each trial")
-    parser.add_argument("--runs", type=int, default=15, help="timed inferences in each process")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="write the measurements here")
-    parser.add_argument("--from", dest="source", type=Path, help="judge measurements kept earlier")
-    options = parser.parse_args()
-    if options.source:
-        pool: Pool = json.loads(options.source.read_text(encoding="utf-8"))["rounds"]
-    else:
-        # The naive way takes its B from the block after the last.
-        rounds = (options.trials + 3) * options.rounds // 2
-        with tempfile.TemporaryDirectory() as scratch:
-            pool = measured(Path(scratch), rounds, options.runs, options.seed)
-    if options.keep:
-        write_json(options.keep, {"schema_version": 1, "rounds": pool})
-    return judged(pool, options.rounds)
-
-
-def measured(scratch: Path, rounds: int, runs: int, seed: int) -> Pool:
-    programs = exported(scratch)
-    target = open_target(TargetChoice("host"))
-    target.prepare()
-    order = random.Random(seed)
-    pool: Pool = []
-    began = time.monotonic()
-    for number in range(rounds):
-        names = list(programs)
-        order.shuffle(names)
-        taken = {}
-        for name in names:
-            job = Job(programs[name], warmup=3, runs=runs)
-            outcome = target.execute(job, scratch, "process")
-            taken[name] = [time_ns / 1e6 for time_ns in outcome.result.iterations_ns]
-        pool.append(taken)
-        if number % 100 == 99:
-            took = time.monotonic() - began
-            print(f"{number + 1} of {rounds} rounds, {took:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
-    return pool
-
-
-def exported(scratch: Path) -> dict[str, Path]:
-    source = scratch / "stack.py"
-    source.write_text(MODELS.replace("LAYERS", str(LAYERS)), encoding="utf-8")
-    plain = export_model(f"{source}:As_it_is", dtype="fp32", outdir=scratch / "plain").pte
-    more = export_model(f"{source}:With_more_work", dtype="fp32", outdir=scratch / "more").pte
-    return {"baseline": plain, "same": plain, "slower": more}
-
-
-def judged(pool: Pool, size: int) -> int:
-    starts = range(0, len(pool) - 2 * size + 1, size // 2)
-    blocks = [pool[start : start + size] for start in starts]
-    after = [pool[start + size : start + 2 * size] for start in starts]
-    twins = compare_rounds(series(pool, "baseline"), series(pool, "same"))
-    truth = compare_rounds(series(pool, "baseline"), series(pool, "slower"))
-    medians = [float(np.median(one)) for one in series(pool, "baseline")]
-    print(f"{len(blocks)} trials of {size} rounds; over all {len(pool)} rounds:")
-    print(f"  the same program       {twins.reason}")
-    print(f"  {LAYERS + 1} layers against {LAYERS}   {truth.reason}")
-    spread = np.std(medians) / np.mean(medians)
-    print(f"  processes' medians     {np.median(medians):.2f} ms, spread {spread:.0%}")
-    print(f"{'':42}{'no difference':>16}{'3% more work':>16}{'called faster':>16}")
-    kit_wrong, kit_found = row("the kit", [verdicts(block) for block in blocks])
-    early = [stopped(block) for block in blocks]
-    used = float(np.mean([len(block) for block in early]))
-    row(f"the kit, --precision {PRECISION} ({used:.0f} rounds)", [verdicts(block) for block in early])
-    pairs = list(zip(blocks, after, strict=True))
-    row("naive: ratio of medians", [naive(*pair, tested=False) for pair in pairs])
-    row("naive, tested on iterations", [naive(*pair, tested=True) for pair in pairs])
-    good = kit_wrong <= FALSE_ALLOWED and kit_found >= FOUND_WANTED
-    print(
-        f"{'pass' if good else 'FAIL'}: at most {FALSE_ALLOWED:.0%} false, at least {FOUND_WANTED:.0%} found"
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
+    parser.add_argument(
+        "--minutes", type=float, help=f"of measuring, for all conditions together (default: {MINUTES:g})"
     )
-    return 0 if good else 1
+    parser.add_argument("--trials", type=int, default=400, help="of each method, condition and difference")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_MINUTES:g} minutes and 100 trials, to try it"
+    )
+    parser.add_argument("--keep", type=Path, help="write the measurements here, after every condition")
+    parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="judge what was kept earlier")
+    parser.add_argument("--programs", type=Path, help="make the programs here, and use those that are there")
+    parser.add_argument("--into", type=Path, help="put the tables into this page, between its two marks")
+    parser.add_argument("--picture", type=Path, help="draw the power curves into this SVG file")
+    asked = parser.parse_args()
+    if asked.trials < 1:
+        parser.error("--trials: one is the least")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+    try:
+        if asked.picture:
+            check_pictures()
+        campaign = read(asked.sources) if asked.sources else measured(asked)
+        trials = min(asked.trials, 100) if asked.quick else asked.trials
+        figures = judge_all(campaign, trials, asked.seed)
+        found = outcomes(campaign, figures)
+        print(page.whole(campaign, figures, found, trials))
+        if asked.into:
+            page.put_into(asked.into, page.short(campaign, figures, found, trials))
+        if asked.picture:
+            draw(asked.picture, figures)
+    except ProfilingError as problem:
+        sys.exit(f"measurement_quality: {problem}")
+    return 1 if any(outcome.holds is False for outcome in found) else 0
 
 
-def series(rounds: Sequence[dict[str, list[float]]], name: str) -> list[list[float]]:
-    return [one[name] for one in rounds]
+def measured(asked: argparse.Namespace) -> Campaign:
+    minutes = asked.minutes or (QUICK_MINUTES if asked.quick else MINUTES)
+    whole = sum(condition.weight for condition in CONDITIONS.values())
+    campaign = Campaign(machine=machine(), seed=asked.seed, pools={})
+    with tempfile.TemporaryDirectory() as scratch:
+        programs = exported(asked.programs or Path(scratch), list(LAYERS))
+        for name in asked.conditions:
+            condition = CONDITIONS[name]
+
+            def told(what: str, name: str = name) -> None:
+                print(f"{name}: {what}", file=sys.stderr, flush=True)
+
+            seconds = 60 * minutes * condition.weight / whole
+            campaign.pools[name] = measure(
+                condition, programs, seconds=seconds, seed=asked.seed, scratch=Path(scratch), told=told
+            )
+            if asked.keep:
+                keep(asked.keep, campaign)
+    return campaign
 
 
-def verdicts(block: Sequence[dict[str, list[float]]]) -> tuple[Verdict, Verdict]:
-    def against(name: str) -> Speedup:
-        return compare_rounds(series(block, "baseline"), series(block, name))
-
-    return against("same").verdict, against("slower").verdict
-
-
-def stopped(block: Sequence[dict[str, list[float]]]) -> Sequence[dict[str, list[float]]]:
-    """The block as far as it would have been measured, had its second comparison been watched."""
-    for count in range(6, len(block)):
-        if precise_enough(series(block[:count], "baseline"), series(block[:count], "slower"), PRECISION):
-            return block[:count]
-    return block
-
-
-def naive(
-    first: Sequence[dict[str, list[float]]], then: Sequence[dict[str, list[float]]], *, tested: bool
-) -> tuple[Verdict, Verdict]:
-    def against(name: str) -> Verdict:
-        from scipy.stats import mannwhitneyu
-
-        ours = np.concatenate(series(first, "baseline"))
-        theirs = np.concatenate(series(then, name))
-        ratio = float(np.median(ours) / np.median(theirs))
-        certain = not tested or mannwhitneyu(ours, theirs).pvalue < 0.05
-        if not certain or max(ratio, 1 / ratio) - 1 < PRACTICAL_THRESHOLD:
-            return Verdict.NO_CHANGE
-        return Verdict.FASTER if ratio > 1 else Verdict.SLOWER
-
-    return against("same"), against("slower")
-
-
-def row(title: str, trials: Sequence[tuple[Verdict, Verdict]]) -> tuple[float, float]:
-    judged_same = np.mean([same in (Verdict.FASTER, Verdict.SLOWER) for same, _ in trials])
-    found = np.mean([slower is Verdict.SLOWER for _, slower in trials])
-    reversed_ = np.mean([slower is Verdict.FASTER for _, slower in trials])
-    print(f"{title:42}{f'{judged_same:.0%} false':>16}{f'{found:.0%} found':>16}{f'{reversed_:.0%}':>16}")
-    return float(judged_same), float(found)
+def machine() -> str:
+    facts = HostTarget().facts()
+    system = facts.os.partition(", kernel")[0]
+    return f"{facts.cpu or facts.machine}, {facts.cores} cores, {system}, {date.today():%d %B %Y}"
 
 
 if __name__ == "__main__":
