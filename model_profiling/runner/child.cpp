@@ -1,5 +1,7 @@
 #include "child.h"
 
+#include <cstdlib>
+
 #include <executorch/runtime/platform/runtime.h>
 
 #include "clock.h"
@@ -85,10 +87,21 @@ void check_outputs(const Session& session) {
   }
 }
 
-void serve(const Options& options, uint32_t turn_length, Channel& channel) {
+// The heap begins where the parent's was when it forked, which for one place among the children is the same in
+// every launch: to the byte within a page, and that is worth up to half a percent of a program's time. So that
+// each launch deals anew, everything a child allocates is moved by what it takes first and never gives back.
+void move_heap(uint64_t layout) {
+  constexpr uint64_t kStep = 16;
+  constexpr uint64_t kSteps = 4096;
+  static void* volatile kept = nullptr;
+  kept = std::malloc(kStep * (1 + layout % kSteps));
+}
+
+void serve(const Options& options, uint32_t turn_length, uint64_t layout, Channel& channel) {
   if (!channel.receive()) {
     return;
   }
+  move_heap(layout);
   executorch::runtime::runtime_init();
   const CpuFeatures features = mask_cpu_features(options.disable);
   Session session(options, true);
@@ -109,9 +122,9 @@ void serve(const Options& options, uint32_t turn_length, Channel& channel) {
 
 } // namespace
 
-int serve_turns(const Options& options, uint32_t turn_length, Channel channel) {
+int serve_turns(const Options& options, uint32_t turn_length, uint64_t layout, Channel channel) {
   try {
-    serve(options, turn_length, channel);
+    serve(options, turn_length, layout, channel);
     return 0;
   } catch (...) {
     const Stop stop = current_stop();

@@ -8,7 +8,8 @@
 
 namespace sme2prof {
 
-// Everything the child process does; returns its exit code. It ends quietly when the parent is gone.
-int serve_turns(const Options& options, uint32_t turn_length, Channel channel);
+// Everything the child process does; returns its exit code. It ends quietly when the parent is gone. `layout` is
+// a number drawn for this child of this launch.
+int serve_turns(const Options& options, uint32_t turn_length, uint64_t layout, Channel channel);
 
 } // namespace sme2prof

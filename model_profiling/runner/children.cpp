@@ -19,6 +19,7 @@
 #include "child.h"
 #include "clock.h"
 #include "failure.h"
+#include "turn_order.h"
 
 namespace sme2prof {
 namespace {
@@ -67,7 +68,10 @@ Children::Children(const LockstepOptions& options, int64_t deadline) : deadline_
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);
   const pid_t parent = getpid();
+  // A stream of its own: the order of turns stays what the seed alone makes it.
+  SplitMix64 layouts(SplitMix64(options.order_seed).draw());
   for (const Options& child : options.children) {
+    const uint64_t layout = layouts.draw();
     const std::string name = name_of(all_.size(), child);
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
@@ -88,7 +92,7 @@ Children::Children(const LockstepOptions& options, int64_t deadline) : deadline_
         close(other.channel.socket());
       }
       // Not a return: what the parent's stack holds is not this process's to clear away.
-      std::exit(serve_turns(child, options.turn_length, std::move(theirs)));
+      std::exit(serve_turns(child, options.turn_length, layout, std::move(theirs)));
     }
     all_.push_back({name, pid, std::move(ours)});
   }
