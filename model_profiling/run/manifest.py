@@ -93,6 +93,9 @@ class Result:
     times: Times | None = None
     etdump: str | None = None
     etdump_warmup_runs: int = 0
+    etdump_turn_length: int = 0
+    """In lockstep, how many of a dump's runs make one turn; of turns longer than one the first run does not
+    count. 0 where a process had its runs to itself."""
     etdump_rounds: tuple[str, ...] = ()
     log: str | None = None
     latency: str | None = None

@@ -36,6 +36,9 @@ class Dump:
     """Processes of one experiment are measured in rounds; the first dump is round 0."""
     warmup_runs: int = 0
     """Runs at the dump's beginning that are not to be counted."""
+    turn_length: int = 0
+    """In lockstep, how many runs make one turn; of turns longer than one the first run does not count. The
+    dump's round is then the launch, turn k is cycle k. 0 where a process had its runs to itself."""
     sme2: bool | None = None
     """Whether SME2 was left on for the runner; None where nothing says so."""
 
@@ -302,6 +305,7 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]
                     manifest.times(result),
                     number,
                     result.etdump_warmup_runs,
+                    result.etdump_turn_length,
                     result.sme2_left_on,
                 )
             )
@@ -323,7 +327,7 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
             seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
             remarks[Remark(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
-        dumps.append(Dump(path, series, times, number, 0, None if switch is None else switch == "on"))
+        dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
         seen = (
             "nothing says on what machine these dumps were made: their times are shown as recorded, no "
