@@ -57,7 +57,7 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[Stabi
         found.append(StabilityWarning("governor", seen, advice))
     if load is not None and cores and load > max(0.25 * cores, cores - threads):
         seen = f"the load was {load:.1f} on {cores} cores before measuring"
-        found.append(StabilityWarning("load", seen, "stop other work, or measure more rounds"))
+        found.append(StabilityWarning("load", seen, "stop other work, or measure for longer (--budget)"))
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
