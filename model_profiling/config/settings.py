@@ -165,8 +165,9 @@ class TargetSettings(Settings):
 
     name: TargetKind = Field(
         default="auto",
-        description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
-        '"auto" is the device if one is named here, otherwise this machine if it is Arm, else "emulated".',
+        description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a phone, '
+        '"ssh" another Arm Linux machine; "auto" is what is named here, otherwise this machine if it is Arm, else '
+        '"emulated".',
     )
     device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
     """Serial of the Android device, as `adb devices` lists it."""
@@ -174,21 +175,39 @@ class TargetSettings(Settings):
         default=None, examples=["192.0.2.7:5555"]
     )
     """Address of an Android device on the network, host:port, for `adb connect`."""
+    host: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*$")] | None = (
+        Field(default=None, examples=["board"])
+    )
+    """Arm Linux machine to reach with ssh, as your ssh config or the network knows it: HOST or USER@HOST."""
     power_mode: PowerMode = Field(
         default="leave",
         description='What to set on the device while measuring: "boost" (no power saving, no animations, '
         'stays awake), "app" (as people use it, awake while plugged in), "leave" (nothing).',
     )
     device_path: Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$")] | None = Field(
-        default=None, examples=["/data/local/tmp/sme2prof"]
+        default=None, examples=["/data/local/tmp"]
     )
-    """Folder on the device for the runner and models."""
+    """Folder on the phone or machine in which the kit makes its own, called sme2prof-device, for runner and
+    models."""
 
     @property
     def choice(self) -> TargetChoice:
         """The target these settings name."""
-        kind = "android" if self.name == "auto" and (self.device or self.remote) else self.name
-        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode)
+        named: TargetKind = "android" if self.device or self.remote else "ssh" if self.host else "auto"
+        kind = named if self.name == "auto" else self.name
+        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode, self.host)
+
+
+def target_settings(choice: TargetChoice) -> dict[str, str]:
+    """The JSON object that names `choice`: only what differs from the usual."""
+    said = {
+        "device": choice.serial,
+        "remote": choice.remote,
+        "host": choice.host,
+        "device_path": choice.device_path,
+        "power_mode": None if choice.power_mode == "leave" else choice.power_mode,
+    }
+    return {"name": choice.kind, **{name: value for name, value in said.items() if value is not None}}
 
 
 class Schedule(Settings):

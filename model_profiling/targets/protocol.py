@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,20 +13,27 @@ from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, T
 from model_profiling.runner.result import RunnerResult
 
 Platform = Literal["mac", "linux", "android", "emulated"]
-TargetKind = Literal["auto", "host", "emulated", "android"]
+TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
 PowerMode = Literal["leave", "boost", "app"]
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Where to run. A device is named by its `serial` or, on the network, by its address (`remote`);
-    `device_path` is the folder to use on it and `power_mode` what to set while measuring."""
+    """Where to run. A phone is named by its `serial` or, on the network, by its address (`remote`), a machine
+    behind ssh by its `host`; the kit makes its own folder in `device_path` there. `power_mode` is what to set
+    on a phone while measuring."""
 
     kind: TargetKind = "auto"
     serial: str | None = None
     remote: str | None = None
     device_path: str | None = None
     power_mode: PowerMode = "leave"
+    host: str | None = None
+
+
+def place_of(name: str) -> str:
+    """The folder for the runs of a machine that the user calls `name`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,10 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """What the user calls it."""
+
+    @property
+    def choice(self) -> TargetChoice:
+        """What opens it again."""
 
     @property
     def platform(self) -> Platform:
