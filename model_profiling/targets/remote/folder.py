@@ -116,7 +116,7 @@ class RemoteFolder:
             part = f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part"
             script = scripts.receive(path, part, content.size, content.sha256, executable=executable)
             answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
-            if answer.stdout.startswith("damaged"):
+            if answer.stdout.startswith(scripts.DAMAGED):
                 raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")
             return answer
 
