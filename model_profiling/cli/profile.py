@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
+from model_profiling.config.settings import ScheduleMode
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
@@ -45,7 +46,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
     sme2prof profile toy_cnn --dtype all
-    sme2prof profile my_model.pte --threads 1,2 --precision 0.01
+    sme2prof profile my_model.pte --threads 1,2 --budget 60
     sme2prof profile toy_cnn --target emulated --ladder""",
     facts=True,
 )
@@ -60,15 +61,29 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     help=f"To export as: {', '.join(DTYPES)}; several with commas, or all, are put side by side.",
 )
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
-@click.option("--runs", type=click.IntRange(1), show_default="10", help="Timed inferences per process.")
+@click.option(
+    "--runs", type=click.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
+)
 @click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
 @click.option("--threads", default="1", show_default=True, callback=_threads, help="Counts such as 1,2,4.")
-@click.option("--rounds", type=click.IntRange(1), show_default="12", help="Rounds of SME2 on and off.")
+@frame.budget_option
 @click.option(
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Stop early once the speedup is known to plus or minus this share, such as 0.01.",
+    show_default="0.005",
+    help="Stop once every speedup is known to plus or minus this share.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(ScheduleMode)),
+    show_default="lockstep",
+    help="Let programs take turns, or run one process at a time.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    help="At most so many launches in lockstep; with --mode rounds so many rounds [default: 12].",
 )
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
 @click.option(

@@ -31,8 +31,9 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Stop early once speedups are known to plus or minus this share, such as 0.01.",
+    help="Stop once every speedup is known to plus or minus this share, such as 0.01.",
 )
+@frame.budget_option
 @frame.factor_option
 def command(
     *,
@@ -42,6 +43,7 @@ def command(
     resume: bool,
     force: bool,
     precision: float | None,
+    budget_s: float | None,
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
@@ -64,7 +66,7 @@ def command(
     )
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:
-            outcome = run_file(config, options, precision=precision, progress=progress)
+            outcome = run_file(config, options, precision=precision, budget_s=budget_s, progress=progress)
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
+from model_profiling.config.settings import ScheduleMode
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run.names import default_run_dir
@@ -30,8 +31,10 @@ class NewConfig:
     threads: tuple[int, ...] = (1,)
     runs: int = 10
     warmup: int = 3
-    rounds: int = 12
+    mode: ScheduleMode | None = None
+    rounds: int | None = None
     precision: float | None = None
+    budget_s: float | None = None
     device: str | None = None
     trace: bool = False
     runner_on: Path | None = None
@@ -63,9 +66,10 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     target: dict[str, object] = {"name": wanted.target.kind}
     if wanted.device:
         target["device"] = wanted.device
-    schedule: dict[str, object] = {"rounds": wanted.rounds}
-    if wanted.precision is not None:
-        schedule["precision"] = wanted.precision
+    asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s")}
+    if wanted.runner_on is not None:
+        asked["mode"] = "rounds"  # an executor_runner cannot take turns
+    schedule = {name: value for name, value in asked.items() if value is not None}
     pairs = [
         {
             "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},

@@ -86,7 +86,7 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
     if missing := why_not_yet(config.target.choice):
         yield Remark(None, "failed", f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-    if timing and (rounds := config.schedule.rounds) < 6:
+    if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
         yield Remark(None, "rounds", seen)
     for experiment in timing:

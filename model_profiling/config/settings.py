@@ -21,6 +21,11 @@ BUILTIN = "builtin"
 MOST = 1_000_000
 
 Mode = Literal["timing", "xnntrace"]
+ScheduleMode = Literal["lockstep", "rounds"]
+
+USUAL_ROUNDS = 12
+MOST_LAUNCHES = 60
+BUDGET_S = 30.0
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -123,9 +128,10 @@ class Experiment(Settings):
     mode: Mode = "timing"
     """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
     runs: Counted = Field(default=10, examples=[10])
-    """Timed inferences in each process (older name: num_runs)."""
+    """Timed inferences in each process (older name: num_runs). In lockstep: how many turns each program has
+    while the event tracer is on; without it, turns follow from the program's speed and the budget."""
     warmup: Whole = Field(default=3, examples=[3])
-    """Untimed inferences at the start of each process."""
+    """Untimed inferences at the start of each process, in both modes."""
     threads: Annotated[tuple[Threads, ...], BeforeValidator(_as_list), WithJsonSchema(_COUNTS)] = Field(
         default=(1,), min_length=1, examples=[1, [1, 2, 4]]
     )
@@ -194,12 +200,33 @@ class TargetSettings(Settings):
 class Schedule(Settings):
     """How often, in what order and how patiently experiments are measured."""
 
-    rounds: Counted = 12
-    """Rounds; each runs one process per timing experiment and thread count, in random order."""
+    mode: ScheduleMode | None = Field(
+        default=None,
+        description='"lockstep": in each launch all timing experiments are loaded at once and take turns of '
+        'a few inferences; "rounds": in each round one process of every experiment runs by itself. Left out, '
+        "it is lockstep, where that can be done, and a run that is continued goes on as it began.",
+        examples=["lockstep"],
+    )
+    rounds: Counted | None = Field(
+        default=None,
+        description="In rounds: how many, 12 if left out; each runs one process per timing experiment and "
+        "thread count, in random order. In lockstep: the most launches; left out, the budget decides.",
+        examples=[12],
+    )
     min_rounds: Annotated[int, Field(strict=True, ge=3, le=MOST)] = 6
-    """Rounds measured before `precision` may stop early."""
-    precision: Share | None = Field(default=None, examples=[0.01])
-    """Stop early once every compared pair's interval is this narrow: 0.01 is within 1%."""
+    """Rounds or launches measured before `precision` or `budget_s` may end it."""
+    precision: Share | None = Field(
+        default=None,
+        description="Stop once every compared pair's interval is this narrow: 0.01 is within 1%. Left out, "
+        "it is 0.005 in lockstep, and rounds are all measured.",
+        examples=[0.01],
+    )
+    budget_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Seconds of measuring, starting processes included, after which no further launch or "
+        "round begins. Left out, it is 30 in lockstep, and rounds have no such limit.",
+        examples=[30],
+    )
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of the random order; left out, one is drawn and recorded."""
     cool_down_s: Seconds = 0.0
@@ -212,6 +239,19 @@ class Schedule(Settings):
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
     timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
+
+    @property
+    def in_lockstep(self) -> bool:
+        return self.mode != "rounds"
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds, or launches, are measured at most."""
+        return self.rounds or (MOST_LAUNCHES if self.in_lockstep else USUAL_ROUNDS)
+
+    @property
+    def time_limit_s(self) -> float | None:
+        return self.budget_s or (BUDGET_S if self.in_lockstep else None)
 
 
 class Inputs(Settings):

@@ -83,16 +83,19 @@ def run_file(
     options: RunOptions | None = None,
     *,
     precision: float | None = None,
+    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; `precision` replaces the config's."""
+    """Run the config in `path`; `precision` and `budget_s` replace the config's."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
     config = load_config(path, files=options is None or not options.analysis_only)
-    if precision is not None:
-        if not 0 < precision < 1:
-            raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
-        schedule = config.schedule.model_copy(update={"precision": precision})
-        config = config.model_copy(update={"schedule": schedule})
+    if precision is not None and not 0 < precision < 1:
+        raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
+    asked = {
+        name: value for name, value in (("precision", precision), ("budget_s", budget_s)) if value is not None
+    }
+    if asked:
+        config = config.model_copy(update={"schedule": config.schedule.model_copy(update=asked)})
     return run_config(config, options, config_file=path.resolve(), progress=progress)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.settings import ScheduleMode
 from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
@@ -25,7 +26,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, 
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
-_ABOUT_LATENCY = ("runs", "warmup", "rounds", "precision")
+_ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,10 @@ class ProfileOptions:
     runs: int | None = None
     warmup: int | None = None
     threads: tuple[int, ...] = (1,)
+    mode: ScheduleMode | None = None
     rounds: int | None = None
     precision: float | None = None
+    budget_s: float | None = None
     ladder: bool = False
     outdir: Path | None = None
 
@@ -134,7 +137,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
         return ()
     why = f"times on target {target.name} are not latencies, so each experiment runs once"
     return tuple(
-        Remark(None, "no_effect", f"--{name} {value} has no effect", why)
+        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why)
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )
