@@ -18,7 +18,7 @@ from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.result import OutputFacts, RunnerResult
-from model_profiling.targets import Job, MachineFacts, Outcome
+from model_profiling.targets import Job, MachineFacts, Outcome, TargetChoice, parse_target
 from model_profiling.targets.protocol import Platform
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
@@ -51,6 +51,10 @@ class ReplayTarget:
     @property
     def name(self) -> str:
         return self.manifest.target.name
+
+    @property
+    def choice(self) -> TargetChoice:
+        return parse_target(self.name)
 
     @property
     def platform(self) -> Platform:

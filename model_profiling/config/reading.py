@@ -20,7 +20,6 @@ from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
-from model_profiling.targets import why_not_yet
 from model_profiling.wording import plural
 
 # Names that other rooms take from here beside the functions below.
@@ -83,8 +82,6 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 
 def _unwise(config: ProfileConfig) -> Iterator[Remark]:
-    if missing := why_not_yet(config.target.choice):
-        yield Remark(None, "failed", f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
@@ -98,7 +95,8 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
             yield Remark(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
         most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
-        if 0 < cpus < most:
+        by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
+        if 0 < cpus < most and by_number:
             seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
             yield Remark(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):

@@ -14,7 +14,6 @@ from model_profiling.own_commands import sme2prof
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import FEATURES, detect_host
 from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
-from model_profiling.targets import TargetChoice, why_not_yet
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.qemu import can_be_had
 
@@ -145,5 +144,4 @@ def _host(ready: bool) -> TargetState:
 
 def _android(devices: tuple[str, ...]) -> TargetState:
     seen = f"adb sees {', '.join(devices)}" if devices else "adb sees no device that is ready"
-    missing = why_not_yet(TargetChoice("android"))
-    return TargetState("android", bool(devices) and not missing, f"{missing}; {seen}" if missing else seen)
+    return TargetState("android", bool(devices), seen)

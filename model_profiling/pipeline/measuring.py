@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.targets import Job, Outcome, Target
+from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 
 _TEMPERATURE_POLL_S = 2.0
 
@@ -43,6 +45,7 @@ class Measuring:
     ended: Ended | None = None
     """What ended the rounds; None while they go on."""
     failed: set[Series] = field(default_factory=set)
+    _clusters: tuple[Cluster, ...] | None = None
 
     def gather_evidence(self) -> None:
         """Run what shows kernels and outputs and is never timed."""
@@ -117,10 +120,22 @@ class Measuring:
             kernels=evidence and builtin,
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
-            cpu_affinity=experiment.cpu_affinity,
+            cpu_affinity=self._cpus(experiment.cpu_affinity),
             extra_args=experiment.extra_args,
             runner_path=experiment.runner,
         )
+
+    def _cpus(self, wanted: Sequence[int | ClusterName]) -> tuple[int, ...]:
+        """The CPUs of this machine that a config means; clusters are found once."""
+        if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
+            self._clusters = self.target.facts().clusters
+        found: list[int] = []
+        for cpu in wanted:
+            if isinstance(cpu, int):
+                found.append(cpu)
+            else:
+                found += cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+        return tuple(dict.fromkeys(found))
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move what the process left to its final names; latencies live in the journal alone."""

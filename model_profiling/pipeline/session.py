@@ -29,7 +29,7 @@ from model_profiling.run import Manifest, Metrics, Result, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.run.remarks import Remark
-from model_profiling.targets import Target
+from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,30 @@ def measure_together(
     target.prepare()
     begun: list[_Begun] = []
     try:
-        for config in configs:
-            begun.append(_begin(config, target, way, progress))
-        for each in begun:
-            each.record.measuring.gather_evidence()
-        Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+        with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
+            for config in configs:
+                begun.append(_begin(config, target, way, progress))
+            for each in begun:
+                each.record.measuring.gather_evidence()
+            Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+            after = target.facts()
     except BaseException as problem:
+        said = _about_settings(target)
         for each in begun:
+            each.record.measuring.warnings += said
             with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
                 each.record.write("interrupted", type(problem).__name__)
         raise
-    return tuple(_finish(each, target) for each in begun)
+    said = _about_settings(target)
+    for each in begun:
+        each.record.measuring.warnings += said
+    return tuple(_finish(each, after) for each in begun)
+
+
+def _about_settings(target: Target) -> list[Remark]:
+    """What became of the settings of a machine that was set up for measuring."""
+    notes = target.take_notes() if isinstance(target, TunedTarget) else ()
+    return [Remark(None, "settings", note) for note in notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +169,9 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     return _Begun(record, earlier)
 
 
-def _finish(begun: _Begun, target: Target) -> Measured:
+def _finish(begun: _Begun, after: MachineFacts) -> Measured:
     record = begun.record
-    machine = replace(record.manifest.machine, after=target.facts())
+    machine = replace(record.manifest.machine, after=after)
     record.manifest = replace(record.manifest, machine=machine)
     record.write("analysing", "done")
     measuring = record.measuring

@@ -24,8 +24,8 @@ def find_clusters(
     """The kinds of CPU, slowest first; empty where the machine does not tell how fast its CPUs are.
 
     `texts` holds for each of FILES' names the content of each file by its path, `parts` the CPUs' own names.
-    Equal capacity and equal highest frequency make one kind. The slowest of several kinds is little, the fastest
-    of three or more is prime, and all others are big.
+    Equal capacity and equal highest frequency make one kind. The slowest of several kinds is little, the
+    fastest of three or more is prime, and all others are big.
     """
     capacity, highest = (_numbers(texts.get(name, {})) for name in ("capacity", "highest_khz"))
     kinds: dict[_Kind, list[int]] = {}
@@ -33,9 +33,9 @@ def find_clusters(
         kinds.setdefault((capacity.get(cpu, 0), highest.get(cpu, 0)), []).append(cpu)
     allowed, now = (_numbers(texts.get(name, {})) for name in ("allowed_khz", "now_khz"))
     governors = {
-        cpu: text.strip()
+        number: text.strip()
         for path, text in texts.get("cpu_governor", {}).items()
-        if (cpu := _cpu(path)) is not None and re.fullmatch(r"[\w-]{1,30}", text.strip())
+        if (number := _cpu(path)) is not None and re.fullmatch(r"[\w-]{1,30}", text.strip())
     }
     return tuple(
         Cluster(
@@ -69,11 +69,11 @@ def _numbers(files: Mapping[str, str]) -> dict[int, int]:
     found = {}
     for path, text in files.items():
         cpu = _cpu(path)
-        if cpu is not None and re.fullmatch(r"\d{1,9}", text.strip()) and int(text) > 0:
+        if cpu is not None and re.fullmatch(r"[0-9]{1,9}", text.strip()) and int(text) > 0:
             found[cpu] = int(text)
     return found
 
 
 def _cpu(path: str) -> int | None:
-    named = re.search(r"/cpu(\d{1,4})/", path)
+    named = re.search(r"/cpu([0-9]{1,4})/", path)
     return int(named[1]) if named and int(named[1]) < _MOST_CPUS else None

@@ -39,8 +39,8 @@ class Battery:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A phone at one moment. `thermal_status` is Android's: 0 is none, 1 light, 2 moderate, 3 severe throttling
-    and so on; `settings` are those that a power mode changes."""
+    """A phone at one moment. `thermal_status` is Android's: 0 is none, 1 light, 2 moderate, 3 severe
+    throttling and so on; `settings` are those that a power mode changes."""
 
     model: str | None = None
     soc: str | None = None
@@ -53,8 +53,8 @@ class DeviceState:
 
 
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
-    """The CPUs that `wanted` means on `machine`. The prime ones are the fastest, also where only two kinds are
-    there and the fast ones are called big."""
+    """The CPUs that `wanted` means on `machine`. The prime ones are the fastest, also where only two kinds
+    exist and the fast ones are called big."""
     if len(clusters) < 2:
         told = "are all alike" if clusters else "tell no kinds apart"
         raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "name CPUs by number")

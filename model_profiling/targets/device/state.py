@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from model_profiling.targets.device import clusters
+from model_profiling.targets.device import clusters, settings
 from model_profiling.targets.device.records import Battery, DeviceState
 
 Texts = Mapping[str, Mapping[str, str]]
@@ -33,6 +33,8 @@ COMMANDS = {
     "android": "getprop ro.build.version.release",
     "dumpsys_battery": "dumpsys battery",
     "dumpsys_thermal": "dumpsys thermalservice",
+    "settings": settings.READ,
+    "serial_number": "getprop ro.serialno",
 }
 
 # BatteryManager.BATTERY_STATUS_* and the kernel's words for the same.
@@ -41,9 +43,12 @@ _STATUS: dict[str, _Status] = {
     "2": "charging", "3": "discharging", "4": "not charging", "5": "full",
     "Charging": "charging", "Discharging": "discharging", "Not charging": "not charging", "Full": "full",
 }  # fmt: skip
+_SENSOR = re.compile(
+    r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
+)
 _COLDEST_C, _HOTTEST_C = -40.0, 150.0
 # The thermal zones and sensors that are on the CPUs or the chip they are on, by the names makers give them.
-_ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc\d|^(big|mid|little)\b", re.IGNORECASE)
+_ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc[0-9]|^(big|mid|little)\b", re.IGNORECASE)
 
 
 def read_device(texts: Texts) -> DeviceState:
@@ -58,9 +63,16 @@ def read_device(texts: Texts) -> DeviceState:
         android=_line(texts, "android"),
         battery=_battery(texts),
         temperatures_c=_temperatures(texts),
-        thermal_status=_number(r"^Thermal Status: (\d{1,2})$", _text(texts, "dumpsys_thermal")),
+        thermal_status=_number(r"^Thermal Status: ([0-9]{1,2})$", _text(texts, "dumpsys_thermal")),
+        settings=settings.parse_settings(_text(texts, "settings")),
         boot_id=_line(texts, "boot"),
     )
+
+
+def device_id(texts: Texts) -> str | None:
+    """What a phone calls itself, by whichever cable it is reached."""
+    said = _line(texts, "serial_number")
+    return said if said and re.fullmatch(r"[\w.:-]{4,64}", said) else None
 
 
 def temperature(state: DeviceState) -> float | None:
@@ -78,34 +90,32 @@ def on_battery(state: DeviceState) -> bool | None:
 
 
 def amperes(text: str) -> float | None:
-    """A fuel gauge's current, without its sign. Linux wants microamperes; some makers give milliamperes, which no
-    phone that is awake could draw as microamperes."""
-    if not re.fullmatch(r"-?\d{1,9}", text.strip()):
+    """A fuel gauge's current, without its sign. Linux wants microamperes; some makers give milliamperes, and
+    so few microamperes no phone draws that is awake."""
+    if not re.fullmatch(r"-?[0-9]{1,9}", text.strip()):
         return None
     value = abs(int(text))
     amps = value / 1e6 if value >= 15_000 else value / 1e3
-    return amps if 0 < amps < 15 else None
+    return amps if 0.005 < amps < 15 else None
 
 
 def volts(text: str) -> float | None:
-    """A battery's voltage, from microvolts or from millivolts."""
-    if not re.fullmatch(r"\d{1,9}", text.strip()):
+    """A battery's voltage, from microvolts or from millivolts; a phone has one cell, or two in a row."""
+    if not re.fullmatch(r"[0-9]{1,9}", text.strip()):
         return None
-    found = next((int(text) / unit for unit in (1e6, 1e3) if 2.5 < int(text) / unit < 10), None)
-    # Two cells in series are as much as a phone has.
-    return found
+    return next((int(text) / unit for unit in (1e6, 1e3) if 2.5 < int(text) / unit < 10), None)
 
 
 def _battery(texts: Texts) -> Battery | None:
     said = _text(texts, "dumpsys_battery")
-    level, scale = (_number(rf"^\s*{name}: (\d{{1,4}})$", said) for name in ("level", "scale"))
+    level, scale = (_number(rf"^\s*{name}: ([0-9]{{1,4}})$", said) for name in ("level", "scale"))
     percent = 100 * level / scale if level is not None and scale else None
     if percent is None:
-        percent = _number(r"^(\d{1,3})$", _text(texts, "gauge_percent"))
-    told = re.search(r"(?m)^\s*status: (\d)$", said)
+        percent = _number(r"^([0-9]{1,3})$", _text(texts, "gauge_percent"))
+    told = re.search(r"(?m)^\s*status: ([0-9])$", said)
     status = _STATUS.get(_text(texts, "gauge_status")) or _STATUS.get(told[1] if told else "")
-    tenths = _number(r"^\s*temperature: (-?\d{1,4})$", said)
-    voltage = re.search(r"(?m)^\s*voltage: (\d{1,7})$", said)
+    tenths = _number(r"^\s*temperature: (-?[0-9]{1,4})$", said)
+    voltage = re.search(r"(?m)^\s*voltage: ([0-9]{1,7})$", said)
     found = Battery(
         percent=percent if percent is not None and percent <= 100 else None,
         status=status,
@@ -117,21 +127,20 @@ def _battery(texts: Texts) -> Battery | None:
 
 
 def _temperatures(texts: Texts) -> dict[str, float]:
-    """Every sensor that tells a temperature a phone can have, by its name; of several of one name the hottest."""
+    """Every sensor that tells a temperature a phone can have, by its name; of namesakes the hottest."""
     found: dict[str, float] = {}
     types = {_folder(path): text.strip() for path, text in texts.get("zone_type", {}).items()}
     for path, text in texts.get("zone", {}).items():
         name = types.get(_folder(path)) or _folder(path).rpartition("/")[2]
-        if re.fullmatch(r"-?\d{1,7}", text.strip()) and re.fullmatch(r"[\w.,:/ -]{1,60}", name):
+        if re.fullmatch(r"-?[0-9]{1,7}", text.strip()) and re.fullmatch(r"[\w.,:/ -]{1,60}", name):
             # Linux wants thousandths of a degree; some drivers give degrees.
             value = int(text) / 1000 if abs(int(text)) > _HOTTEST_C else float(text)
             _keep_hottest(found, name, value)
     said = _text(texts, "dumpsys_thermal")
     # What the sensors say now, where the service tells that apart from what it remembers.
     said = said.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or said
-    for value, name in re.findall(r"Temperature\{mValue=(-?[\d.]{1,8}), mType=-?\d+, mName=([\w.-]{1,60}),", said):
-        if re.fullmatch(r"-?\d+(\.\d+)?", value):
-            _keep_hottest(found, name, float(value))
+    for value, name in _SENSOR.findall(said):
+        _keep_hottest(found, name, float(value))
     return found
 
 
