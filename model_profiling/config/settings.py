@@ -281,6 +281,9 @@ class Schedule(Settings):
     """Wait before a process until the target is no hotter than this, where it can tell."""
     temperature_wait_s: Seconds = 300.0
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
+    energy_s: Seconds = 12.0
+    """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
+    that gives; 0 is not at all."""
     timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
@@ -19,7 +20,7 @@ from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
-from model_profiling.run.journal import Entry, Journal, Step, moment
+from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
@@ -67,17 +68,17 @@ class Measuring:
         """What is compared and can be: neither side failed."""
         return tuple(pair for pair in pairs(self.config) if not self.failed & {pair.baseline, pair.candidate})
 
-    def do(self, step: Step) -> None:
-        """Run one process by itself."""
+    def do(self, step: Step, **job: Any) -> None:
+        """Run one process by itself; `job` changes its job."""
         blank = self.blank(step, self.rest())
         began = time.monotonic()
         scratch = make_scratch(self.place)
         try:
-            outcome = self.target.execute(self.job(step), scratch, "process")
+            outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
             entry = self.keep(blank, outcome)
         except RunError as problem:
             # One experiment that crashes must not cost the others their results, nor lost evidence its times.
-            if step.kind != "evidence":
+            if step.kind in TIMED:
                 self.failed.add(step.series)
             entry = self._failure(blank, problem, scratch)
         finally:
@@ -220,7 +221,7 @@ _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note")
+_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

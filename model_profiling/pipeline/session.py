@@ -17,6 +17,7 @@ from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.export.reading import read_export
 from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.energy import measure_energy
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
@@ -103,6 +104,8 @@ def measure_together(
             for each in begun:
                 each.record.measuring.gather_evidence()
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+            for each in begun:
+                measure_energy(each.record.measuring)
             after = target.facts()
     except BaseException as problem:
         said = _about_settings(target)

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
-from model_profiling.targets.device.records import Cluster, DeviceState
+from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 Platform = Literal["mac", "linux", "android", "emulated"]
 TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
@@ -63,6 +63,8 @@ class Job:
     cpu_affinity: tuple[int, ...] = ()
     extra_args: tuple[str, ...] = ()
     runner_path: Path | None = None
+    gauge: Gauge | None = None
+    """A fuel gauge to read while it runs, for its energy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Outcome:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     timings_are_latency: bool = True
+    energy: Energy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,14 @@ class TunedTarget(Protocol):
 
     def take_notes(self) -> tuple[str, ...]:
         """What a person should know of settings that were changed and put back, said once."""
+
+
+@runtime_checkable
+class MeteredTarget(Protocol):
+    """A place that may tell what its battery gives."""
+
+    def gauge(self) -> Gauge | str:
+        """What to read, or why nothing it tells would mean anything now, as a clause."""
 
 
 @runtime_checkable

@@ -52,6 +52,27 @@ class DeviceState:
     boot_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """The files in which a phone tells the current and the voltage of its battery."""
+
+    current: str
+    voltage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """For one inference, of the whole phone, with a 95% interval; a reason where it is not known."""
+
+    joules: float | None = None
+    low: float | None = None
+    high: float | None = None
+    watts: float | None = None
+    readings: int = 0
+    """Different ones: a gauge repeats itself until it has looked again."""
+    reason: str | None = None
+
+
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
     """The CPUs that `wanted` means on `machine`. The prime ones are the fastest, also where only two kinds
     exist and the fast ones are called big."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from model_profiling.targets.device import clusters, settings
-from model_profiling.targets.device.records import Battery, DeviceState
+from model_profiling.targets.device.records import Battery, DeviceState, Gauge
 
 Texts = Mapping[str, Mapping[str, str]]
 """For each name below, what a file or a command said, by the file's path."""
@@ -73,6 +73,20 @@ def device_id(texts: Texts) -> str | None:
     """What a phone calls itself, by whichever cable it is reached."""
     said = _line(texts, "serial_number")
     return said if said and re.fullmatch(r"[\w.:-]{4,64}", said) else None
+
+
+def gauge_of(texts: Texts) -> Gauge | str:
+    """The files of the fuel gauge, or why what it tells is not what the phone uses."""
+    status = (_battery(texts) or Battery()).status
+    if status != "discharging":
+        what = f"the phone is {status}" if status else "the phone does not say whether it is charging"
+        return f"{what}: its fuel gauge tells what it uses only while it runs from the battery alone"
+    current, voltage = (next(iter(texts.get(f"gauge_{name}", {})), None) for name in ("current", "voltage"))
+    if current is None or amperes(_text(texts, "gauge_current")) is None:
+        return "the phone's fuel gauge tells adb no current"
+    if voltage is None or volts(_text(texts, "gauge_voltage")) is None:
+        return "the phone's fuel gauge tells adb no voltage"
+    return Gauge(current, voltage)
 
 
 def temperature(state: DeviceState) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from model_profiling.targets.device import state
 from model_profiling.targets.device.power_mode import PowerSettings
+from model_profiling.targets.device.records import Gauge
 from model_profiling.targets.protocol import MachineFacts, Platform, TargetChoice
 from model_profiling.targets.remote.adb import AdbLink
 from model_profiling.targets.remote.facts import Machine, ask_machine
@@ -42,6 +43,10 @@ class AndroidTarget(RemoteTarget):
         device = state.read_device(self._machine.texts if self._machine else {})
         temperature, on_battery = state.temperature(device), state.on_battery(device)
         return replace(facts, device=device, temperature_c=temperature, on_battery=on_battery)
+
+    def gauge(self) -> Gauge | str:
+        self._machine = self._ask()
+        return state.gauge_of(self._machine.texts)
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
