@@ -26,7 +26,12 @@ from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
 
-def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+def thread_counts(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Counts with commas between them; None where none were given."""
+    if text is None:
+        return None
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdigit() and int(word) > 0 for word in words) or len(set(words)) != len(words):
         raise click.BadParameter("give different counts like 1 or 1,2,4")
@@ -66,7 +71,9 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "--runs", type=click.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
 )
 @click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
-@click.option("--threads", default="1", show_default=True, callback=_threads, help="Counts such as 1,2,4.")
+@click.option(
+    "--threads", default="1", show_default=True, callback=thread_counts, help="Counts such as 1,2,4."
+)
 @frame.budget_option
 @click.option(
     "--precision",

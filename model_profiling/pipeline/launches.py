@@ -40,7 +40,7 @@ class Pace:
 def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_turns: int | None) -> TurnPlan:
     """Turns and cycles of each launch of a run. `most` is how many launches were asked for; `traced_turns`
     is the most that are wanted with the event tracer on, None without it."""
-    launches = max(EXACT_ROUNDS, min(PLANNED_LAUNCHES, most or PLANNED_LAUNCHES))
+    launches = max(EXACT_ROUNDS, most or PLANNED_LAUNCHES)
     share = 1 - _TRACED_SHARE
     if traced_turns is not None:
         launches, share = EXACT_ROUNDS, _TRACED_SHARE

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.config.settings import Schedule as ScheduleSettings
 from model_profiling.errors import RunError
 from model_profiling.pipeline.launches import (
@@ -32,13 +33,17 @@ from model_profiling.pipeline.starting import make_scratch
 from model_profiling.run.journal import TIMED, Step
 from model_profiling.run.latencies import shared_launches
 from model_profiling.run.manifest import Ended
+from model_profiling.run.names import FAILED_LAUNCH
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
+from model_profiling.targets.command import LOG
 from model_profiling.targets.protocol import LockstepTarget
 from model_profiling.wording import plural
 
+_ATTEMPTS = 2
+"""A launch that was ended from outside is worth another try; one that fails again will fail."""
 _Asked = tuple[Measuring, Step]
 _Side = tuple[Measuring, Series]
 
@@ -133,7 +138,7 @@ class Rounds:
         # A launch may fail because one of its programs does. If each runs, it was taking turns that failed.
         if [run.failed for run in self.runs] != before:
             return
-        for (run, step), reason in alone:
+        for (run, step), reason in sorted(alone, key=lambda found: found[0][1].key):
             seen = f"measured in rounds, not in lockstep: {reason}"
             run.warn(Remark(step.series, "no_lockstep", seen))
             if _kits_own(run, step):
@@ -147,11 +152,15 @@ class Rounds:
             return f"target {target.name} starts one program at a time"
         if reason := target.why_not_lockstep([run.job(step) for run, step in group], self._peaks()):
             return reason
-        try:
-            self._launch(target, self._planned(target, group), group, step.round)
-        except RunError as problem:
-            return problem.problem
-        return None
+        reason = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._launch(target, self._planned(target, group), group, step.round)
+            except RunError as problem:
+                reason = problem.problem
+            else:
+                return None
+        return reason
 
     def _launch(self, target: LockstepTarget, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
         first, step = group[0]
@@ -171,6 +180,9 @@ class Rounds:
                     zip(group, blanks, outcome.outcomes, strict=True)
                 )
             ]
+        except RunError:
+            _keep_log(first, scratch)
+            raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         seconds = round(time.monotonic() - began, 4)
@@ -204,6 +216,9 @@ class Rounds:
         try:
             launch = launch_of(jobs, TRIAL, f"{first.schedule.seed}/trial", self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
+        except RunError:
+            _keep_log(first, scratch)
+            raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return Pace.of(outcome, time.monotonic() - began)
@@ -269,6 +284,11 @@ class Rounds:
             settings.min_rounds,
             confidence=analysis.confidence,
         )
+
+
+def _keep_log(run: Measuring, scratch: Path) -> None:
+    if (log := scratch / f"process{LOG}").is_file():
+        files.move(log, run.place.path / FAILED_LAUNCH)
 
 
 def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:

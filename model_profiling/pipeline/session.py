@@ -68,7 +68,7 @@ def measure(
     everything measured until then is kept.
     """
     way = Start(only, resume, force, config_file, tuple(command_line))
-    (measured,) = measure_together([config], target, way, progress=progress)
+    (measured,) = measure_together([(config, way)], target, progress=progress)
     return measured
 
 
@@ -84,14 +84,14 @@ class Start:
 
 
 def measure_together(
-    configs: Sequence[ProfileConfig], target: Target, way: Start, *, progress: Progress | None = None
+    asked: Sequence[tuple[ProfileConfig, Start]], target: Target, *, progress: Progress | None = None
 ) -> tuple[Measured, ...]:
     """Run several configs, each into its own output_root, with all their programs taking turns.
 
     Their schedules must be alike; what holds for one (`measure`) holds for each.
     """
     progress = progress or Silent()
-    for config in configs:
+    for config, way in asked:
         make_schedule(config, 0, latencies=target.timings_are_latency, only=way.only)  # refuses unknown names
         check_directory(config.output_root, resume=way.resume, force=way.force)
     progress.stage("preparing the runner")
@@ -99,7 +99,7 @@ def measure_together(
     begun: list[_Begun] = []
     try:
         with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
-            for config in configs:
+            for config, way in asked:
                 begun.append(_begin(config, target, way, progress))
             for each in begun:
                 each.record.measuring.gather_evidence()
