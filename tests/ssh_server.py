@@ -53,6 +53,7 @@ Host closed
   Port {closed}
 """
 # As root sshd wants a user of its own and a folder for it; in a mount namespace nobody else sees them.
+# What is mounted later is not seen there.
 _AS_ROOT = """\
 set -e
 mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd
@@ -109,7 +110,15 @@ class SshServer:
         sshd, libraries = find_sshd()
         command = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         if os.getuid() == 0:
-            command = ["unshare", "--mount", "sh", "-c", _AS_ROOT, str(self.folder), *command]
+            command = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                _AS_ROOT,
+                str(self.folder),
+                *command,
+            ]
         with (self.folder / "sshd.log").open("ab") as log:
             self._child = subprocess.Popen(
                 command,

@@ -197,8 +197,8 @@ class TargetSettings(Settings):
     name: TargetKind = Field(
         default="auto",
         description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a phone, '
-        '"ssh" another Arm Linux machine; "auto" is what is named here, otherwise this machine if it is Arm, '
-        'else "emulated".',
+        '"ssh" another Arm Linux machine; "auto" is the phone or machine named here, otherwise this machine '
+        'if it is Arm, else "emulated".',
     )
     device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
     """Serial of the Android device, as `adb devices` lists it."""

@@ -143,5 +143,5 @@ def _host(ready: bool) -> TargetState:
 
 
 def _android(devices: tuple[str, ...]) -> TargetState:
-    seen = f"adb sees {', '.join(devices)}" if devices else "adb sees no device that is ready"
+    seen = f"latency on {', '.join(devices)}" if devices else "adb sees no device that is ready"
     return TargetState("android", bool(devices), seen)

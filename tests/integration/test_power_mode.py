@@ -15,6 +15,7 @@ from conftest import ROOT, Artifact
 from virtual_phone import VirtualPhone
 
 from model_profiling.errors import InputError, SetupError
+from model_profiling.process import Completed
 from model_profiling.runner.cache import state_root
 from model_profiling.targets import TargetChoice
 from model_profiling.targets.protocol import PowerMode
@@ -114,7 +115,10 @@ def test_a_phone_that_lets_nobody_change_its_settings(
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "reboot"])
 def test_a_lost_cable_is_made_good_by_whoever_comes_next(
-    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget], meanwhile: str
+    phone: VirtualPhone,
+    open_phone: Callable[..., AndroidTarget],
+    sme2prof: Callable[..., Completed],
+    meanwhile: str,
 ) -> None:
     use(phone)
     target = open_phone(phone)
@@ -127,12 +131,13 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
     phone.plug_in()
     if meanwhile == "reboot":
         phone.reboot()
-    later = open_phone(phone, "leave")
-    later.connect()
+    cleaned = sme2prof("clean", "--device", phone.serial)
+    assert "in power mode boost was cut short: what it had set on" in cleaned.stdout
     assert phone.settings() == USED
     assert not journals()
-    (note,) = later.take_notes()
-    assert "in power mode boost was cut short: what it had set on" in note
+    later = open_phone(phone, "leave")
+    later.connect()
+    assert later.take_notes() == (), "said once"
 
 
 def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(

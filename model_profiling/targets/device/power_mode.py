@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from model_profiling.errors import ProfilingError, SetupError
@@ -19,15 +19,22 @@ from model_profiling.targets.device.settings import (
 from model_profiling.targets.protocol import PowerMode
 from model_profiling.wording import listing
 
+# Whoever reaches a phone first puts things back; whoever writes a report, or answers the user, says so.
+_NOTES: dict[str, list[str]] = {}
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class PowerSettings:
-    """The power settings of one phone; `notes` are what a person should know of what was done to them."""
+    """The power settings of one phone."""
 
     shell: Shell
     title: str
     device: str
-    notes: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of what was done to them, and has not been told yet."""
+        return _NOTES.setdefault(self.device, [])
 
     @property
     def _journal(self) -> PowerJournal:
@@ -90,7 +97,7 @@ class PowerSettings:
             return
         restored = put_back(self.shell, unfinished.changes, self.title)
         self._journal.remove()
-        self.notes += restored.notes
+        self.notes.extend(restored.notes)
 
     def _finish_earlier(self) -> None:
         unfinished = self._journal.read()
@@ -104,4 +111,4 @@ class PowerSettings:
                 f"a run of {unfinished.since} in power mode {unfinished.mode} was cut short: what it had set "
                 f"on {self.title} ({names}) is back as it was"
             )
-        self.notes += restored.notes
+        self.notes.extend(restored.notes)

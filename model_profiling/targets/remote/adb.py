@@ -78,8 +78,12 @@ def find_adb(*, fetch: bool = True) -> Adb:
     try:
         return _checked(_fetched(cure, fetch=fetch), cure)
     except SetupError as problem:
-        why = refused[0] if refused else f"no adb was found, and none could be fetched ({problem.problem})"
-        raise SetupError(why, cure) from problem
+        why = refused[0] if refused else "no adb is installed"
+        if not fetch:
+            raise SetupError(
+                why, f"the first run on a phone fetches one where it can, or {cure}"
+            ) from problem
+        raise SetupError(f"{why}, and none could be fetched ({problem.problem})", cure) from problem
 
 
 def _installed() -> list[Path]:

@@ -36,10 +36,12 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was taken off a machine: each file under `folder` with its size."""
+    """What was taken off a machine: each file under `folder` with its size, and what else a person should
+    know of it."""
 
     folder: str
     files: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -116,7 +118,7 @@ class RemoteFolder:
             part = f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part"
             script = scripts.receive(path, part, content.size, content.sha256, executable=executable)
             answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
-            if answer.stdout.startswith("damaged"):
+            if answer.stdout.startswith(scripts.DAMAGED):
                 raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")
             return answer
 

@@ -19,18 +19,21 @@ MARKER = ".sme2prof"
 _KILL = 'end() { kill -s KILL -- "-$1" 2>/dev/null || kill -s KILL "$1" 2>/dev/null; }; '
 
 
+DAMAGED = "damaged"
+"""What a script says of a file that came as another than was sent."""
 NOT_OURS = 33
 """How a script ends that finds a folder without the marker."""
 
 
 def make_home(home: str) -> str:
-    """The kit's folder, new or again; a day old, what a lost job left in it goes. A folder that somebody else
-    has made is left alone."""
+    """The kit's folder, new or again; what was left half done in it goes after a day. A
+    folder that somebody else has made is left alone."""
     return (
         f"umask 077; h={quoted(home)}; m={_marker(home)}; "
         f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || exit {NOT_OURS}; fi; '
         'mkdir -p "$h" && echo \'made by sme2prof, safe to remove\' >"$m" && mkdir -p "$h/jobs" && '
-        '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} + 2>/dev/null; true; }'
+        '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
+        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ]'
     )
 
 
@@ -46,12 +49,15 @@ def state_of(paths: Sequence[str]) -> str:
 
 
 def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
-    """Takes a file from standard input; it gets its name only when every byte has arrived."""
+    """Takes a file from standard input; it gets its name only when every byte has arrived. Nothing half sent
+    stays, also where the connection ends: that comes as the end of input."""
     folder = path.rpartition("/")[0]
+    mode = "700" if executable else "600"
     return (
-        f'umask 077; p={quoted(part)}; mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
-        f'if [ "$1 $2" = "{size} {sha256}" ]; then {"chmod 700" if executable else "chmod 600"} "$p" && '
-        f'mv -f "$p" {quoted(path)}; else echo "damaged: $1 $2"; false; fi; s=$?; rm -f "$p"; exit $s'
+        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; "
+        f'mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
+        f'if [ "$1 $2" = "{size} {sha256}" ]; then chmod {mode} "$p" && mv -f "$p" {quoted(path)}; '
+        f'else d="{DAMAGED}: $1 $2"; false; fi; s=$?; rm -f "$p"; echo "$d"; exit $s'
     )
 
 
@@ -73,8 +79,8 @@ def remove_job(folder: str) -> str:
 
 
 def _end_job(folder: str) -> str:
-    """Defines `end_job FILE`, which kills the job whose process id is in FILE and that writes to `folder`:
-    the number may have been given to another process since."""
+    """Defines `end_job FILE`, which kills the job whose process id is in FILE, if it writes to `folder`: the
+    number may have been given to another process since."""
     return (
         f'{_KILL}end_job() {{ n=$(cat "$1" 2>/dev/null); case "$n" in ""|*[!0-9]*) return ;; esac; '
         f'grep -qF {quoted(folder)} "/proc/$n/cmdline" 2>/dev/null && end "$n"; }}; '

@@ -24,8 +24,6 @@ from model_profiling.targets.remote import client
 Made = TypeVar("Made")
 
 _ANSWER_S = 60.0
-"""Within which a machine answers a question, and after which one that is silent is asked whether it is
-there."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -87,6 +85,10 @@ class Shell:
     link: Link
     patience_s: float = 120.0
     attempts: int = 3
+    silence_s: float = 30.0
+    """After which a machine in the middle of a command is asked whether it is still there."""
+    probe_s: float = 20.0
+    """Within which it has to answer that."""
     times_lost: int = 0
     """How often the machine went away and came back: what was known of its files may have changed."""
 
@@ -127,7 +129,7 @@ class Shell:
             stdin=stdin,
             into=into,
             most=most,
-            silence_s=_ANSWER_S / 2,
+            silence_s=self.silence_s,
             still_there=self._answers,
         )
         out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))
@@ -175,7 +177,7 @@ class Shell:
         """Whether the machine does the least thing in time."""
         mark = secrets.token_hex(8)
         argv = self.link.command(f"echo {mark}")
-        return mark.encode() in client.call(argv, timeout=20).stdout
+        return mark.encode() in client.call(argv, timeout=self.probe_s).stdout
 
     def _lost(self, ended: client.Ended, said: str) -> LinkLost:
         known = self.link.complaint(said)
