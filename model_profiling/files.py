@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -83,6 +84,19 @@ def write_text(path: Path, content: str) -> None:
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write `content` as indented JSON; NaN and infinities are refused, they are not JSON."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def move(source: Path, path: Path) -> None:
+    """Rename `source` to `path`, or copy it whole where they lie on different file systems."""
+    make_folder(path.parent)
+    try:
+        source.replace(path)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV:
+            raise _refusal(path, problem) from problem
+        with replacing(path) as part:
+            shutil.copyfile(source, part)
+        source.unlink()
 
 
 def sha256(path: Path) -> str:

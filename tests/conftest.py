@@ -181,7 +181,7 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
     """`sme2prof("validate", run_dir)`: the command line in this process, for what it answers and returns."""
     from model_profiling.cli.main import main
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*words: object) -> process.Completed:
         capsys.readouterr()
@@ -191,7 +191,8 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
         return process.Completed(argv, code, said.out, said.err, seconds=0.0, timed_out=False)
 
     yield call
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,8 @@ class VirtualPhone:
         self._uid = 0 if rootless or qemu is not None or os.getuid() != 0 else SHELL_UID
         self._adbd_port = 0
         self._init: subprocess.Popen[str] | None = None
-        make_root(self.root, server.parts, {**_PROPERTIES, "ro.product.model": model}, owner=self._uid)
+        own = {"ro.product.model": model, "ro.serialno": f"VP{uuid.uuid4().hex[:10].upper()}"}
+        make_root(self.root, server.parts, {**_PROPERTIES, **own}, owner=self._uid)
         if qemu is not None:
             (self.root / "data/cpuinfo").write_text(_EMULATED_CPU)
         self.switch_on()

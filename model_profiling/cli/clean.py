@@ -30,6 +30,8 @@ def command(device: str | None, host: str | None, device_path: str | None, as_js
     if as_json:
         frame.facts({"schema_version": 1, **asdict(removed), "bytes": removed.bytes})
         return
+    for note in removed.notes:
+        frame.say(note)
     for name, size in removed.files:
         frame.say(f"{size:>12,}  {name}")
     if removed.files:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from model_profiling import files
 from model_profiling.cli import frame
+from model_profiling.cli.profile import thread_counts
+from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.run import print_warnings
 from model_profiling.errors import InputError
+from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
     comparison_document,
     comparison_facts,
@@ -19,13 +24,18 @@ from model_profiling.report.document import Folded
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
+from model_profiling.run.remarks import warning_lines
+from model_profiling.targets import parse_target, target_kinds
 from model_profiling.workflow.compare import compare
+from model_profiling.workflow.compare_programs import are_programs, compare_programs
+from model_profiling.workflow.measure import RunOptions
 
 
 @frame.command(
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
-    sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml""",
+    sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
+    sme2prof compare before.pte after.pte --budget 60""",
     facts=True,
 )
 @click.argument("a", type=click.Path(path_type=Path))
@@ -42,7 +52,14 @@ from model_profiling.workflow.compare import compare
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
-def command(  # noqa: PLR0917  click passes every option by name
+@click.option("--target", help=f"Programs: where to measure, one of {', '.join(target_kinds())}.")
+@click.option("--threads", callback=thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
+@frame.budget_option
+@click.option("--outdir", type=click.Path(path_type=Path), help="Programs: folder for their runs.")
+@click.option("--resume", is_flag=True, help="Programs: continue a measurement that was cut short.")
+@click.option("--force", is_flag=True, help="Programs: discard an unfinished measurement in the way.")
+def command(
+    *,
     a: Path,
     b: Path,
     limit: float | None,
@@ -52,14 +69,24 @@ def command(  # noqa: PLR0917  click passes every option by name
     quiet: bool,
     times: Times | None,
     as_json: bool,
+    **measuring: Any,  # click has typed them; they concern programs
 ) -> int:
     """Say what changed from A to B, and how sure that is.
 
-    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. With
+    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte)
+    are measured here first, taking turns, which finds the smallest differences. With
     --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
     """
     share = None if limit is None else limit / 100
-    comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
+    if are_programs(a, b):
+        if across_machines or times is not None:
+            raise click.UsageError("--across-machines and --times are about measurements, not programs")
+        comparison = _measured(a, b, share, quiet=quiet, as_json=as_json, **measuring)
+    else:
+        given = [name.removesuffix("_s") for name, value in measuring.items() if value]
+        if given:
+            raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
+        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
     if markdown is not None:
         files.write_text(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
@@ -81,3 +108,41 @@ def command(  # noqa: PLR0917  click passes every option by name
             "a gate without an answer does not pass",
         )
     return 0
+
+
+def _measured(
+    a: Path,
+    b: Path,
+    limit: float | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    target: str | None,
+    threads: tuple[int, ...] | None,
+    budget_s: float | None,
+    outdir: Path | None,
+    resume: bool,
+    force: bool,
+) -> Comparison:
+    if resume and force:
+        raise click.UsageError("--resume continues what --force discards: give one of them")
+    try:
+        with shown_progress(lines=True, quiet=quiet) as progress:
+            found = compare_programs(
+                a,
+                b,
+                target=parse_target(target or "auto"),
+                threads=threads or (1,),
+                budget_s=budget_s,
+                outdir=outdir,
+                run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+                limit=limit,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        frame.warn("everything measured so far is kept; continue with the same command and --resume")
+        raise
+    if not quiet and not as_json:
+        frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
+    print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
+    return found.comparison

@@ -102,6 +102,18 @@ def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | Non
     )
 
 
+def budget_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--budget`: for how long to measure at most; passed on as `budget_s`."""
+    return click.option(
+        "--budget",
+        "budget_s",
+        type=click.FloatRange(0, 86_400, min_open=True),
+        metavar="SECONDS",
+        show_default="30",
+        help="Measure for about so long at most, but at least six launches.",
+    )(function)
+
+
 _words: list[str] = []
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
+from model_profiling.config.settings import ScheduleMode
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
@@ -19,12 +20,18 @@ from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run.factors import Factors
 from model_profiling.targets import parse_target, target_kinds
+from model_profiling.targets.protocol import PowerMode
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
 
-def _threads(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+def thread_counts(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Counts with commas between them; None where none were given."""
+    if text is None:
+        return None
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdigit() and int(word) > 0 for word in words) or len(set(words)) != len(words):
         raise click.BadParameter("give different counts like 1 or 1,2,4")
@@ -45,7 +52,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
     sme2prof profile toy_cnn --dtype all
-    sme2prof profile my_model.pte --threads 1,2 --precision 0.01
+    sme2prof profile my_model.pte --threads 1,2 --budget 60
     sme2prof profile toy_cnn --target emulated --ladder""",
     facts=True,
 )
@@ -60,15 +67,38 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     help=f"To export as: {', '.join(DTYPES)}; several with commas, or all, are put side by side.",
 )
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
-@click.option("--runs", type=click.IntRange(1), show_default="10", help="Timed inferences per process.")
+@click.option(
+    "--runs", type=click.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
+)
 @click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
-@click.option("--threads", default="1", show_default=True, callback=_threads, help="Counts such as 1,2,4.")
-@click.option("--rounds", type=click.IntRange(1), show_default="12", help="Rounds of SME2 on and off.")
+@click.option(
+    "--threads", default="1", show_default=True, callback=thread_counts, help="Counts such as 1,2,4."
+)
+@frame.budget_option
 @click.option(
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Stop early once the speedup is known to plus or minus this share, such as 0.01.",
+    show_default="0.005",
+    help="Stop once every speedup is known to plus or minus this share.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(ScheduleMode)),
+    show_default="lockstep",
+    help="Let programs take turns, or run one process at a time.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    help="At most so many launches in lockstep; with --mode rounds so many rounds [default: 12].",
+)
+@click.option(
+    "--power-mode",
+    type=click.Choice(get_args(PowerMode)),
+    default="leave",
+    show_default=True,
+    help="What to set on a phone while measuring: boost, app, or nothing; it is put back afterwards.",
 )
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
 @click.option(
@@ -82,6 +112,7 @@ def command(
     *,
     model: str,
     target: str,
+    power_mode: PowerMode,
     dtypes: tuple[str, ...],
     resume: bool,
     force: bool,
@@ -98,7 +129,10 @@ def command(
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
-    options = ProfileOptions(target=parse_target(target), **asked)
+    choice = replace(parse_target(target), power_mode=power_mode)
+    if power_mode != "leave" and choice.kind != "android":
+        raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
+    options = ProfileOptions(target=choice, **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:

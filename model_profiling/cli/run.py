@@ -33,8 +33,9 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     "--precision",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Stop early once speedups are known to plus or minus this share, such as 0.01.",
+    help="Stop once every speedup is known to plus or minus this share, such as 0.01.",
 )
+@frame.budget_option
 @frame.factor_option
 def command(
     *,
@@ -45,6 +46,7 @@ def command(
     resume: bool,
     force: bool,
     precision: float | None,
+    budget_s: float | None,
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
@@ -68,7 +70,9 @@ def command(
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:
             where = parse_target(target) if target else None
-            outcome = run_file(config, options, target=where, precision=precision, progress=progress)
+            outcome = run_file(
+                config, options, target=where, precision=precision, budget_s=budget_s, progress=progress
+            )
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise

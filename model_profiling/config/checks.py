@@ -41,8 +41,8 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     yield from _experiment_problems(config)
     yield from _target_problems(config.target)
     schedule = config.schedule
-    if schedule.precision is not None and schedule.min_rounds > schedule.rounds:
-        what = f"is {schedule.min_rounds}, more than the {plural(schedule.rounds, 'round')}"
+    if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
+        what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
         yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
     yield from _pair_problems(config)
 

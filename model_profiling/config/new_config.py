@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
-from model_profiling.config.settings import target_settings
+from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run.names import default_run_dir
@@ -31,8 +31,10 @@ class NewConfig:
     threads: tuple[int, ...] = (1,)
     runs: int = 10
     warmup: int = 3
-    rounds: int = 12
+    mode: ScheduleMode | None = None
+    rounds: int | None = None
     precision: float | None = None
+    budget_s: float | None = None
     device: str | None = None
     host: str | None = None
     trace: bool = False
@@ -66,9 +68,10 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
     if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
         raise InputError(f"a host is no {wanted.kind} device", "give --host with --platform linux alone")
-    schedule: dict[str, object] = {"rounds": wanted.rounds}
-    if wanted.precision is not None:
-        schedule["precision"] = wanted.precision
+    asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s")}
+    if wanted.runner_on is not None:
+        asked["mode"] = "rounds"  # an executor_runner cannot take turns
+    schedule = {name: value for name, value in asked.items() if value is not None}
     pairs = [
         {
             "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},

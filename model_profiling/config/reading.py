@@ -106,7 +106,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 def _unwise(config: ProfileConfig) -> Iterator[Remark]:
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-    if timing and (rounds := config.schedule.rounds) < 6:
+    if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
         yield Remark(None, "rounds", seen)
     for experiment in timing:
@@ -118,7 +118,8 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
             yield Remark(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
         most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
-        if 0 < cpus < most:
+        by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
+        if 0 < cpus < most and by_number:
             seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
             yield Remark(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):

@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from model_profiling.run.series import Switch
 from model_profiling.runner.features import closure
+from model_profiling.targets.device.records import ClusterName
 from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000
 
 Mode = Literal["timing", "xnntrace"]
+ScheduleMode = Literal["lockstep", "rounds"]
+
+USUAL_ROUNDS = 12
+MOST_LAUNCHES = 60
+BUDGET_S = 30.0
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -55,13 +69,17 @@ def _as_list(value: object) -> object:
 
 
 def _as_cpus(value: object) -> object:
-    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0."""
+    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0; clusters
+    stay names until the machine is known."""
     if isinstance(value, str):
+        if set(value.split(",")) <= set(get_args(ClusterName)):
+            return value.split(",")
         if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
             mask = int(value, 16)
             return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
         if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", value):
-            raise refuse(f"is {shown(value)}, not CPU numbers", 'write a list like [4, 5], "4-7" or "0xf0"')
+            fix = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
+            raise refuse(f"is {shown(value)}, not CPU numbers", fix)
         cpus: list[int] = []
         for part in value.split(","):
             first, _, last = part.partition("-")
@@ -70,6 +88,14 @@ def _as_cpus(value: object) -> object:
             cpus.extend(range(int(first), int(last or first) + 1))
         return cpus
     return _as_list(value)
+
+
+def _as_cpu(value: object) -> object:
+    """A CPU's number or a cluster's name."""
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1024
+    if number or (isinstance(value, str) and value in get_args(ClusterName)):
+        return value
+    raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -81,7 +107,7 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-Cpu = Annotated[int, Field(strict=True, ge=0, le=1023)]
+Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
 # What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
@@ -89,7 +115,10 @@ _COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
 _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
 _CPU = {"type": "integer", "minimum": 0}
 _CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
-_CPUS = {"anyOf": [_CPU, _CPU_RANGES, {"type": "array", "items": _CPU}]}
+_CLUSTER = {"enum": list(get_args(ClusterName))}
+_CPUS = {
+    "anyOf": [_CPU, _CPU_RANGES, _CLUSTER, {"type": "array", "items": {"anyOf": [_CPU, _CLUSTER]}}],
+}
 
 
 class Settings(BaseModel):
@@ -123,17 +152,19 @@ class Experiment(Settings):
     mode: Mode = "timing"
     """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
     runs: Counted = Field(default=10, examples=[10])
-    """Timed inferences in each process (older name: num_runs)."""
+    """Timed inferences in each process (older name: num_runs). In lockstep: how many turns each program has
+    while the event tracer is on; without it, turns follow from the program's speed and the budget."""
     warmup: Whole = Field(default=3, examples=[3])
-    """Untimed inferences at the start of each process."""
+    """Untimed inferences at the start of each process, in both modes."""
     threads: Annotated[tuple[Threads, ...], BeforeValidator(_as_list), WithJsonSchema(_COUNTS)] = Field(
         default=(1,), min_length=1, examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
     cpu_affinity: Annotated[tuple[Cpu, ...], BeforeValidator(_as_cpus), WithJsonSchema(_CPUS)] = Field(
-        default=(), examples=[[4, 5], "4-7", "0xf0"]
+        default=(), examples=[[4, 5], "4-7", "0xf0", "big"]
     )
-    """CPUs the process may run on: a list, ranges ("4-7"), or a hexadecimal mask ("0xf0")."""
+    """CPUs the process may run on: a list, ranges ("4-7"), a hexadecimal mask ("0xf0"), or a cluster
+    ("little", "big", "prime") where the machine has several kinds of CPU."""
     extra_args: tuple[Text, ...] = Field(default=(), examples=[["--flag", "value"]])
     """Further arguments for the runner, one word per entry."""
 
@@ -213,12 +244,33 @@ def target_settings(choice: TargetChoice) -> dict[str, str]:
 class Schedule(Settings):
     """How often, in what order and how patiently experiments are measured."""
 
-    rounds: Counted = 12
-    """Rounds; each runs one process per timing experiment and thread count, in random order."""
+    mode: ScheduleMode | None = Field(
+        default=None,
+        description='"lockstep": in each launch all timing experiments are loaded at once and take turns of '
+        'a few inferences; "rounds": in each round one process of every experiment runs by itself. Left out, '
+        "it is lockstep, where that can be done, and a run that is continued goes on as it began.",
+        examples=["lockstep"],
+    )
+    rounds: Counted | None = Field(
+        default=None,
+        description="In rounds: how many, 12 if left out; each runs one process per timing experiment and "
+        "thread count, in random order. In lockstep: the most launches; left out, the budget decides.",
+        examples=[12],
+    )
     min_rounds: Annotated[int, Field(strict=True, ge=3, le=MOST)] = 6
-    """Rounds measured before `precision` may stop early."""
-    precision: Share | None = Field(default=None, examples=[0.01])
-    """Stop early once every compared pair's interval is this narrow: 0.01 is within 1%."""
+    """Rounds or launches measured before `precision` or `budget_s` may end it."""
+    precision: Share | None = Field(
+        default=None,
+        description="Stop once every compared pair's interval is this narrow: 0.01 is within 1%. Left out, "
+        "it is 0.005 in lockstep, and rounds are all measured.",
+        examples=[0.01],
+    )
+    budget_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Seconds of measuring, starting processes included, after which no further launch or "
+        "round begins. Left out, it is 30 in lockstep, and rounds have no such limit.",
+        examples=[30],
+    )
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of the random order; left out, one is drawn and recorded."""
     cool_down_s: Seconds = 0.0
@@ -229,8 +281,24 @@ class Schedule(Settings):
     """Wait before a process until the target is no hotter than this, where it can tell."""
     temperature_wait_s: Seconds = 300.0
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
+    energy_s: Seconds = 12.0
+    """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
+    that gives; 0 is not at all."""
     timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
+
+    @property
+    def in_lockstep(self) -> bool:
+        return self.mode != "rounds"
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds, or launches, are measured at most."""
+        return self.rounds or (MOST_LAUNCHES if self.in_lockstep else USUAL_ROUNDS)
+
+    @property
+    def time_limit_s(self) -> float | None:
+        return self.budget_s or (BUDGET_S if self.in_lockstep else None)
 
 
 class Inputs(Settings):

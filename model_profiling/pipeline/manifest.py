@@ -13,9 +13,10 @@ from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experimen
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
 from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
+from model_profiling.run.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
 from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
+from model_profiling.statistics.lockstep import PRECISION
 from model_profiling.targets import MachineFacts, Target
 
 
@@ -50,19 +51,27 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
 
 
 def schedule_facts(
-    config: ProfileConfig, schedule: Schedule, journal: Journal, *, stopped_early: bool
+    config: ProfileConfig, schedule: Schedule, journal: Journal, ended: Ended | None
 ) -> ScheduleFacts:
     """How the run was laid out, and how far it went."""
-    done = [number for number, steps in enumerate(schedule.rounds) if steps and journal.all_done(steps)]
+    settings, rounds = config.schedule, schedule.rounds
+    if settings.in_lockstep and settings.rounds is None:
+        # How many there will be is not known before they were enough.
+        rounds = rounds[: max(1, journal.rounds_begun(experiment.name for experiment in config.experiments))]
+    done = [number for number, steps in enumerate(rounds) if steps and journal.all_done(steps)]
     return ScheduleFacts(
+        mode="lockstep" if settings.in_lockstep else "rounds",
+        ended=ended,
+        budget_s=settings.time_limit_s if rounds else None,
+        measured_s=round(journal.seconds_measured, 3) if rounds else None,
         seed=schedule.seed,
-        rounds=len(schedule.rounds),
+        rounds=len(rounds),
         rounds_done=len(done),
-        traced_rounds=min(TRACED_ROUNDS, len(schedule.rounds)),
-        min_rounds=config.schedule.min_rounds,
-        precision=config.schedule.precision,
-        stopped_early=stopped_early,
-        order=tuple(tuple(step.key for step in steps) for steps in (schedule.evidence, *schedule.rounds)),
+        traced_rounds=min(TRACED_ROUNDS, len(rounds)),
+        min_rounds=settings.min_rounds,
+        precision=settings.precision or (PRECISION if settings.in_lockstep and rounds else None),
+        stopped_early=ended not in (None, "rounds"),
+        order=tuple(tuple(step.key for step in steps) for steps in (schedule.evidence, *rounds)),
     )
 
 
@@ -114,6 +123,7 @@ def _result(
         times=times_of_mode(experiment.mode, manifest.target.times),
         etdump=dumps[0].etdump if dumps else None,
         etdump_warmup_runs=dumps[0].etdump_warmup_runs if dumps else 0,
+        etdump_turn_length=len(dumps[0].turns_ns[0]) if dumps and dumps[0].turns_ns else 0,
         etdump_rounds=tuple(entry.etdump for entry in dumps if entry.etdump),
         log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
         latency=_existing(place, series, names.ROBUST_STATS),

@@ -1,4 +1,5 @@
-"""Runs a schedule on a target, step by step, so that it can be cut off at any moment and continued.
+"""One run's side of measuring: runs a step on a target and keeps what it left, so that it can be cut off at
+any moment and continued.
 
 A process works in a scratch folder; what it left is moved to its final name; then one journal line makes the
 step count. A kill before the line repeats the step, a kill after it does not.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
@@ -17,17 +20,18 @@ from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
-from model_profiling.run.journal import Entry, Journal, Step, moment
+from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
+from model_profiling.run.manifest import Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
-from model_profiling.run.series import Series
-from model_profiling.statistics.speedup import precise_enough
+from model_profiling.run.series import Pair, Series
 from model_profiling.targets import Job, Outcome, Target
+from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 
 _TEMPERATURE_POLL_S = 2.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Measuring:
     """One session of measuring: where, what, and what has happened so far."""
 
@@ -37,94 +41,65 @@ class Measuring:
     journal: Journal
     session: int
     progress: Progress
+    schedule: Schedule
     warnings: list[Remark] = field(default_factory=list)
-    stopped_early: bool = False
-    _failed: set[Series] = field(default_factory=set)
-    _done: int = 0
-    _to_do: int = 0
+    ended: Ended | None = None
+    """What ended the rounds; None while they go on."""
+    failed: set[Series] = field(default_factory=set)
+    _clusters: tuple[Cluster, ...] | None = None
 
-    def run(self, schedule: Schedule) -> None:
-        """Do every step of `schedule` that is not done yet."""
-        evidence = [step for step in schedule.evidence if not self.journal.done(step)]
-        # A round cut short is measured again whole: its processes must have run side by side.
-        rounds = [steps for steps in schedule.rounds if not self.journal.all_done(steps)]
-        self._to_do = len(evidence) + sum(map(len, rounds))
-        if evidence:
+    def gather_evidence(self) -> None:
+        """Run what shows kernels and outputs and is never timed."""
+        steps = [step for step in self.schedule.evidence if not self.journal.done(step)]
+        if steps:
             self.progress.stage("gathering evidence")
-        for step in evidence:
-            self._do(step)
-            self._advance(str(step.series))
-        if rounds:
-            self.progress.stage("measuring")
-            if self.config.schedule.precision is not None and not pairs(self.config):
-                seen = "a precision has no effect: nothing is compared, so every round is measured"
-                self._warn(Remark(None, "no_effect", seen))
-        for number, steps in enumerate(schedule.rounds):
-            if self._precise(number):
-                self.stopped_early = True
-                return
-            if not self.journal.all_done(step for step in steps if step.series not in self._failed):
-                self._do_round(steps, f"round {number + 1} of {len(schedule.rounds)}")
+        for number, step in enumerate(steps, start=1):
+            self.do(step)
+            self.progress.advance(number, len(steps), str(step.series))
 
-    def _do_round(self, steps: tuple[Step, ...], name: str) -> None:
-        for step in steps:
-            if step.series not in self._failed:
-                self._do(step)
-            self._advance(f"{name}, {step.series}")
+    def steps_of(self, round_number: int) -> tuple[Step, ...]:
+        """What a round has to measure; an experiment that failed is left out."""
+        if round_number >= len(self.schedule.rounds):
+            return ()
+        return tuple(step for step in self.schedule.rounds[round_number] if step.series not in self.failed)
 
-    def _advance(self, text: str) -> None:
-        self._done += 1
-        self.progress.advance(self._done, max(self._done, self._to_do), text)
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """What is compared and can be: neither side failed."""
+        return tuple(pair for pair in pairs(self.config) if not self.failed & {pair.baseline, pair.candidate})
 
-    def _precise(self, rounds: int) -> bool:
-        target = self.config.schedule.precision
-        left = [pair for pair in pairs(self.config) if not self._failed & {pair.baseline, pair.candidate}]
-        if target is None or not left:
-            return False
-        return all(
-            precise_enough(
-                self.journal.latencies_ms(pair.baseline, rounds),
-                self.journal.latencies_ms(pair.candidate, rounds),
-                target,
-                self.config.schedule.min_rounds,
-                confidence=self.config.analysis.confidence,
-            )
-            for pair in left
-        )
+    def do(self, step: Step, **job: Any) -> None:
+        """Run one process by itself; `job` changes its job."""
+        blank = self.blank(step, self.rest())
+        began = time.monotonic()
+        scratch = make_scratch(self.place)
+        try:
+            outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
+            entry = self.keep(blank, outcome)
+        except RunError as problem:
+            # One experiment that crashes must not cost the others their results, nor lost evidence its times.
+            if step.kind in TIMED:
+                self.failed.add(step.series)
+            entry = self._failure(blank, problem, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
-    def _do(self, step: Step) -> None:
-        temperature = self._rest()
-        started, began = moment(), time.monotonic()
-        blank = Entry(
+    def blank(self, step: Step, temperature: float | None) -> Entry:
+        """The entry of a process that is about to start."""
+        return Entry(
             kind=step.kind,
             experiment=step.series.experiment,
             threads=step.series.threads or 1,
             round=step.round,
             session=self.session,
             state="done",
-            started=started,
+            started=moment(),
             seconds=0.0,
             temperature_c=temperature,
         )
-        scratch = make_scratch(self.place)
-        try:
-            outcome = self.target.execute(self._job(step), scratch, "process")
-            entry = _measured(blank, outcome)
-            entry = self._keep(entry, outcome)
-            # Arm features are not missing where there can be none.
-            if entry.features_note and self.target.facts().is_arm:
-                note = f"CPU features, as the runner found them: {entry.features_note}"
-                self._warn(Remark(step.series, "features", note))
-        except RunError as problem:
-            # One experiment that crashes must not cost the others their results, nor lost evidence its times.
-            if step.kind != "evidence":
-                self._failed.add(step.series)
-            entry = self._failure(blank, problem, scratch)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
-    def _job(self, step: Step) -> Job:
+    def job(self, step: Step) -> Job:
         experiment = experiment_of(self.config, step.series)
         inputs = self.config.inputs
         builtin = experiment.runner is None
@@ -146,18 +121,36 @@ class Measuring:
             kernels=evidence and builtin,
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
-            cpu_affinity=experiment.cpu_affinity,
+            cpu_affinity=self._cpus(experiment.cpu_affinity),
             extra_args=experiment.extra_args,
             runner_path=experiment.runner,
         )
 
-    def _keep(self, entry: Entry, outcome: Outcome) -> Entry:
+    def _cpus(self, wanted: Sequence[int | ClusterName]) -> tuple[int, ...]:
+        """The CPUs of this machine that a config means; clusters are found once."""
+        if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
+            self._clusters = self.target.facts().clusters
+        found: list[int] = []
+        for cpu in wanted:
+            if isinstance(cpu, int):
+                found.append(cpu)
+            else:
+                found += cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+        return tuple(dict.fromkeys(found))
+
+    def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move what the process left to its final names; latencies live in the journal alone."""
+        entry = _measured(blank, outcome)
         step, place = entry.step, self.place
+        # Arm features are not missing where there can be none.
+        if entry.features_note and self.target.facts().is_arm:
+            note = f"CPU features, as the runner found them: {entry.features_note}"
+            self.warn(Remark(step.series, "features", note))
         if outcome.etdump is not None:
             entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step.series, step.round)))
         if log := self._log_name(step):
-            entry = replace(entry, log=self._move(outcome.log, place.of_series(step.series, log)))
+            # A launch has one log for all its processes.
+            entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
         outputs = tuple(
             replace(
                 made,
@@ -188,11 +181,15 @@ class Measuring:
         )
 
     def _move(self, source: Path, name: Path) -> str:
-        files.make_folder(name.parent)
-        source.replace(name)
+        files.move(source, name)
         return self.place.relative(name)
 
-    def _rest(self) -> float | None:
+    def _copy(self, source: Path, name: Path) -> str:
+        with files.replacing(name) as part:
+            shutil.copyfile(source, part)
+        return self.place.relative(name)
+
+    def rest(self) -> float | None:
         """Cool down as asked; the temperature the process starts at, where it matters and can be told."""
         schedule = self.config.schedule
         if schedule.cool_down_s:
@@ -203,21 +200,19 @@ class Measuring:
         temperature = self.target.facts().temperature_c
         if temperature is None:
             seen = f"target {self.target.name} tells no temperature: max_temperature_c has no effect"
-            self._warn(Remark(None, "no_effect", seen))
+            self.warn(Remark(None, "no_effect", seen))
         waited_until = time.monotonic() + schedule.temperature_wait_s
         while temperature is not None and temperature > limit:
             if time.monotonic() >= waited_until:
                 stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
-                self._warn(Remark(None, "hot", f"the target {stayed}; measured anyway"))
+                self.warn(Remark(None, "hot", f"the target {stayed}; measured anyway"))
                 break
-            self.progress.advance(
-                self._done, self._to_do, f"waiting for {temperature:.0f} C to fall to {limit:g} C"
-            )
+            self.progress.advance(0, 1, f"waiting for {temperature:.0f} C to fall to {limit:g} C")
             time.sleep(_TEMPERATURE_POLL_S)
             temperature = self.target.facts().temperature_c
         return temperature
 
-    def _warn(self, remark: Remark) -> None:
+    def warn(self, remark: Remark) -> None:
         if remark not in self.warnings:
             self.warnings.append(remark)
 
@@ -226,7 +221,7 @@ _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note")
+_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

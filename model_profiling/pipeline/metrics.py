@@ -6,32 +6,38 @@ again. Where times are not latencies, none of these figures exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from model_profiling.config.settings import AnalysisSettings
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
-from model_profiling.run.journal import Journal
+from model_profiling.run.journal import Entry, Journal
+from model_profiling.run.latencies import compare_timed, timed
 from model_profiling.run.manifest import Part
-from model_profiling.run.metrics import PairParity, RobustStats, TracerCost
+from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, TracerCost
 from model_profiling.run.remarks import Remark
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
-from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
-from model_profiling.statistics.stability import Conditions, latency_warnings, machine_warnings
+from model_profiling.statistics.speedup import Speedup, compare_rounds
+from model_profiling.statistics.stability import (
+    Conditions,
+    latency_warnings,
+    launch_warnings,
+    machine_warnings,
+)
 
 
 def compute_metrics(manifest: Manifest, journal: Journal, run_dir: Path) -> Metrics:
     """The content of metrics.json."""
     pairs = manifest.pairs or ()
-    timed = measured_series(manifest, journal)
+    known = measured_series(manifest, journal)
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
-        latencies=tuple(_latency(journal, series) for series in timed),
-        stability=tuple(_stability(manifest, journal, timed)),
+        latencies=tuple(_latency(journal, series) for series in known),
+        stability=tuple(_stability(manifest, journal, known)),
         comparisons=tuple(
             PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(manifest, journal, pair))
             for pair in pairs
@@ -76,36 +82,87 @@ def _latency(journal: Journal, series: Series) -> Latency:
         experiment=series.experiment,
         threads=series.threads,
         rounds=len(entries),
+        measured="lockstep" if _in_turns(entries) else "rounds",
+        machine=_machine_use(entries),
         end_to_end_ms=_summary(untraced),
         traced_ms=_summary(traced),
         tracer_cost=_tracer_cost(untraced, traced),
         load_ms=_middle([entry.load_ns for entry in entries]),
         first_inference_ms=_middle([entry.first_ns for entry in entries]),
         peak_memory_bytes=max((entry.peak_memory_bytes or 0 for entry in entries), default=0) or None,
+        energy=next((entry.energy for entry in journal.ended_well("energy", series)), None),
     )
 
 
-def _stability(manifest: Manifest, journal: Journal, timed: list[Series]) -> Iterator[Remark]:
+def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Remark]:
     """Reasons to trust the latencies less: of the machine as a whole, then of each series."""
     for part in manifest.parts:
-        threads = [series.threads or 1 for series in timed if manifest.part_of(series.experiment) is part]
+        threads = [series.threads or 1 for series in known if manifest.part_of(series.experiment) is part]
         for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
             yield Remark(None, warning.code, warning.seen, warning.advice)
-    for series in timed:
-        for warning in latency_warnings(journal.latencies_ms(series, journal.rounds_of(series))):
+    for series in known:
+        found = timed(journal, series)
+        in_turns = _in_turns(journal.ended_well("untraced", series))
+        warnings = (
+            launch_warnings(list(found.launches.values())) if in_turns else latency_warnings(found.rounds)
+        )
+        for warning in warnings:
             yield Remark(series, warning.code, warning.seen, warning.advice)
 
 
 def _conditions(part: Part) -> Conditions:
     before, after = part.machine.before, part.machine.after
+    phone = before is not None and before.device is not None
     return Conditions(
         cores=before.cores if before else None,
-        governor=before.governor if before else None,
+        governor=before.governor if before and not phone else None,  # nobody but its maker sets a phone's
         load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,
     )
+
+
+def _in_turns(entries: Sequence[Entry]) -> bool:
+    """Whether a series took turns in most of its rounds."""
+    return 2 * sum(entry.launch is not None for entry in entries) > len(entries)
+
+
+def _machine_use(entries: Sequence[Entry]) -> MachineUse | None:
+    """What the machine did while a series had its turns; None where it had none."""
+    turns = [entry for entry in entries if entry.use and entry.machine_before and entry.machine_after]
+    if not turns:
+        return None
+    uses = [entry.use for entry in turns if entry.use]
+    moments = [moment for entry in turns for moment in (entry.machine_before, entry.machine_after) if moment]
+    inferences = [ns for entry in turns for turn in entry.turns_ns for ns in turn]
+    clocks = [clock for moment in moments for clock in moment.frequencies_khz or () if clock is not None]
+    stolen, ticks = (
+        [
+            after - before
+            for entry in turns
+            if (before := getattr(entry.machine_before, name)) is not None
+            and (after := getattr(entry.machine_after, name)) is not None
+        ]
+        for name in ("steal_ticks", "total_ticks")
+    )
+    return MachineUse(
+        launches=len(turns),
+        inferences=len(inferences),
+        cpu_time_share=sum(use.cpu_ns for use in uses) / sum(inferences) if sum(inferences) else None,
+        involuntary_switches=sum(use.involuntary_switches for use in uses),
+        voluntary_switches=sum(use.voluntary_switches for use in uses),
+        major_faults=sum(use.major_faults for use in uses),
+        stolen_share=sum(stolen) / sum(ticks) if stolen and sum(ticks) else None,
+        load=_range(moment.load_average for moment in moments),
+        temperature_c=_range(moment.temperature_c for moment in moments),
+        clock_khz=_range(clocks),
+    )
+
+
+def _range(values: Iterable[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _summary(rounds: list[list[float]]) -> LatencySummary | None:
@@ -126,26 +183,17 @@ def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> Trac
 
 
 def _speedup(manifest: Manifest, journal: Journal, pair: Pair) -> Speedup:
-    rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
     asked = manifest.part_of(pair.candidate.experiment).config.get("analysis")
     settings = AnalysisSettings.model_validate(asked or {})
-    compare = compare_rounds if _side_by_side(journal, pair) else compare_separate
-    return compare(
-        journal.latencies_ms(pair.baseline, rounds),
-        journal.latencies_ms(pair.candidate, rounds),
+    rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
+    return compare_timed(
+        timed(journal, pair.baseline, rounds),
+        timed(journal, pair.candidate, rounds),
+        same_run=True,
         confidence=settings.confidence,
         practical_threshold=settings.practical_threshold,
         not_comparable=pair.not_comparable,
     )
-
-
-def _side_by_side(journal: Journal, pair: Pair) -> bool:
-    """Whether every round that both sides have was measured in one session."""
-    by_round: dict[int, set[int]] = {}
-    for entry in journal.entries():
-        if entry.kind == "untraced" and entry.series in (pair.baseline, pair.candidate):
-            by_round.setdefault(entry.round, set()).add(entry.session)
-    return all(len(sessions) == 1 for sessions in by_round.values())
 
 
 def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:

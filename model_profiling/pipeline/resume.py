@@ -15,6 +15,8 @@ _FREE = (
     "notes",
     "output_root",
     "analysis",
+    "schedule.mode",  # how the run was begun is asked below
+    "schedule.budget_s",
     "schedule.rounds",
     "schedule.min_rounds",
     "schedule.precision",
@@ -22,6 +24,7 @@ _FREE = (
     "schedule.max_temperature_c",
     "schedule.temperature_wait_s",
     "schedule.timeout_s",
+    "schedule.energy_s",
 )
 
 
@@ -51,10 +54,16 @@ def _changes(earlier: Manifest, part: Part, now: Manifest) -> Iterator[tuple[str
         ("the ExecuTorch version", earlier.executorch.version, now.executorch.version),
         ("the runner", earlier.runner.build_id, now.runner.build_id),
         ("the CPU", cpu, now.cpu),
+        ("schedule.mode", part.schedule.mode, _mode(now)),
     ):
         if before != after:
             yield name, _shown(before), _shown(after)
     yield from _differences("", part.config, now.config)
+
+
+def _mode(now: Manifest) -> object:
+    schedule = now.config.get("schedule")
+    return (schedule.get("mode") if isinstance(schedule, Mapping) else None) or now.schedule.mode
 
 
 def _differences(path: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:

@@ -47,7 +47,7 @@ def make_schedule(
         if latencies and experiment.mode == "timing"
         for series in series_of(experiment)
     ]
-    count = config.schedule.rounds if timed else 0
+    count = config.schedule.most_rounds if timed else 0
     rounds = tuple(_round(timed, number, seed) for number in range(count))
     schedule = Schedule(evidence, rounds, seed)
     return _restricted(schedule, _known(config, only)) if only else schedule

@@ -17,9 +17,11 @@ from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.export.reading import read_export
 from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.energy import measure_energy
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
+from model_profiling.pipeline.rounds import Rounds
 from model_profiling.pipeline.schedule import Schedule, make_schedule
 from model_profiling.pipeline.starting import Earlier, check_directory, clear_work, settle_earlier
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
@@ -28,7 +30,7 @@ from model_profiling.run import Manifest, Metrics, Result, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.run.remarks import Remark
-from model_profiling.targets import Target
+from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,48 +67,128 @@ def measure(
     Nothing there is touched before the target is ready. However it ends, the manifest says how, and
     everything measured until then is kept.
     """
+    way = Start(only, resume, force, config_file, tuple(command_line))
+    (measured,) = measure_together([(config, way)], target, progress=progress)
+    return measured
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a session deals with what is there already, and what it says of itself."""
+
+    only: frozenset[str] = frozenset()
+    resume: bool = False
+    force: bool = False
+    config_file: Path | None = None
+    command_line: tuple[str, ...] = ()
+
+
+def measure_together(
+    asked: Sequence[tuple[ProfileConfig, Start]], target: Target, *, progress: Progress | None = None
+) -> tuple[Measured, ...]:
+    """Run several configs, each into its own output_root, with all their programs taking turns.
+
+    Their schedules must be alike; what holds for one (`measure`) holds for each.
+    """
     progress = progress or Silent()
-    place = names.RunFiles(config.output_root, config.model.stem)
-    latencies = target.timings_are_latency
-    make_schedule(config, 0, latencies=latencies, only=only)  # refuses unknown names
-    check_directory(place.path, resume=resume, force=force)
+    for config, way in asked:
+        make_schedule(config, 0, latencies=target.timings_are_latency, only=way.only)  # refuses unknown names
+        check_directory(config.output_root, resume=way.resume, force=way.force)
     progress.stage("preparing the runner")
     target.prepare()
+    begun: list[_Begun] = []
+    try:
+        with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
+            for config, way in asked:
+                begun.append(_begin(config, target, way, progress))
+            for each in begun:
+                each.record.measuring.gather_evidence()
+            Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+            for each in begun:
+                measure_energy(each.record.measuring)
+            after = target.facts()
+    except BaseException as problem:
+        said = _about_settings(target)
+        for each in begun:
+            each.record.measuring.warnings += said
+            with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
+                each.record.write("interrupted", type(problem).__name__)
+        raise
+    said = _about_settings(target)
+    for each in begun:
+        each.record.measuring.warnings += said
+    return tuple(_finish(each, after) for each in begun)
+
+
+def _about_settings(target: Target) -> list[Remark]:
+    """What became of the settings of a machine that was set up for measuring."""
+    notes = target.take_notes() if isinstance(target, TunedTarget) else ()
+    return [Remark(None, "settings", note) for note in notes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A run under way, and what was there before it."""
+
+    record: _Record
+    earlier: Earlier
+
+
+def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress) -> _Begun:
+    place = names.RunFiles(config.output_root, config.model.stem)
     facts = target.facts()
-    here = _on_cpu(config, facts.features, resume=resume)
-    config, only = here.config, here.renamed(only)
-    head = replace(manifests.head(config, config_file, target, facts), stands_for=here.stands_for)
-    earlier = settle_earlier(place.path, head, resume=resume, force=force)
+    here = _on_cpu(config, facts.features, resume=way.resume)
+    config, only = here.config, here.renamed(way.only)
+    head = replace(manifests.head(config, way.config_file, target, facts), stands_for=here.stands_for)
+    earlier = settle_earlier(place.path, head, resume=way.resume, force=way.force)
     part = earlier.part
+    config = _with_mode(config, part)
+    head = replace(head, config=config.model_dump(mode="json"))
     if earlier.manifest is not None and part is not None:
         check_unchanged(place.path, earlier.manifest, part, head)
-        check_rounds(place.path, Journal(place.path).rounds_begun(head.experiments), config.schedule.rounds)
+        begun = Journal(place.path).rounds_begun(head.experiments)
+        check_rounds(place.path, begun, config.schedule.most_rounds)
     clear_work(place)
     files.make_folder(place.path)
-    seed = _seed(config, part)
+    seed, latencies = _seed(config, part), target.timings_are_latency
     journal = Journal(place.path)
     number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
     measuring = Measuring(
-        config, place, target, journal, number, progress, list(part.warnings if part else ())
+        config,
+        place,
+        target,
+        journal,
+        number,
+        progress,
+        make_schedule(config, seed, latencies=latencies, only=only),
+        list(part.warnings if part else ()),
     )
-    session = Session(number, tuple(command_line), moment())
-    record = _Record(
-        _begun(head, earlier, session), make_schedule(config, seed, latencies=latencies), measuring
-    )
+    session = Session(number, way.command_line, moment())
+    whole = make_schedule(config, seed, latencies=latencies)
+    record = _Record(_begun(head, earlier, session), whole, measuring)
     record.write("running")
     measuring.warnings += _keep_graph(config.model, place.path)
     measuring.warnings += _about_accuracy(config.model, head.model_sha256)
-    try:
-        measuring.run(make_schedule(config, seed, latencies=latencies, only=only))
-    except BaseException as problem:
-        with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
-            record.write("interrupted", type(problem).__name__)
-        raise
-    machine = replace(record.manifest.machine, after=target.facts())
+    return _Begun(record, earlier)
+
+
+def _finish(begun: _Begun, after: MachineFacts) -> Measured:
+    record = begun.record
+    machine = replace(record.manifest.machine, after=after)
     record.manifest = replace(record.manifest, machine=machine)
     record.write("analysing", "done")
-    shutil.rmtree(place.work, ignore_errors=True)
-    return refresh(Measured(place, config, journal, record.manifest, Metrics(), earlier.moved))
+    measuring = record.measuring
+    shutil.rmtree(measuring.place.work, ignore_errors=True)
+    found = Measured(
+        measuring.place, measuring.config, measuring.journal, record.manifest, Metrics(), begun.earlier.moved
+    )
+    return refresh(found)
+
+
+def _with_mode(config: ProfileConfig, part: Part | None) -> ProfileConfig:
+    """`config` with the way it is measured: as asked, as it was begun, or in lockstep."""
+    mode = config.schedule.mode or (part.schedule.mode if part else "lockstep")
+    return config.model_copy(update={"schedule": config.schedule.model_copy(update={"mode": mode})})
 
 
 def reopen(config: ProfileConfig) -> Measured:
@@ -135,6 +217,7 @@ def reopen(config: ProfileConfig) -> Measured:
             "schedule": ScheduleSettings.model_validate(part.config["schedule"]),
         }
     )
+    config = _with_mode(config, part)
     place = names.RunFiles(config.output_root, config.model.stem)
     now = _newest(manifest, part, config=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
@@ -189,9 +272,7 @@ class _Record:
         config, journal, place = self.measuring.config, self.measuring.journal, self.measuring.place
         *past, session = self.manifest.sessions
         session = replace(session, end=end, ended=None if end == "running" else moment())
-        schedule = manifests.schedule_facts(
-            config, self.plan, journal, stopped_early=self.measuring.stopped_early
-        )
+        schedule = manifests.schedule_facts(config, self.plan, journal, self.measuring.ended)
         manifest = replace(
             self.manifest,
             state=state,

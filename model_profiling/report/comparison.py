@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.run import Series, Times
+from model_profiling.run.latencies import Way
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 
@@ -41,8 +42,8 @@ class SeriesComparison:
     pairing: Pairing | None
     """Categories and operators side by side; None where one side has no dumps."""
     notes: tuple[str, ...]
-    interleaved: bool
-    """The two sides' rounds ran side by side; otherwise the runs were made at different times."""
+    way: Way
+    """Whether the two sides took turns, ran side by side, or were measured at different times."""
 
     @property
     def parts(self) -> tuple[CategoryPair, ...]:

@@ -22,8 +22,8 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.junit import Outcome, TestCase, junit_xml
+from model_profiling.report.method_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
-from model_profiling.report.run_report import RATIO_NOTE, SEPARATE_RATIO_NOTE
 from model_profiling.run.remarks import Remark, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import MISSING, change, milliseconds, percent, plural
@@ -63,7 +63,7 @@ def _remarks(comparison: Comparison) -> Iterator[Remark]:
                 f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
                 f"{percent(comparison.limit)} to be caught"
             )
-            yield Remark(found.after, "hidden", seen, "measure more rounds")
+            yield Remark(found.after, "hidden", seen, "measure for longer (--budget)")
         if found.with_tracer and found.comparable:
             seen = "compared with the event tracer on, for want of latencies without it"
             yield Remark(found.after, "with_tracer", seen)
@@ -86,9 +86,12 @@ def comparison_document(comparison: Comparison) -> list[Block]:
         Paragraph(("B ", Code(comparison.b.name), " against A ", Code(comparison.a.name), ".")),
         _end_to_end_table(comparison),
     ]
-    with_ratio = [found for found in comparison.series if found.end_to_end.ratio is not None]
-    if with_ratio:
-        blocks.append(Paragraph(RATIO_NOTE if with_ratio[0].interleaved else SEPARATE_RATIO_NOTE))
+    notes = dict.fromkeys(
+        ratio_note(found.end_to_end, side_by_side=found.way != "apart")
+        for found in comparison.series
+        if found.end_to_end.ratio is not None
+    )
+    blocks += [Paragraph(note) for note in notes]
     reasons = warning_lines(
         Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
     )
@@ -102,7 +105,8 @@ def comparison_document(comparison: Comparison) -> list[Block]:
 
 
 def _end_to_end_table(comparison: Comparison) -> Block:
-    headers = ("experiment", "A ms", "B ms", "change", "speedup", "verdict", "rounds")
+    units = dict.fromkeys(f"{plural(2, found.end_to_end.unit)[2:]}" for found in comparison.series)
+    headers = ("experiment", "A ms", "B ms", "change", "speedup", "verdict", " or ".join(units))
     rows = [
         (
             found.name,

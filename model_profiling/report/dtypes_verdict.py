@@ -56,7 +56,7 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
         others = listing(side.dtype for side in alike if side is not chosen)
         nearer = "nearer" if len(alike) == 2 else "nearest"
         nearness = f"{chosen.dtype} is {nearer} to PyTorch in float32"
-        parts.append(f"this measurement cannot tell {others} from it (more --rounds may), and {nearness}")
+        parts.append(f"this measurement cannot tell {others} from it (a longer --budget may), and {nearness}")
     for dtype, verdict in judged.items():
         if verdict is Verdict.NOT_COMPARABLE:
             pair = found.pair(fastest.dtype, dtype)

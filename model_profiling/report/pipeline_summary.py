@@ -8,6 +8,7 @@ from model_profiling.json_record import record_json
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
 from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.method_section import how_measured
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import verdict
 from model_profiling.wording import MISSING, milliseconds
@@ -27,6 +28,17 @@ def summary_facts(data: ReportData) -> Json:
         "target": record_json(manifest.target),
         "cpu": data.cpu,
         "executorch": record_json(manifest.executorch),
+        "measured": [
+            {
+                "experiments": list(part.experiments),
+                **{
+                    key: getattr(part.schedule, key)
+                    for key in ("mode", "ended", "budget_s", "measured_s", "precision", "rounds_done")
+                },
+            }
+            for part in manifest.parts
+            if part.schedule.rounds_done
+        ],
         "rounds": max(part.schedule.rounds_done for part in manifest.parts),
         "stopped_early": any(part.schedule.stopped_early for part in manifest.parts),
         "experiments": [
@@ -66,12 +78,13 @@ def summary_facts(data: ReportData) -> Json:
 def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
-    early = " (stopped early: precise enough)" if manifest.schedule.stopped_early else ""
+    latencies = data.run.metrics.latencies if data.run.metrics else ()
+    measured = [text for part in manifest.parts if (text := how_measured(part, latencies))]
     circumstances = (
         f"CPU: {data.cpu}",
         f"ExecuTorch: {manifest.executorch.version}",
         f"state: {manifest.unfinished or 'finished'}",
-        f"rounds: {manifest.schedule.rounds_done}{early}",
+        *measured,
     )
     noticed = make_list(line.text for line in data.warnings)
     return [

@@ -10,25 +10,16 @@ from collections.abc import Callable, Sequence
 
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
+from model_profiling.report.energy_section import energy_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
+from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Latency, Times
 from model_profiling.wording import MISSING, change, milliseconds, percent, size
 
 Section = Callable[[ReportData], Sequence[Block]]
-
-RATIO_NOTE = (
-    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
-    "processes that ran side by side, which other work on the machine disturbs least."
-)
-SEPARATE_RATIO_NOTE = (
-    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
-    "processes that ran at different times, so 3% is added to each side of an interval for what the machine "
-    "did then."
-)
-
 
 NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
@@ -69,10 +60,14 @@ def latency(data: ReportData) -> list[Block]:
     blocks += speedups(data)
     measured = [found for found in data.experiments if found.latency and found.latency.end_to_end_ms]
     if measured:
+        latencies = [found.latency for found in measured if found.latency]
+        parts = data.run.manifest.parts if data.run.manifest else ()
+        blocks += [Paragraph(text) for part in parts if (text := how_measured(part, latencies))]
+        unit = unit_header(latencies)
         blocks += [
             Paragraph("End to end, without the tracer:"),
             make_table(
-                ("experiment", "threads", "SME2", "rounds", "median ms", "5% to 95%", "mean ms", "spread"),
+                ("experiment", "threads", "SME2", unit, "median ms", "5% to 95%", "mean ms", "spread"),
                 [_latency_row(found, data) for found in measured],
                 numbers=(1, 3, 4, 6, 7),
             ),
@@ -92,6 +87,8 @@ def latency(data: ReportData) -> list[Block]:
                 [_cost_row(found) for found in measured],
                 numbers=(1, 2, 3, 4, 5, 6),
             ),
+            *machine_table(latencies),
+            *energy_table(latencies),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."
@@ -106,8 +103,8 @@ def speedups(data: ReportData) -> list[Block]:
     headers = ("comparison", "before ms", "after ms", "change", "speedup", "interval", "verdict")
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
     table = make_table(headers, [_speedup_row(pair) for pair in data.pairs], numbers=(1, 2, 3, 4, 5))
-    with_ratio = any(pair.speedup.ratio is not None for pair in data.pairs)
-    return [table, *make_list(reasons), *([Paragraph(RATIO_NOTE)] if with_ratio else [])]
+    notes = dict.fromkeys(ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    return [table, *make_list(reasons), *(Paragraph(note) for note in notes)]
 
 
 def _speedup_row(pair: PairReport) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def _pair_sentence(data: ReportData, pair: PairReport) -> str:
     times = (
         f"{milliseconds(found.baseline_median)} ms before, {milliseconds(found.candidate_median)} ms after"
     )
-    tail = f"{times}, {plural(found.rounds, 'round')}"
+    tail = f"{times}, {plural(found.rounds, found.unit)}"
     if found.half_width is not None and found.half_width > _WIDE_INTERVAL:
         tail += f"; the times spread so widely that the ratio is only known to {percent(found.half_width)}"
     if found.verdict is Verdict.NO_CHANGE:

@@ -2,7 +2,8 @@
 
 A line is written with a single call and flushed to the disk, so after a crash the journal holds every
 finished process and at most one torn line at its end, which reading it leaves out. When a step appears twice
-(a round that was cut short and measured again), the later line counts.
+(a round that was cut short and measured again), the later line counts. The lines of processes that took turns
+with each other are written together, and a launch of which a line is missing does not count.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,11 +21,16 @@ from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.run import names
 from model_profiling.run.series import Series
+from model_profiling.runner.lockstep_result import MachineMoment, ProcessUse
 from model_profiling.runner.result import OutputFacts
+from model_profiling.statistics.lockstep import counted
+from model_profiling.targets.device.records import Energy
 
-Kind = Literal["evidence", "traced", "untraced"]
+Kind = Literal["evidence", "traced", "untraced", "energy"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed."""
+gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge."""
+TIMED: tuple[Kind, ...] = ("traced", "untraced")
+"""What rounds consist of."""
 
 _FIX = "measure again with --force, or another output_root"
 
@@ -59,6 +65,18 @@ class Entry:
     problem: str | None = None
     fix: str | None = None
     iterations_ns: tuple[int, ...] = ()
+    """Of a process that had the machine to itself."""
+    launch: str | None = None
+    """Names the launch it took turns in; all of its processes, in whichever run directory, have the same."""
+    turns_ns: tuple[tuple[int, ...], ...] = ()
+    """Every inference of every turn, in order."""
+    turns_started_ns: tuple[int, ...] = ()
+    """When each turn began, on one clock for the whole launch."""
+    turns_cpu: tuple[int | None, ...] = ()
+    """On which CPU each turn ended."""
+    use: ProcessUse | None = None
+    machine_before: MachineMoment | None = None
+    machine_after: MachineMoment | None = None
     load_ns: int | None = None
     first_ns: int | None = None
     peak_memory_bytes: int | None = None
@@ -78,11 +96,17 @@ class Entry:
     """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
     temperature_c: float | None = None
+    energy: Energy | None = None
     schema_version: Literal[1] = 1
 
     @property
     def step(self) -> Step:
         return Step(self.kind, self.series, self.round)
+
+    @property
+    def counted_ns(self) -> Sequence[float]:
+        """The inferences that count: of turns all but each one's first, of a process all."""
+        return counted([self.turns_ns])[0] if self.launch else self.iterations_ns
 
     @property
     def series(self) -> Series:
@@ -127,12 +151,32 @@ class Journal:
         found: list[list[float]] = [[] for _ in range(rounds)]
         for entry in self.ended_well(kind, series):
             if entry.round < rounds:
-                found[entry.round] = [ns / 1e6 for ns in entry.iterations_ns]
+                found[entry.round] = [ns / 1e6 for ns in entry.counted_ns]
         return found
+
+    def turns_ms(self, series: Series, kind: Kind = "untraced") -> dict[str, list[list[float]]]:
+        """The turns of one series, whole, by the launch they were taken in."""
+        return {
+            entry.launch: [[ns / 1e6 for ns in turn] for turn in entry.turns_ns]
+            for entry in self.ended_well(kind, series)
+            if entry.launch
+        }
+
+    @property
+    def seconds_measured(self) -> float:
+        """What launches and lone processes took that measured something; a launch counts once."""
+        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
+        launches = {entry.launch: entry.seconds for entry in timed if entry.launch}
+        return sum(launches.values()) + sum(entry.seconds for entry in timed if not entry.launch)
 
     def done(self, step: Step) -> bool:
         entry = self._entries.get(step.key)
         return entry is not None and entry.state == "done"
+
+    def launch_of(self, step: Step) -> str | None:
+        """The launch a step was done in; None where it ran by itself."""
+        entry = self._entries.get(step.key)
+        return entry.launch if entry else None
 
     def all_done(self, steps: Iterable[Step]) -> bool:
         return all(self.done(step) for step in steps)
@@ -140,11 +184,12 @@ class Journal:
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """How many rounds of these experiments have left anything here."""
         wanted = set(experiments)
-        timed = [entry for entry in self._entries.values() if entry.kind != "evidence"]
+        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
         return max((entry.round + 1 for entry in timed if entry.experiment in wanted), default=0)
 
-    def append(self, entry: Entry) -> None:
-        content = (json.dumps(record_json(entry), allow_nan=False) + "\n").encode("utf-8")
+    def append(self, *entries: Entry) -> None:
+        lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]
+        content = "".join(lines).encode("utf-8")
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
@@ -161,7 +206,7 @@ class Journal:
                 f"cannot write {self._path}: {reason}", "free some space, then continue with --resume"
             ) from problem
         self._size += len(content)
-        self._entries[entry.step.key] = entry
+        self._entries |= {entry.step.key: entry for entry in entries}
 
 
 def moment() -> str:

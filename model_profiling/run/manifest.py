@@ -59,10 +59,21 @@ class Runner:
     compiler: str | None = None
 
 
+Ended = Literal["rounds", "precision", "budget", "nothing compared"]
+"""What ended the measuring: all rounds were measured, every interval was narrow enough, the time was spent,
+or the least number of launches was measured where nothing is compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """How a part was laid out, and how far it went."""
+    """How a part was laid out, and how far it went. In lockstep a round is a launch."""
 
+    mode: Literal["lockstep", "rounds"] = "rounds"
+    """As it was asked for; which of it was measured in turns is told by each series' latencies."""
+    ended: Ended | None = None
+    budget_s: float | None = None
+    measured_s: float | None = None
+    """How long launches and processes took together."""
     seed: int = 0
     rounds: int = 0
     rounds_done: int = 0
@@ -93,6 +104,9 @@ class Result:
     times: Times | None = None
     etdump: str | None = None
     etdump_warmup_runs: int = 0
+    etdump_turn_length: int = 0
+    """In lockstep, how many of a dump's runs make one turn; of turns longer than one the first run does not
+    count. 0 where a process had its runs to itself."""
     etdump_rounds: tuple[str, ...] = ()
     log: str | None = None
     latency: str | None = None

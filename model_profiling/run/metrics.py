@@ -13,6 +13,7 @@ from model_profiling.run.times import Times, times_of_bool
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
+from model_profiling.targets.device.records import Energy
 
 COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
 
@@ -28,12 +29,34 @@ class TracerCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineUse:
+    """What the machine did while a series had its turns; pairs are the least and the most that was seen."""
+
+    launches: int = 0
+    inferences: int = 0
+    """All of them, those that do not count included."""
+    cpu_time_share: float | None = None
+    """CPU time over the time its turns took: below its number of threads it waited for a core."""
+    involuntary_switches: int = 0
+    voluntary_switches: int = 0
+    major_faults: int = 0
+    stolen_share: float | None = None
+    """Of the whole machine's CPU time, what the hypervisor gave to others."""
+    load: tuple[float, float] | None = None
+    temperature_c: tuple[float, float] | None = None
+    clock_khz: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """What one series took, in milliseconds."""
 
     experiment: str
     threads: int | None = None
     rounds: int = 0
+    """Rounds, or launches in lockstep."""
+    measured: Literal["lockstep", "rounds"] = "rounds"
+    machine: MachineUse | None = None
     end_to_end_ms: LatencySummary | None = None
     """Without the tracer: what a user of the model would wait."""
     traced_ms: LatencySummary | None = None
@@ -41,6 +64,8 @@ class Latency:
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
+    energy: Energy | None = None
+    """Of one inference, where a phone's fuel gauge was asked."""
 
     @property
     def series(self) -> Series:

@@ -23,6 +23,8 @@ DTYPES = "dtypes.json"
 DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
+FAILED_LAUNCH = "failed_launch.log"
+"""What the last launch that failed had said."""
 
 DUMP = ".etdump"
 LOG = ".log"
@@ -105,7 +107,12 @@ def variant_of(program: Path) -> tuple[str, str]:
 
 def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
     """`runs/<variant>/<place>`: beside the folder `artifacts` of an export, or else in `out_<model>`."""
-    return runs_folder(program, outdir) / variant_of(program)[1] / place
+    return run_home(program, outdir) / place
+
+
+def run_home(program: Path, outdir: Path | None = None) -> Path:
+    """What holds the runs of one exported program, a folder for each place it ran."""
+    return runs_folder(program, outdir) / variant_of(program)[1]
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import JsonObject
 from model_profiling.run import names
 from model_profiling.run.comparability import Origin, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
+from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, read_manifest
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.run.programs import Programs
@@ -225,6 +226,14 @@ class Run:
         found = read_evidence(self.path)
         of_this = found and self.manifest and found.model_sha256 == self.manifest.model_sha256
         return found if of_this else None
+
+    @cached_property
+    def journal(self) -> Journal | None:
+        """What every process measured; None where none is kept, or it cannot be read."""
+        try:
+            return Journal(self.path) if has_journal(self.path) else None
+        except FormatError:
+            return None
 
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
         """What explains the operators; `model` and `etrecord` override what the run holds."""

@@ -108,9 +108,9 @@ def compare_launches(
     _check(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not cycles:
-        return no_answer("no launch finished a cycle of both experiments", confidence)
+        return no_answer("no launch finished a cycle of both experiments", confidence, 0, "launch")
     if any((launch == 0).any() for launch in cycles):
-        return no_answer("shorter than the clock can tell", confidence, len(cycles))
+        return no_answer("shorter than the clock can tell", confidence, len(cycles), "launch")
     logs = _log_ratios(cycles)
     medians = _medians(baseline, candidate)
     found = measured(_centre(logs), medians, confidence, len(logs), "launch")

@@ -23,6 +23,9 @@ Interval = tuple[float, float, str]
 Side = TypeVar("Side")
 """What was measured of one side of a comparison: rounds or launches."""
 
+Unit = Literal["round", "launch"]
+"""What a comparison counts as one measurement."""
+
 Correction = Literal["holm", "benjamini-hochberg"]
 
 CONFIDENCE = 0.95
@@ -66,11 +69,13 @@ class Speedup:
     p_value: float | None
     confidence: float
     rounds: int
+    """How many independent measurements it rests on: rounds, or launches in lockstep."""
     baseline_median: float | None
     candidate_median: float | None
     naive_ratio: float | None
     """The medians of all iterations divided, as if each were independent; for contrast, never decided on."""
     method: str
+    unit: Unit = "round"
 
     @property
     def half_width(self) -> float | None:
@@ -83,7 +88,7 @@ class Speedup:
         return {**asdict(self), "verdict": self.verdict.value, "half_width": self.half_width}
 
 
-def no_answer(why: str, confidence: float, rounds: int = 0) -> Speedup:
+def no_answer(why: str, confidence: float, rounds: int = 0, unit: Unit = "round") -> Speedup:
     return Speedup(
         verdict=Verdict.NOT_COMPARABLE,
         reason=why,
@@ -97,16 +102,17 @@ def no_answer(why: str, confidence: float, rounds: int = 0) -> Speedup:
         candidate_median=None,
         naive_ratio=None,
         method="none",
+        unit=unit,
     )
 
 
 def measured(
-    shift: float, medians: tuple[float, float], confidence: float, rounds: int, unit: str = "round"
+    shift: float, medians: tuple[float, float], confidence: float, rounds: int, unit: Unit = "round"
 ) -> Speedup:
     """The ratio without a verdict, which is all there is to say about too few rounds."""
     few = f"{plural(rounds, unit)} cannot show how much processes differ by themselves"
     return replace(
-        no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds),
+        no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds, unit),
         ratio=math.exp(shift),
         baseline_median=medians[0],
         candidate_median=medians[1],

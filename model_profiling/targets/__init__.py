@@ -22,6 +22,7 @@ from model_profiling.targets.protocol import (
     Target,
     TargetChoice,
     TargetKind,
+    TunedTarget,
 )
 from model_profiling.targets.qemu import NO_EMULATION
 from model_profiling.targets.remote.android_target import AndroidTarget
@@ -38,6 +39,7 @@ __all__ = [
     "Target",
     "TargetChoice",
     "TargetPlan",
+    "TunedTarget",
     "open_target",
     "parse_target",
     "plan_targets",

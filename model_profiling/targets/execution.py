@@ -23,6 +23,7 @@ from model_profiling.targets.command import (
     build_lockstep_command,
     child_files,
 )
+from model_profiling.targets.device import energy
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.transport import Transport
@@ -57,6 +58,8 @@ def execute(
         )
         limit = job.timeout_s + (_GRACE_S if own is None else 0.0)
         command = build_command(job, places)
+        if job.gauge is not None:
+            command = energy.metered(command, job.gauge, f"{folder}/{stem}{energy.ENDING}")
         done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
+from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 Platform = Literal["mac", "linux", "android", "emulated"]
 TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
@@ -61,6 +63,8 @@ class Job:
     cpu_affinity: tuple[int, ...] = ()
     extra_args: tuple[str, ...] = ()
     runner_path: Path | None = None
+    gauge: Gauge | None = None
+    """A fuel gauge to read while it runs, for its energy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Outcome:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     timings_are_latency: bool = True
+    energy: Energy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,10 @@ class MachineFacts:
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
+    clusters: tuple[Cluster, ...] = ()
+    """Kinds of CPU, slowest first; one where all are alike, none where nothing tells."""
+    device: DeviceState | None = None
+    """What only a phone tells."""
 
     @property
     def has_sme2(self) -> bool:
@@ -171,6 +180,25 @@ class Target(Protocol):
 
     def facts(self) -> MachineFacts:
         """The machine, now."""
+
+
+@runtime_checkable
+class TunedTarget(Protocol):
+    """A place that is set up for measuring and given back as it was found."""
+
+    def held_ready(self) -> AbstractContextManager[None]:
+        """Set what was asked for, for the length of the block; however that ends, put it back."""
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What a person should know of settings that were changed and put back, said once."""
+
+
+@runtime_checkable
+class MeteredTarget(Protocol):
+    """A place that may tell what its battery gives."""
+
+    def gauge(self) -> Gauge | str:
+        """What to read, or why nothing it tells would mean anything now, as a clause."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -31,8 +32,9 @@ from model_profiling.files import write_json
 from model_profiling.report.document import make_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Run, Times
+from model_profiling.run.latencies import Timed, compare_timed, timed
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.speedup import Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.speedup import Speedup
 from model_profiling.statistics.stability import StabilityWarning, latency_warnings
 
 
@@ -105,9 +107,17 @@ def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
     if baseline.tracer_on != candidate.tracer_on:
         why_not = "one was measured with the tracer on, the other without"
     runs = [found.path if found else None for found in map(Run.around, (baseline.path, candidate.path))]
-    interleaved = runs[0] is not None and runs[0] == runs[1] and len(baseline.rounds) > 1
-    compare = compare_rounds if interleaved else compare_separate
-    return compare(baseline.rounds, candidate.rounds, not_comparable=why_not)
+    same_run = runs[0] is not None and runs[0] == runs[1] and len(baseline.rounds) > 1
+    return compare_timed(_timed(baseline), _timed(candidate), same_run=same_run, not_comparable=why_not)
+
+
+def _timed(found: Latencies) -> Timed:
+    """Latencies with the turns they were taken in, where they are statistics of a run that keeps them."""
+    run = Run.around(found.path)
+    result = run.manifest.result_of(found.path, run.path) if run and run.manifest else None
+    if run is None or run.journal is None or result is None or found.kind != "statistics":
+        return Timed(found.rounds)
+    return replace(timed(run.journal, result.series), rounds=found.rounds)
 
 
 _FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")

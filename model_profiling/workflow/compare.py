@@ -1,13 +1,14 @@
 """Compares two measurements, each a run directory, a dump or a file of latencies: what changed, how surely.
 
-Runs made at different times are compared with `compare_separate`, whose interval allows for what the
-machine was doing then; series of one run directory were interleaved and are compared round by round.
+Series that took turns in the same launches, of one run or of two measured together, are compared launch by
+launch; those of one run directory round by round; runs made at different times with what the machine may have
+been doing then allowed for (`run/latencies.py`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,10 @@ from model_profiling.json_record import read_json_object
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.run import Run, Series, Times, names, why_not_comparable
 from model_profiling.run.comparability import Origin
+from model_profiling.run.journal import Journal
+from model_profiling.run.latencies import Timed, compare_timed, timed, traced_together, way_of
 from model_profiling.run.metrics import read_metrics, read_robust_stats
-from model_profiling.statistics.speedup import Rounds, Speedup, compare_rounds, compare_separate
+from model_profiling.statistics.verdict import Speedup
 
 _WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
 
@@ -33,8 +36,9 @@ class SideSeries:
 
     series: Series
     origin: Origin
-    rounds: Rounds = ()
+    timed: Timed = field(default_factory=Timed)
     """Without the tracer; empty where not measured."""
+    journal: Journal | None = None
     median_only: float | None = None
     """The median without the tracer, where a file kept it but not the latencies themselves."""
     dumps: SeriesAnalysis | None = None
@@ -81,7 +85,7 @@ def compare(
             f"{a} and {b} have no experiment in common",
             f"A has {ours.experiments}; B has {theirs.experiments}: name files of one experiment each",
         )
-    interleaved = ours.run_dir is not None and ours.run_dir == theirs.run_dir
+    same_run = ours.run_dir is not None and ours.run_dir == theirs.run_dir
     return Comparison(
         a=ours.facts,
         b=theirs.facts,
@@ -90,7 +94,7 @@ def compare(
                 before,
                 after,
                 _why_not_comparable(before, after, across_machines),
-                interleaved,
+                same_run,
             )
             for before, after in matched
         ),
@@ -124,15 +128,16 @@ def load_side(path: Path, times: Times | None = None) -> Side:
 def _of_run(run: Run, name: str, kind: str) -> Side:
     analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
     series = []
+    journal = run.whole.journal
     for found in run.series:
-        stats = run.robust_stats(found)
         latency = run.metrics.latency(found) if run.metrics else None
         timed = run.times_of(found).are_latencies
         series.append(
             SideSeries(
                 found,
                 run.origin(found),
-                stats.end_to_end_rounds_ms if stats else (),
+                _timed(run, found, journal),
+                journal,
                 latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
                 analysis.of(found) if analysis else None,
                 run.whole.manifest.asked_as(found.experiment) if run.whole.manifest else (),
@@ -141,6 +146,15 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
     model = Path(analysis.model).stem if analysis and analysis.model else ""
     run_dir = run.whole.path.resolve() if run.whole.manifest else None
     return Side(replace(_facts(run.whole, name, kind, model), times=run.times), run_dir, tuple(series))
+
+
+def _timed(run: Run, series: Series, journal: Journal | None) -> Timed:
+    """The latencies of a series, and where a journal is kept, the turns they were taken in."""
+    stats = run.robust_stats(series)
+    if stats is None:
+        return Timed()
+    kept = timed(journal, series) if journal else Timed()
+    return replace(kept, rounds=stats.end_to_end_rounds_ms)
 
 
 def _of_json(path: Path, times: Times | None) -> Side:
@@ -160,12 +174,15 @@ def _of_json(path: Path, times: Times | None) -> Side:
         stats = read_robust_stats(path)
         series, stated = stats.series, stats.times
     origin = around.origin(series) if around else Origin(str(series), stated, series.threads)
-    known = rounds if origin.times.are_latencies else ()
+    known = Timed(rounds) if origin.times.are_latencies else Timed()
+    journal = around.journal if around else None
+    if around and "experiment" in content:
+        known = _timed(around, series, journal)
     facts = _facts(around or Run(path.parent), str(path), "latencies", "")
     return Side(
         replace(facts, times=origin.times),
         around.path if around else None,
-        (SideSeries(series, origin, known),),
+        (SideSeries(series, origin, known, journal),),
     )
 
 
@@ -201,33 +218,40 @@ def _matched(
     )
 
 
-def _compared(
-    before: SideSeries, after: SideSeries, why_not: str | None, interleaved: bool
-) -> SeriesComparison:
+def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_run: bool) -> SeriesComparison:
     pairing = None
     notes = []
     if before.dumps and after.dumps:
-        pairing = pair_series(before.dumps, after.dumps, interleaved=interleaved, not_comparable=why_not)
+        pairing = pair_series(
+            before.dumps,
+            after.dumps,
+            interleaved=same_run or _traced_together(before, after),
+            not_comparable=why_not,
+        )
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, for want of a program that explains both")
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
-    end_to_end, with_tracer = _end_to_end(before, after, pairing, interleaved, why_not)
-    return SeriesComparison(
-        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), interleaved
-    )
+    end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
+    way = way_of(before.timed, after.timed, same_run=same_run)
+    return SeriesComparison(before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way)
+
+
+def _traced_together(before: SideSeries, after: SideSeries) -> bool:
+    if before.journal is None or after.journal is None:
+        return False
+    return traced_together((before.journal, before.series), (after.journal, after.series))
 
 
 def _end_to_end(
-    before: SideSeries, after: SideSeries, pairing: Pairing | None, interleaved: bool, why_not: str | None
+    before: SideSeries, after: SideSeries, pairing: Pairing | None, same_run: bool, why_not: str | None
 ) -> tuple[Speedup, bool]:
     """From latencies without the tracer where both sides have them; the two views are never mixed."""
-    compare_latencies = compare_rounds if interleaved else compare_separate
-    if before.rounds and after.rounds:
-        return compare_latencies(before.rounds, after.rounds, not_comparable=why_not), False
+    if before.timed.rounds and after.timed.rounds:
+        return compare_timed(before.timed, after.timed, same_run=same_run, not_comparable=why_not), False
     if pairing is not None:
         return pairing.e2e, True
-    found = compare_latencies((), (), not_comparable=why_not)
+    found = compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not)
     a, b = _median(before), _median(after)
     if a and b and why_not is None:
         why = "only medians are known, which do not show how much processes differ by themselves"
@@ -236,5 +260,5 @@ def _end_to_end(
 
 
 def _median(side: SideSeries) -> float | None:
-    values = [value for latencies in side.rounds for value in latencies]
+    values = [value for latencies in side.timed.rounds for value in latencies]
     return float(np.median(values)) if values else side.median_only

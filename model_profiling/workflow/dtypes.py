@@ -1,8 +1,8 @@
 """Which dtype to ship: a model profiled once in each, and the answers side by side.
 
 Each format has its own run directories, as if it had been profiled alone; what is written here is made from
-them and from the exports' records, and lies beside them. Formats are measured one after the other, so their
-latencies are compared as separate runs are (`workflow/compare.py`).
+them and from the exports' records, and lies beside them. All formats take turns while they are measured, so
+that their latencies are compared launch by launch (`workflow/compare.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from model_profiling.run import Series, Times, names
 from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_programs
+from model_profiling.workflow.programs import find_or_export
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,21 @@ def profile_dtypes(
             "name a model to compare dtypes, or leave --dtype out",
         )
     options, progress = options or ProfileOptions(), progress or Silent()
-    outcomes: dict[str, ProfileOutcome] = {}
+    programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
     for dtype in dtypes:
         try:
-            outcomes[dtype] = profile(model, replace(options, dtype=dtype), run, progress=progress)
+            programs[dtype] = find_or_export(
+                model, dtype=dtype, backend=options.backend, outdir=options.outdir, progress=progress
+            )
         except ProfilingError as problem:
-            if isinstance(problem, SetupError) and not outcomes:
+            if isinstance(problem, SetupError) and not programs:
                 raise  # what this machine lacks, the next format lacks too
             problems[dtype] = problem
-    if not outcomes:
+    if not programs:
         raise problems[dtypes[0]]
+    profiled = profile_programs(list(programs.values()), options, run, progress=progress)
+    outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.outdir)
     found = side_by_side(dtypes, outcomes, problems, folder)

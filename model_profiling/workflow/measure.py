@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.session import Measured, conclude, measure, refresh, reopen
+from model_profiling.pipeline.session import Measured, Start, conclude, measure_together, refresh, reopen
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.markdown import render_markdown
@@ -84,18 +85,21 @@ def run_file(
     *,
     target: TargetChoice | None = None,
     precision: float | None = None,
+    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; `precision` and the machine that `target` names replace the config's."""
+    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
     config = load_config(path, files=options is None or not options.analysis_only)
     if target is not None:
         config = on_target(config, target)
-    if precision is not None:
-        if not 0 < precision < 1:
-            raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
-        schedule = config.schedule.model_copy(update={"precision": precision})
-        config = config.model_copy(update={"schedule": schedule})
+    if precision is not None and not 0 < precision < 1:
+        raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
+    asked = {
+        name: value for name, value in (("precision", precision), ("budget_s", budget_s)) if value is not None
+    }
+    if asked:
+        config = config.model_copy(update={"schedule": config.schedule.model_copy(update=asked)})
     return run_config(config, options, config_file=path.resolve(), progress=progress)
 
 
@@ -109,27 +113,40 @@ def run_config(
 ) -> RunOutcome:
     """Measure what `config` asks for into its output_root and analyse it; see `RunOptions`."""
     options, progress = options or RunOptions(), progress or Silent()
-    with locked(config.output_root):
-        if options.analysis_only:
-            measured = reopen(config)
-        else:
-            measured = measure(
-                config,
-                target or open_target(config.target.choice),
-                only=options.only,
-                resume=options.resume,
-                force=options.force,
-                config_file=config_file,
-                command_line=options.command_line,
-                progress=progress,
-            )
-        if options.factors is not None:
-            keep_factors(measured.place.path, options.factors)
-        return _publish(measured, progress)
+    if options.analysis_only:
+        with locked(config.output_root):
+            return _publish(reopen(config), options, progress)
+    target = target or open_target(config.target.choice)
+    (outcome,) = run_together([(config, options)], target, config_file=config_file, progress=progress)
+    return outcome
 
 
-def _publish(measured: Measured, progress: Progress) -> RunOutcome:
+def run_together(
+    asked: Sequence[tuple[ProfileConfig, RunOptions]],
+    target: Target,
+    *,
+    config_file: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[RunOutcome, ...]:
+    """Measure several configs into their output_roots, all their programs taking turns, and analyse each."""
+    progress = progress or Silent()
+    with ExitStack() as locks:
+        for config, _ in asked:
+            locks.enter_context(locked(config.output_root))
+        starts = [
+            (config, Start(opt.only, opt.resume, opt.force, config_file, tuple(opt.command_line)))
+            for config, opt in asked
+        ]
+        measured = measure_together(starts, target, progress=progress)
+        return tuple(
+            _publish(each, options, progress) for each, (_, options) in zip(measured, asked, strict=True)
+        )
+
+
+def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
     """Analyse what was measured and write everything that is read of it; then it counts as ended."""
+    if options.factors is not None:
+        keep_factors(measured.place.path, options.factors)
     progress.stage("analysing")
     write_kernel_lists(measured)
     measured = refresh(measured)

@@ -9,24 +9,23 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.config.settings import target_settings
+from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest
-from model_profiling.run.names import default_run_dir
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_config
+from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_together
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
-_ABOUT_LATENCY = ("runs", "warmup", "rounds", "precision")
+_ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,10 @@ class ProfileOptions:
     runs: int | None = None
     warmup: int | None = None
     threads: tuple[int, ...] = (1,)
+    mode: ScheduleMode | None = None
     rounds: int | None = None
     precision: float | None = None
+    budget_s: float | None = None
     ladder: bool = False
     outdir: Path | None = None
 
@@ -84,33 +85,60 @@ def profile(
     progress: Progress | None = None,
 ) -> ProfileOutcome:
     """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it."""
-    options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
-    plan = plan_targets(options.target)
-    target, prover = open_target(plan.main), open_target(plan.evidence)
+    options, progress = options or ProfileOptions(), progress or Silent()
     if options.outdir is not None:
         check_folder(options.outdir)
-    unused = _without_effect(target, options)
+    open_target(plan_targets(options.target).main)  # refused before anything is exported
     program = find_or_export(
         model, dtype=options.dtype, backend=options.backend, outdir=options.outdir, progress=progress
     )
+    (outcome,) = profile_programs([program], options, run, progress=progress)
+    return outcome
+
+
+def profile_programs(
+    programs: Sequence[Path],
+    options: ProfileOptions,
+    run: RunOptions | None = None,
+    *,
+    roots: Sequence[Path] = (),
+    progress: Progress | None = None,
+) -> tuple[ProfileOutcome, ...]:
+    """Profile each of `programs`; where times are latencies, they take turns with each other.
+
+    `roots` are the folders that get their runs, the usual ones if none are given.
+    """
+    run, progress = run or RunOptions(), progress or Silent()
+    plan = plan_targets(options.target)
+    target, prover = open_target(plan.main), open_target(plan.evidence)
+    unused = _without_effect(target, options)
+    homes = roots or [names.run_home(program, options.outdir) for program in programs]
     for place in (target, prover):
-        check_startable(_root(place, program, options), resume=run.resume, force=run.force)
-    main = _run_on(target, program, options, run, progress)
+        for home in homes:
+            check_startable(home / place.place, resume=run.resume, force=run.force)
+    asked = list(zip(programs, homes, strict=True))
+    mains = _run_on(target, asked, options, run, progress)
     if plan.evidence == plan.main:
-        return ProfileOutcome(program, plan, main, main, unused)
-    try:
-        evidence = _run_on(prover, program, options, run, progress)
-    except SetupError as problem:
-        # Latencies stand without it; that the proof is missing is kept with them, not hidden.
-        return ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused)
-    return ProfileOutcome(program, plan, _with_evidence(main), evidence, unused)
+        return tuple(
+            ProfileOutcome(program, plan, main, main, unused)
+            for program, main in zip(programs, mains, strict=True)
+        )
+    outcomes = []
+    for (program, home), main in zip(asked, mains, strict=True):
+        try:
+            (evidence,) = _run_on(prover, [(program, home)], options, run, progress)
+        except SetupError as problem:
+            # Latencies stand without it; that the proof is missing is kept with them, not hidden.
+            outcomes.append(ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused))
+        else:
+            outcomes.append(ProfileOutcome(program, plan, _with_evidence(main), evidence, unused))
+    return tuple(outcomes)
 
 
-def make_config(target: Target, program: Path, options: ProfileOptions) -> ProfileConfig:
+def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:
     """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder. What of it
     the target's CPU can tell apart is found when it is measured."""
     emulated = not target.timings_are_latency
-    root = _root(target, program, options)
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     asked = {name: getattr(options, name) for name in _ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
@@ -135,14 +163,10 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
         return ()
     why = f"times on target {target.name} are not latencies, so each experiment runs once"
     return tuple(
-        Remark(None, "no_effect", f"--{name} {value} has no effect", why)
+        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why)
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )
-
-
-def _root(target: Target, program: Path, options: ProfileOptions) -> Path:
-    return default_run_dir(program, target.place, options.outdir)
 
 
 def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
@@ -172,15 +196,24 @@ def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence
 
 
 def _run_on(
-    target: Target, program: Path, options: ProfileOptions, run: RunOptions, progress: Progress
-) -> RunOutcome:
-    config = make_config(target, program, options)
-    # Of two targets one may have been finished or not even begun when the job was cut short.
-    run = replace(run, resume=run.resume and read_manifest(config.output_root) is not None)
-    outcome = run_config(config, run, target=target, progress=progress)
-    assert outcome.run.manifest is not None
-    files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
-    return outcome
+    target: Target,
+    asked: Sequence[tuple[Path, Path]],
+    options: ProfileOptions,
+    run: RunOptions,
+    progress: Progress,
+) -> tuple[RunOutcome, ...]:
+    """Run each program into its folder below the home it is given with."""
+    configs = []
+    for program, home in asked:
+        config = make_config(target, program, home / target.place, options)
+        # Of two targets one may have been finished or not even begun when the job was cut short.
+        begun = read_manifest(config.output_root) is not None
+        configs.append((config, replace(run, resume=run.resume and begun)))
+    outcomes = run_together(configs, target, progress=progress)
+    for outcome in outcomes:
+        assert outcome.run.manifest is not None
+        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
+    return outcomes
 
 
 def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:

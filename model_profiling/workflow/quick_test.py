@@ -32,7 +32,9 @@ def quick_test(
     outdir: Path, target: TargetChoice, *, dtype: str = "fp16", progress: Progress | None = None
 ) -> QuickTest:
     """Run the smoke test into `outdir`; what an earlier one finished there is kept under its date."""
-    options = ProfileOptions(target=target, dtype=dtype, runs=5, warmup=1, rounds=6, outdir=outdir)
+    options = ProfileOptions(
+        target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
+    )
     done = profile(_MODEL, options, RunOptions(force=True), progress=progress)
     failed = tuple(
         f"{result.series}: {result.problem}" for outcome in done.outcomes for result in outcome.failed

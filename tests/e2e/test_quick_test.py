@@ -35,7 +35,7 @@ def test_the_pipeline_script_of_this_system_runs_and_the_other_refuses(
         "experiments": [
             {"name": f"x_sme2_{s}", "sme2": s, "num_runs": 2, "num_threads": 1} for s in ("on", "off")
         ],
-        "schedule": {"rounds": 2},
+        "schedule": {"rounds": 2, "budget_s": 1},
     }
     (tmp_path / "c.json").write_text(json.dumps(config))
     here, other = ("mac", "linux") if sys.platform == "darwin" else ("linux", "mac")

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import ROOT
 
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
-KILLS = 12
+KILLS = 8
 ROUNDS = 3
+MODES = ("lockstep", "rounds")
 SEED = 20261115
 
 
@@ -35,7 +37,7 @@ class Trial:
     resumed: subprocess.CompletedProcess[bytes]
 
 
-def write_config(folder: Path, model: Path) -> Path:
+def write_config(folder: Path, model: Path, mode: str) -> Path:
     folder.mkdir()
     experiments = [{"name": name, "runs": 2, "warmup": 0} for name in ("one", "two")]
     config = {
@@ -43,7 +45,7 @@ def write_config(folder: Path, model: Path) -> Path:
         "output_root": str(folder / "run"),
         "target": {"name": "host"},
         "experiments": experiments,
-        "schedule": {"rounds": ROUNDS, "seed": 1},
+        "schedule": {"mode": mode, "rounds": ROUNDS, "seed": 1, "budget_s": 0.5},
         "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one"}]},
     }
     (folder / "c.json").write_text(json.dumps(config))
@@ -101,16 +103,30 @@ def shape(run_dir: Path) -> Any:
     manifest = json.loads((run_dir / "manifest.json").read_text())
     metrics = json.loads((run_dir / "metrics.json").read_text())
     rows = [(one["experiment"], one["threads"], one["state"], one["rounds"]) for one in manifest["results"]]
-    counts = [
-        (one["experiment"], one["end_to_end_ms"]["count"], one["traced_ms"]["count"])
-        for one in metrics["latencies"]
-    ]
+    counts = [(one["experiment"], one["measured"], one["rounds"]) for one in metrics["latencies"]]
     return manifest["state"], rows, counts, [one["parity"]["verdict"] for one in metrics["parity"]]
 
 
-def test_a_dozen_kills_lose_nothing_and_double_nothing(exported: Callable[..., Any], tmp_path: Path) -> None:
+def check_counts(run_dir: Path, mode: str) -> None:
+    """Every inference in the journal that counts is in the statistics, once; launches are whole and alike."""
+    entries = [entry for entry in Journal(run_dir).entries() if entry.kind == "untraced"]
+    launches = {
+        entry.round: {each.launch for each in entries if each.round == entry.round} for entry in entries
+    }
+    assert all(len(found) == 1 for found in launches.values())
+    assert all((found == {None}) is (mode == "rounds") for found in launches.values())
+    for latency in json.loads((run_dir / "metrics.json").read_text())["latencies"]:
+        own = [entry for entry in entries if entry.experiment == latency["experiment"]]
+        assert latency["end_to_end_ms"]["count"] == sum(len(entry.counted_ns) for entry in own)
+        assert len({(len(entry.turns_ns), len(entry.iterations_ns)) for entry in own}) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kills_at_any_moment_lose_nothing_and_double_nothing(
+    exported: Callable[..., Any], tmp_path: Path, mode: str
+) -> None:
     model = exported("toy_cnn", "fp16").pte
-    reference = write_config(tmp_path / "reference", model)
+    reference = write_config(tmp_path / "reference", model, mode)
     whole = finished(start(reference))
     assert whole.returncode == 0, whole.stderr.decode()
     planned = set(journal_lines(reference / "run"))
@@ -122,13 +138,14 @@ def test_a_dozen_kills_lose_nothing_and_double_nothing(exported: Callable[..., A
     moments += [(0, draw.uniform(0, 1)) for _ in range(2)] + [
         (len(planned), draw.uniform(0.1, 1)) for _ in range(2)
     ]
-    folders = [write_config(tmp_path / f"kill{number}", model) for number in range(KILLS)]
+    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(KILLS)]
     with ThreadPoolExecutor(2) as pool:
         trials = list(pool.map(killed_and_resumed, folders, moments))
 
     for trial in trials:
         assert trial.resumed.returncode == 0, trial.resumed.stderr.decode()
         assert shape(trial.run_dir) == shape(reference / "run")
+        check_counts(trial.run_dir, mode)
         assert names(trial.run_dir) == names(reference / "run")
         valid = validate(trial.run_dir)
         assert valid.ok, valid.as_text()

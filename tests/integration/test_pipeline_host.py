@@ -40,7 +40,7 @@ def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
         "output_root": str(run_dir),
         "target": {"name": "host"},
         "experiments": experiments,
-        "schedule": {"rounds": 3, "seed": 5},
+        "schedule": {"rounds": 3, "seed": 5, "budget_s": 1},
         "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
     }
     return base | changes
@@ -89,19 +89,26 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         assert result["features_verified"] is ON_ARM and (result["features_note"] is None) is ON_ARM
         (output,) = result["outputs"]
         assert output["checksum"] == fnv1a((run_dir / output["file"]).read_bytes())
-        assert [len(read_runs(run_dir / dump)) for dump in result["etdump_rounds"]] == [3, 3, 3]
+        length = result["etdump_turn_length"]
+        runs = [len(read_runs(run_dir / dump)) for dump in result["etdump_rounds"]]
+        assert length >= 1 and len(runs) == 3 and all(0 < found <= 3 * length for found in runs)
 
-    # Every process of the schedule ran once, in the order drawn.
+    # Every step of the schedule was done once, those of a launch with the same seconds and one name.
     entries = Journal(run_dir).entries()
     planned = [key for keys in manifest["schedule"]["order"] for key in keys]
-    assert [entry.step.key for entry in entries] == planned
+    assert sorted(entry.step.key for entry in entries) == sorted(planned)
+    launches = {(entry.kind, entry.round): entry.launch for entry in entries if entry.kind != "evidence"}
+    assert len(set(launches.values())) == 6 and None not in launches.values()
+    assert all(entry.launch == launches.get((entry.kind, entry.round)) for entry in entries)
 
     metrics = load(run_dir / "metrics.json")
-    for latency in metrics["latencies"]:
-        assert latency["end_to_end_ms"]["count"] == latency["traced_ms"]["count"] == 9
-        assert latency["tracer_cost"]["rounds"] == 3
     stats = load(run_dir / "one" / f"{stem}_one_t1_robust_stats.json")
-    assert [len(one) for one in stats["end_to_end_rounds_ms"]] == [3, 3, 3]
+    turns = [entry for entry in entries if entry.kind == "untraced" and entry.experiment == "one"]
+    counted = [len(entry.turns_ns) * max(1, len(entry.turns_ns[0]) - 1) for entry in turns]
+    assert [len(one) for one in stats["end_to_end_rounds_ms"]] == counted
+    for latency in metrics["latencies"]:
+        assert latency["measured"] == "lockstep" and latency["end_to_end_ms"]["count"] == sum(counted)
+        assert latency["tracer_cost"]["rounds"] == latency["machine"]["launches"] == 3
     assert metrics["parity"][0]["parity"]["verdict"] == "identical"
     (comparison,) = metrics["comparisons"]
     (pair,) = manifest["pairs"]
@@ -143,7 +150,7 @@ def read_runs(dump: Path) -> set[int]:
 
 
 def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run", schedule={"rounds": 14})
+    raw = raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run", schedule={"budget_s": 4})
     raw["experiments"] = [
         {"name": "with", "runs": 4, "warmup": 1},
         {"name": "without", "disable": ["fp16"], "runs": 4, "warmup": 1},
@@ -163,11 +170,11 @@ def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> Non
 
 def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"rounds": 60, "min_rounds": 8, "precision": 0.9}
+    raw["schedule"] = {"rounds": 60, "min_rounds": 8, "precision": 0.9, "budget_s": 60}
     outcome = run_config(checked(raw))
     assert outcome.run.manifest is not None
     schedule = outcome.run.manifest.schedule
-    assert schedule.stopped_early and schedule.rounds_done == 8
+    assert schedule.stopped_early and schedule.ended == "precision" and schedule.rounds_done == 8
     assert outcome.run.manifest.unfinished is None
 
 
@@ -293,7 +300,9 @@ def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
 @pytest.fixture
 def long_run(exported, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
     """Starts a run that would take minutes; returns once its first rounds are measured."""
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", schedule={"rounds": 3000})
+    raw = raw_config(
+        exported("toy_cnn", "fp32").pte, tmp_path / "run", schedule={"rounds": 3000, "budget_s": 900}
+    )
     (tmp_path / "c.json").write_text(json.dumps(raw))
 
     def start() -> subprocess.Popen[bytes]:
@@ -359,7 +368,9 @@ def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
 def test_a_full_disk_is_one_line_and_the_run_continues(
     exported, cli, tiny_disk: Path, tmp_path: Path
 ) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2})
+    raw = raw_config(
+        exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2, "budget_s": 0.1}
+    )
     (tmp_path / "c.json").write_text(json.dumps(raw))
     ballast = tiny_disk / "ballast"
     for room in (24, 56, 88):
@@ -397,7 +408,7 @@ def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pyte
     naps: list[float] = []
     monkeypatch.setattr("model_profiling.pipeline.measuring.time.sleep", naps.append)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
+    raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
     outcome = run_config(checked(raw), target=HotTarget(90.0))
     entries = Journal(outcome.run_dir).entries()
     assert all(entry.temperature_c is not None and entry.temperature_c <= 45 for entry in entries)
@@ -406,7 +417,7 @@ def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pyte
 
 def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
+    raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45}
     outcome = run_config(checked(raw), target=HotTarget(None))
     assert any("tells no temperature" in line.text for line in outcome.warnings)
 

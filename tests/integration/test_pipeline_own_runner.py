@@ -43,7 +43,7 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
             {"name": f"x_sme2_{switch}", "runner_path": str(path), "num_runs": 3, "warmup": 2}
             for switch, path in runners.items()
         ],
-        "schedule": {"rounds": 3},
+        "schedule": {"rounds": 3, "budget_s": 60},
     }
     (tmp_path / "c.json").write_text(json.dumps(config))
     done = cli("run", "c.json")

@@ -61,7 +61,7 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
 def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tmp_path: Path) -> None:
     if "sme2" in host_features():
         pytest.skip("this CPU has SME2: one place does both")
-    options = ProfileOptions(runs=3, warmup=1, rounds=3, outdir=tmp_path / "o")
+    options = ProfileOptions(runs=3, warmup=1, rounds=3, budget_s=1, outdir=tmp_path / "o")
     done = profile(str(exported("toy_cnn", "fp32").pte), options)
     assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
     if not ON_ARM:
@@ -93,7 +93,17 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
     present = host_features()
     done = cli(
-        *("profile", exported("toy_cnn", "fp16").pte, "--target", "host", "--ladder", "--runs", 3),
+        *(
+            "profile",
+            exported("toy_cnn", "fp16").pte,
+            "--target",
+            "host",
+            "--ladder",
+            "--runs",
+            3,
+            "--budget",
+            3,
+        ),
         *("--warmup", 1, "--rounds", 3, "--outdir", tmp_path / "o"),
     )
     if not present:
@@ -118,7 +128,20 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
     record = json.loads(made.summary.read_text())
     record["accuracy"]["lowering"].update(max_rel=0.25, tolerance=1e-4)
     (tmp_path / made.summary.name).write_text(json.dumps(record))
-    done = cli("profile", program, "--target", "host", "--runs", 2, "--rounds", 1, "--outdir", tmp_path / "o")
+    done = cli(
+        "profile",
+        program,
+        "--target",
+        "host",
+        "--runs",
+        2,
+        "--rounds",
+        1,
+        "--budget",
+        1,
+        "--outdir",
+        tmp_path / "o",
+    )
     assert done.ok, done.tail()
     said = "the program's outputs differ from PyTorch's in fp32 by 0.25 of their range (0.0001 is accepted)"
     (first, *_) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
@@ -129,7 +152,18 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
 
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
     done = cli(
-        *("profile", exported("toy_cnn", "fp32").pte, "--target", "host", "--runs", 2, "--rounds", 2),
+        *(
+            "profile",
+            exported("toy_cnn", "fp32").pte,
+            "--target",
+            "host",
+            "--runs",
+            2,
+            "--rounds",
+            2,
+            "--budget",
+            1,
+        ),
         *("--outdir", tmp_path / "o", "--json"),
     )
     facts: dict[str, Any] = json.loads(done.stdout)

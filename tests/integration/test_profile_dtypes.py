@@ -12,10 +12,11 @@ from conftest import ON_ARM
 
 from model_profiling import process
 from model_profiling.report.dtypes import read_dtypes
+from model_profiling.run.journal import Journal
 
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
 DTYPES = ("fp32", "fp16", "int8")
-QUICK = ("--rounds", 2, "--runs", 2, "--warmup", 1)
+QUICK = ("--rounds", 2, "--runs", 2, "--warmup", 1, "--budget", 1)
 Run = Callable[..., process.Completed]
 
 
@@ -35,15 +36,17 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
     words = ("profile", "toy_cnn", "--target", "host", *QUICK, "--outdir", home)
     assert sme2prof(*words, "--dtype", "fp32").returncode == 0
     assert not (home / "runs" / "dtypes.md").exists(), "one dtype is profiled as ever"
-    (latencies,) = home.glob("runs/xnnpack_fp32/*/metrics.json")
-    measured = latencies.read_bytes()
-
     done = sme2prof(*words, "--dtype", "all", "--resume")
     assert done.returncode == 0, done.stderr
     found = read_dtypes(home / "runs" / "dtypes.json")
     assert [side.dtype for side in found.sides] == list(DTYPES)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
-    assert latencies.read_bytes() == measured, "fp32 was not measured again"
+    journals = [Journal(path.parent) for path in home.glob("runs/xnnpack_*/*/journal.jsonl")]
+    launches = [
+        {entry.launch for entry in journal.entries() if entry.kind == "untraced"} for journal in journals
+    ]
+    assert len(launches) == 3 and launches[0] == launches[1] == launches[2], "all took turns with each other"
+    assert None not in launches[0] and all(pair.speedup.unit == "launch" for pair in found.pairs)
     assert found.ship in DTYPES
     assert found.verdict in done.stdout
     page = (home / "runs" / "dtypes.md").read_text()

@@ -123,7 +123,7 @@ def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
         "output_root": str(run_dir),
         "target": {"name": target},
         "experiments": [{"name": "x", "runs": 1, "warmup": 0}],
-        "schedule": {"rounds": 1},
+        "schedule": {"rounds": 1, "budget_s": 1},
     }
     config, problems = parse_config(raw, folder=run_dir.parent)
     assert config is not None and not problems, problems

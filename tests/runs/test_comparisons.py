@@ -213,8 +213,8 @@ def test_files_of_latencies_are_compared_round_by_round_within_a_run(two: tuple[
     )
     within, across = compare(ours, theirs).series[0], compare(ours, other).series[0]
     (paired,) = load(a / "metrics.json")["comparisons"]
-    assert within.interleaved and within.end_to_end.ratio == pytest.approx(paired["speedup"]["ratio"])
-    assert not across.interleaved and across.end_to_end.low is not None and within.end_to_end.low is not None
+    assert within.way == "rounds" and within.end_to_end.ratio == pytest.approx(paired["speedup"]["ratio"])
+    assert across.way == "apart" and across.end_to_end.low is not None and within.end_to_end.low is not None
     assert across.end_to_end.low < within.end_to_end.low
 
 

@@ -164,7 +164,7 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name is too long", "80"),
     ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "its own name"),
     ("name twice but for case", at("experiments", 2, "name", put="LINUX_sme2_ON"), "[2].name", "its own name"),
-    ("affinity words", at("experiments", 0, "cpu_affinity", put="big"), "[0].cpu_affinity", '"4-7"'),
+    ("affinity words", at("experiments", 0, "cpu_affinity", put="huge"), "[0].cpu_affinity", '"prime"'),
     ("affinity backwards", at("experiments", 0, "cpu_affinity", put="7-4"), "cpu_affinity", "smaller number"),
     ("affinity negative", at("experiments", 0, "cpu_affinity", put=[-1]), "cpu_affinity[0] is -1", "0 or more"),
     ("extra_args text", at("experiments", 0, "extra_args", put="--a b"), "[0].extra_args", "a list"),
@@ -374,7 +374,16 @@ def test_two_on_off_couples_are_two_pairs_not_four(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "cpus"),
-    [("4-7", (4, 5, 6, 7)), ("0,2-3", (0, 2, 3)), ("0xF0", (4, 5, 6, 7)), ([3], (3,)), (5, (5,))],
+    [
+        ("4-7", (4, 5, 6, 7)),
+        ("0,2-3", (0, 2, 3)),
+        ("0xF0", (4, 5, 6, 7)),
+        ([3], (3,)),
+        (5, (5,)),
+        ("big", ("big",)),
+        ("big,prime", ("big", "prime")),
+        (["prime", 3], ("prime", 3)),
+    ],
 )
 def test_affinity_may_be_written_in_several_ways(place: Path, text: object, cpus: tuple[int, ...]) -> None:
     raw = good()

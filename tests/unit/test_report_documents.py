@@ -159,7 +159,7 @@ def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison
 def test_runs_made_at_different_times_are_not_said_to_have_run_side_by_side() -> None:
     beside = render_markdown(comparison_document(compared(series(found(2.0)))))
     assert "side by side" in beside
-    apart = render_markdown(comparison_document(compared(replace(series(found(2.0)), interleaved=False))))
+    apart = render_markdown(comparison_document(compared(replace(series(found(2.0)), way="apart"))))
     assert "side by side" not in apart and "at different times" in apart
 
 

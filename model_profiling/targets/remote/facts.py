@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from model_profiling.runner.features import from_proc_cpuinfo, is_arm
-from model_profiling.targets.machine import cpu_name_from_proc
+from model_profiling.targets.device import clusters
+from model_profiling.targets.machine import cpu_name_from_proc, cpu_names_from_proc
 from model_profiling.targets.protocol import MachineFacts
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import Shell
 
 _FILES = {
+    **clusters.FILES,
     "cpuinfo": "/proc/cpuinfo",
     "loadavg": "/proc/loadavg",
     "meminfo": "/proc/meminfo",
@@ -101,6 +103,7 @@ class Machine:
             temperature_c=self._temperature(),
             versions=dict(versions),
             on_battery=self._on_battery(),
+            clusters=clusters.find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
         )
 
     @property
@@ -133,9 +136,12 @@ class Machine:
         return "Discharging" in states if states else None
 
 
-def ask_machine(shell: Shell) -> Machine:
-    """Everything in one question."""
-    answer = shell.repeat(lambda: shell.script(scripts.machine_facts(_FILES, _COMMANDS)))
+def ask_machine(
+    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
+) -> Machine:
+    """Everything in one question, with more files and commands where a kind of machine has more to tell."""
+    question = scripts.machine_facts({**_FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
+    answer = shell.repeat(lambda: shell.script(question))
     texts: dict[str, dict[str, str]] = {}
     parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
     for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):

@@ -36,10 +36,12 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was taken off a machine: each file under `folder` with its size."""
+    """What was taken off a machine: each file under `folder` with its size, and what else a person should
+    know of it."""
 
     folder: str
     files: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:

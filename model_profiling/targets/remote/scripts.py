@@ -112,10 +112,15 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
 def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
     """Prints each file and what each command says, every one under a line with its name; what is not there is
     left out. A pattern prints every file that fits it."""
-    read = "; ".join(
-        f'for f in {pattern}; do [ -r "$f" ] && echo "@@ {name} $f" && head -c 200000 "$f" && echo; done'
-        for name, pattern in files.items()
-    )
+
+    def read_all(name: str, pattern: str) -> str:
+        # What the kernel tells in /sys is one line, and a phone has hundreds: the shell reads them itself.
+        if pattern.startswith("/sys/"):
+            return f'for f in {pattern}; do l=; read -r l <"$f" && echo "@@ {name} $f" && echo "$l"; done'
+        whole = f'[ -r "$f" ] && echo "@@ {name} $f" && head -c 200000 "$f" && echo'
+        return f"for f in {pattern}; do {whole}; done"
+
+    read = "; ".join(read_all(name, pattern) for name, pattern in files.items())
     asked = "; ".join(f'echo "@@ {name} -"; {command} 2>/dev/null' for name, command in commands.items())
     return f"{{ {read}; {asked}; }} 2>/dev/null; true"
 

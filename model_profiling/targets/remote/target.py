@@ -76,13 +76,17 @@ class RemoteTarget:
         """The machine, reached and asked once; what it lacks is an error."""
         if self._machine is None:
             self.shell.link.connect()
-            machine = ask_machine(self.shell)
+            machine = self._ask()
             if missing := [tool for tool in machine.missing_tools if tool != "taskset"]:
                 raise SetupError(
                     f"{self.name} has no {missing[0]}, which the kit needs there", "install it there"
                 )
             self._machine = machine
         return self._machine
+
+    def _ask(self) -> Machine:
+        """The machine, now."""
+        return ask_machine(self.shell)
 
     @property
     def folder(self) -> RemoteFolder:
@@ -169,7 +173,7 @@ class RemoteTarget:
     def facts(self) -> MachineFacts:
         """The machine, now."""
         self.connect()
-        self._machine = ask_machine(self.shell)
+        self._machine = self._ask()
         built = (
             {"executorch": self.build.executorch_version, "compiler": self.build.compiler}
             if self.build

@@ -1,0 +1,304 @@
+"""Measures round after round until that is enough: in launches whose programs take turns, or one process at a
+time where they cannot.
+
+The rounds of several runs can be measured together: then all their programs take turns with each other, and
+each run keeps its own part. What was measured is in the journals alone, so whatever is decided here (go on,
+or precise enough, or time spent) comes out the same when a killed run is continued.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.config.settings import Schedule as ScheduleSettings
+from model_profiling.errors import RunError
+from model_profiling.pipeline.launches import (
+    TRIAL,
+    Pace,
+    launch_name,
+    launch_of,
+    plan,
+    plan_kept,
+    with_turns,
+)
+from model_profiling.pipeline.measuring import Measuring
+from model_profiling.pipeline.schedule import experiment_of
+from model_profiling.pipeline.starting import make_scratch
+from model_profiling.run.journal import TIMED, Step
+from model_profiling.run.latencies import shared_launches
+from model_profiling.run.manifest import Ended
+from model_profiling.run.names import FAILED_LAUNCH
+from model_profiling.run.remarks import Remark
+from model_profiling.run.series import Series
+from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
+from model_profiling.statistics.speedup import precise_enough
+from model_profiling.targets.command import LOG
+from model_profiling.targets.protocol import LockstepTarget
+from model_profiling.wording import plural
+
+_ATTEMPTS = 2
+"""A launch that was ended from outside is worth another try; one that fails again will fail."""
+_Asked = tuple[Measuring, Step]
+_Side = tuple[Measuring, Series]
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The rounds of one run, or of several that are measured together."""
+
+    runs: tuple[Measuring, ...]
+    across: bool = False
+    """Whether series of different runs are compared with each other, each with all of the same threads."""
+    _paces: dict[object, Pace] = field(default_factory=dict)
+    _taking_turns: bool = True
+
+    def measure(self) -> None:
+        """Measure what is missing, and say in each run what ended it."""
+        if not any(run.steps_of(0) for run in self.runs):
+            return
+        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind in TIMED]
+        # A run that is continued goes on as it went: what could not take turns will not.
+        self._taking_turns = not measured or any(entry.launch for entry in measured)
+        self._begin()
+        ended: Ended = "rounds"
+        for number in range(self._settings.most_rounds):
+            if found := self._have_ended(number):
+                ended = found
+                break
+            if not self._done(number):
+                self._measure_round(number)
+            self._show(number + 1)
+        for run in self.runs:
+            run.ended = ended
+
+    @property
+    def _settings(self) -> ScheduleSettings:
+        return self.runs[0].config.schedule
+
+    @property
+    def _in_turns(self) -> bool:
+        return self._settings.in_lockstep and self._taking_turns
+
+    @property
+    def _most_alone(self) -> int:
+        """How many rounds, if every process runs by itself."""
+        return self._settings.model_copy(update={"mode": "rounds"}).most_rounds
+
+    def _begin(self) -> None:
+        first = self.runs[0]
+        first.progress.stage("measuring")
+        for run in self.runs:
+            if run.config.schedule.precision is not None and not self._compared:
+                seen = "a precision has no effect: nothing is compared"
+                run.warn(Remark(None, "no_effect", seen))
+
+    def _show(self, rounds: int) -> None:
+        first, settings = self.runs[0], self._settings
+        limit = settings.time_limit_s
+        if limit is None or not self._in_turns:
+            first.progress.advance(rounds, max(rounds, self._most_alone), f"round {rounds}")
+            return
+        spent = round(first.journal.seconds_measured)
+        whole = max(spent, round(limit))
+        first.progress.advance(spent, whole, f"{plural(rounds, 'launch')}, {spent} s of {limit:g} s at most")
+
+    def _done(self, number: int) -> bool:
+        """Whether a round is measured: every process, and where it was a launch, all in the same one.
+
+        A round cut short is measured again whole: its processes must have run side by side.
+        """
+        steps = list(self._steps(number))
+        if not all(run.journal.done(step) for run, step in steps):
+            return False
+        groups = _groups(steps)
+        return all(len({run.journal.launch_of(step) for run, step in group}) == 1 for group in groups)
+
+    def _steps(self, number: int) -> Iterator[_Asked]:
+        for run in self.runs:
+            for step in run.steps_of(number):
+                yield run, step
+
+    def _measure_round(self, number: int) -> None:
+        steps = list(self._steps(number))
+        alone: list[tuple[_Asked, str]] = []
+        for group in _groups(steps) if self._in_turns else ():
+            if reason := self._take_turns(group):
+                alone += [(each, reason) for each in group]
+        left = [each for each, _ in alone] if self._in_turns else steps
+        before = [set(run.failed) for run in self.runs]
+        for run, step in (each for each in steps if each in left):  # in the order drawn
+            if step.series not in run.failed:
+                run.do(step)
+        # A launch may fail because one of its programs does. If each runs, it was taking turns that failed.
+        if [run.failed for run in self.runs] != before:
+            return
+        for (run, step), reason in sorted(alone, key=lambda found: found[0][1].key):
+            seen = f"measured in rounds, not in lockstep: {reason}"
+            run.warn(Remark(step.series, "no_lockstep", seen))
+            if _kits_own(run, step):
+                self._taking_turns = False
+
+    def _take_turns(self, group: Sequence[_Asked]) -> str | None:
+        """Measure these in one launch; why that could not be done, None when it was."""
+        first, step = group[0]
+        target = first.target
+        if not isinstance(target, LockstepTarget):
+            return f"target {target.name} starts one program at a time"
+        if reason := target.why_not_lockstep([run.job(step) for run, step in group], self._peaks()):
+            return reason
+        reason = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._launch(target, self._planned(target, group), group, step.round)
+            except RunError as problem:
+                reason = problem.problem
+            else:
+                return None
+        return reason
+
+    def _launch(self, target: LockstepTarget, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
+        first, step = group[0]
+        temperature = first.rest()
+        blanks = [run.blank(step, temperature) for run, step in group]
+        began = time.monotonic()
+        scratch = make_scratch(first.place)
+        try:
+            jobs = [run.job(step) for run, step in group]
+            seed = f"{first.schedule.seed}/{number}/{step.kind}"
+            launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
+            outcome = target.execute_lockstep(launch, scratch, "process")
+            name = launch_name()
+            entries = [
+                with_turns(run.keep(blank, own), outcome, child, name)
+                for child, ((run, _), blank, own) in enumerate(
+                    zip(group, blanks, outcome.outcomes, strict=True)
+                )
+            ]
+        except RunError:
+            _keep_log(first, scratch)
+            raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        seconds = round(time.monotonic() - began, 4)
+        for run in self.runs:
+            own = [
+                replace(entry, seconds=seconds)
+                for (owner, _), entry in zip(group, entries, strict=True)
+                if owner is run
+            ]
+            if own:
+                run.journal.append(*own)
+
+    def _planned(self, target: LockstepTarget, group: Sequence[_Asked]) -> TurnPlan:
+        """How long turns and launches of a group are: as before, or as a launch that is not kept shows."""
+        first, step = group[0]
+        if kept := plan_kept(first.journal, step.series, step.kind):
+            return kept
+        programs = tuple(sorted((str(run.place.path), step.series) for run, step in group))
+        if programs not in self._paces:
+            self._paces[programs] = self._try(target, group)
+        pace = self._paces[programs]
+        traced = experiment_of(first.config, step.series).runs if step.kind == "traced" else None
+        limit = self._settings.time_limit_s or 0.0
+        return plan(pace, len(group), limit, self._settings.rounds, traced)
+
+    def _try(self, target: LockstepTarget, group: Sequence[_Asked]) -> Pace:
+        first, _ = group[0]
+        scratch = make_scratch(first.place)
+        jobs = [replace(run.job(step), etdump=False) for run, step in group]
+        began = time.monotonic()
+        try:
+            launch = launch_of(jobs, TRIAL, f"{first.schedule.seed}/trial", self._settings.timeout_s)
+            outcome = target.execute_lockstep(launch, scratch, "process")
+        except RunError:
+            _keep_log(first, scratch)
+            raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return Pace.of(outcome, time.monotonic() - began)
+
+    def _peaks(self) -> dict[Path, int]:
+        """The most memory a process of each program has needed."""
+        return {
+            run.config.model: max(
+                (entry.peak_memory_bytes or 0 for entry in run.journal.entries()), default=0
+            )
+            for run in self.runs
+        }
+
+    @property
+    def _compared(self) -> list[tuple[_Side, _Side]]:
+        own = [((run, pair.baseline), (run, pair.candidate)) for run in self.runs for pair in run.pairs]
+        if not self.across:
+            return own
+        timed = [
+            (run, step.series) for run in self.runs for step in run.steps_of(0) if step.kind == "untraced"
+        ]
+        return own + [
+            (ours, theirs)
+            for ours, theirs in combinations(timed, 2)
+            if ours[0] is not theirs[0] and ours[1].threads == theirs[1].threads
+        ]
+
+    def _have_ended(self, rounds: int) -> Ended | None:
+        """What ends measuring after so many rounds, if anything does."""
+        settings = self._settings
+        if rounds < settings.min_rounds:
+            return None
+        if self._precise(rounds):
+            return "precision"
+        limit = settings.time_limit_s
+        limited = limit is not None and (self._in_turns or settings.budget_s is not None)
+        if limited and max(run.journal.seconds_measured for run in self.runs) >= (limit or 0):
+            return "budget"
+        if not self._in_turns and rounds >= self._most_alone:
+            return "rounds"
+        if self._in_turns and settings.rounds is None and not self._compared:
+            return "nothing compared"
+        return None
+
+    def _precise(self, rounds: int) -> bool:
+        pairs = self._compared
+        return bool(pairs) and all(self._precise_pair(*pair, rounds) for pair in pairs)
+
+    def _precise_pair(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
+        settings, analysis = self._settings, self.runs[0].config.analysis
+        sides = shared_launches(*(run.journal.turns_ms(series) for run, series in (ours, theirs)))
+        if sides[0]:
+            return precise_enough_launches(
+                *sides,
+                settings.precision or PRECISION,
+                settings.min_rounds,
+                confidence=analysis.confidence,
+            )
+        return settings.precision is not None and precise_enough(
+            ours[0].journal.latencies_ms(ours[1], rounds),
+            theirs[0].journal.latencies_ms(theirs[1], rounds),
+            settings.precision,
+            settings.min_rounds,
+            confidence=analysis.confidence,
+        )
+
+
+def _keep_log(run: Measuring, scratch: Path) -> None:
+    if (log := scratch / f"process{LOG}").is_file():
+        files.move(log, run.place.path / FAILED_LAUNCH)
+
+
+def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
+    """What can be in one launch: the kit's runner, pinned to the same CPUs, all with the tracer or none."""
+    groups: dict[object, list[_Asked]] = {}
+    for run, step in steps:
+        affinity = experiment_of(run.config, step.series).cpu_affinity
+        groups.setdefault((step.kind, _kits_own(run, step), affinity), []).append((run, step))
+    return list(groups.values())
+
+
+def _kits_own(run: Measuring, step: Step) -> bool:
+    return experiment_of(run.config, step.series).runner is None

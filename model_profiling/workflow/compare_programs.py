@@ -1,0 +1,103 @@
+"""Two programs against each other: measured here, taking turns, then compared as any two runs are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import InputError
+from model_profiling.pipeline.starting import check_folder, check_startable
+from model_profiling.progress import Progress
+from model_profiling.report.comparison import Comparison
+from model_profiling.run import names
+from model_profiling.run.manifest import read_manifest
+from model_profiling.run.remarks import Remark
+from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.programs import find_or_export
+
+_EXPERIMENT = "program"
+"""What each program's experiment is called: the same, so that thread counts meet their like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramsCompared:
+    """The answer, and where the two runs it rests on are kept."""
+
+    comparison: Comparison
+    a: Path
+    b: Path
+    remarks: tuple[Remark, ...]
+
+
+def are_programs(a: Path, b: Path) -> bool:
+    """Whether both are programs; one of each kind cannot be compared."""
+    found = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
+    if len(found) == 1:
+        other = b if found[0] == a else a
+        raise InputError(
+            f"{found[0]} is a program and {other} is not", "name two programs, or two measurements"
+        )
+    return bool(found)
+
+
+def compare_programs(
+    a: Path,
+    b: Path,
+    *,
+    target: TargetChoice | None = None,
+    threads: tuple[int, ...] = (1,),
+    budget_s: float | None = None,
+    outdir: Path | None = None,
+    run: RunOptions | None = None,
+    limit: float | None = None,
+    progress: Progress | None = None,
+) -> ProgramsCompared:
+    """Measure both programs in the same launches and judge B against A.
+
+    Their runs are kept in `outdir` (`out_compare/<A>_vs_<B>`), one folder each, and can be reported and
+    compared again like all others.
+    """
+    run = run or RunOptions()
+    programs = [find_or_export(str(path)) for path in (a, b)]
+    place = open_target(plan_targets(target or TargetChoice()).main)
+    if not place.timings_are_latency:
+        raise InputError(
+            f"times on target {place.name} are no latencies: nothing could be compared",
+            "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
+        )
+    home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
+    check_folder(home)
+    asked = []
+    for side, program in zip("ab", programs, strict=True):
+        root = home / side / place.place
+        check_startable(root, resume=run.resume, force=run.force)
+        begun = read_manifest(root) is not None
+        config = _config(place, program, root, threads, budget_s)
+        asked.append((config, replace(run, resume=run.resume and begun)))
+    ours, theirs = run_together(asked, place, progress=progress)
+    for outcome in (ours, theirs):
+        assert outcome.run.manifest is not None
+        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
+    found = compare(ours.run_dir, theirs.run_dir, limit=limit)
+    found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
+    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))
+
+
+def _config(
+    target: Target, program: Path, root: Path, threads: tuple[int, ...], budget_s: float | None
+) -> ProfileConfig:
+    raw = {
+        "model": str(program.resolve()),
+        "output_root": str(root.resolve()),
+        "target": {"name": target.name},
+        "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
+        "schedule": {"budget_s": budget_s} if budget_s is not None else {},
+    }
+    config, problems = parse_config(raw, folder=root)
+    if config is None or problems:
+        raise InputError(problems[0].text, problems[0].fix)
+    return config

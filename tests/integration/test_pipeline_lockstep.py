@@ -1,0 +1,224 @@
+"""A pipeline whose programs take turns: what it keeps, what ends it, and what happens where turns cannot be
+taken or a launch is ended from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from model_profiling import process
+from model_profiling.config.reading import parse_config
+from model_profiling.run.journal import Entry, Journal
+from model_profiling.run.latencies import timed, way_of
+from model_profiling.run.series import Series
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.measure import RunOutcome, run_config
+
+STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"
+Raw = dict[str, Any]
+Run = Callable[..., process.Completed]
+
+
+def raw_config(model: Path, run_dir: Path, **schedule: object) -> Raw:
+    """One program twice: no comparison of the two may find a difference, and every CPU can make it."""
+    return {
+        "model": str(model),
+        "output_root": str(run_dir),
+        "target": {"name": "host"},
+        "experiments": [{"name": name, "runs": 2, "warmup": 1} for name in ("one", "two")],
+        "schedule": {"seed": 5, **schedule},
+        "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
+    }
+
+
+def measured(raw: Raw) -> RunOutcome:
+    config, problems = parse_config(raw, folder=Path.cwd())
+    assert config is not None and not problems, problems
+    return run_config(config)
+
+
+def timings(run_dir: Path) -> list[Entry]:
+    return [entry for entry in Journal(run_dir).entries() if entry.kind != "evidence"]
+
+
+def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> None:
+    outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5))
+    assert outcome.run.manifest is not None and outcome.run.metrics is not None
+    schedule = outcome.run.manifest.schedule
+    assert schedule.mode == "lockstep" and schedule.rounds_done >= 6
+    assert schedule.ended in ("budget", "precision") and schedule.measured_s and schedule.measured_s > 0.5
+    if schedule.ended == "budget":
+        assert "because the budget of 0.5 s was spent" in outcome.report.read_text()
+    one, two = (Journal(outcome.run_dir).ended_well("untraced", Series(name, 1)) for name in ("one", "two"))
+    for ours, theirs in zip(one, two, strict=True):
+        assert ours.launch == theirs.launch and ours.machine_before == theirs.machine_before
+        assert len(ours.turns_ns) == len(theirs.turns_ns) == len(ours.turns_started_ns)
+        assert all(len(turn) == len(ours.turns_ns[0]) and min(turn) > 0 for turn in ours.turns_ns)
+        # Cycle by cycle each had its turn, and nobody began before the other had ended.
+        order = sorted(
+            (start, sum(turn))
+            for entry in (ours, theirs)
+            for start, turn in zip(entry.turns_started_ns, entry.turns_ns, strict=True)
+        )
+        ends = [start + took for start, took in order]
+        assert all(start >= end for (start, _), end in zip(order[1:], ends, strict=False))
+    for latency in outcome.run.metrics.latencies:
+        assert latency.measured == "lockstep" and latency.rounds == len(one)
+        assert latency.machine is not None and latency.machine.inferences == sum(
+            len(turn) for entry in one for turn in entry.turns_ns
+        )
+    (found,) = outcome.run.metrics.comparisons
+    assert found.speedup.unit == "launch" and found.speedup.rounds == len(one)
+    valid = validate(outcome.run_dir)
+    assert valid.ok, valid.as_text()
+
+
+def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", mode="rounds", rounds=2)
+    outcome = measured(raw)
+    assert outcome.run.metrics is not None
+    assert [entry.launch for entry in timings(outcome.run_dir)] == [None] * 8
+    assert all(len(entry.iterations_ns) == 2 for entry in timings(outcome.run_dir))
+    assert {latency.measured for latency in outcome.run.metrics.latencies} == {"rounds"}
+    assert "Measured in 2 rounds of one process after another." in outcome.report.read_text()
+    assert not any(line.kind == "no_lockstep" for line in outcome.warnings), "it was asked for"
+
+
+def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(
+    exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_profiling.targets.host.available_memory", lambda: 1 << 20)
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2)
+    outcome = measured(raw)
+    assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
+    (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
+    assert "one and two, 1 thread: measured in rounds, not in lockstep: 2 programs at once" in said.text
+    assert said.text in outcome.report.read_text()
+
+
+def test_a_program_that_cannot_take_turns_is_measured_in_rounds(exported, tmp_path: Path) -> None:
+    outcome = measured(raw_config(exported(STATEFUL, "fp32").pte, tmp_path / "run", rounds=2))
+    assert not outcome.failed
+    assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
+    (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
+    assert "measured in rounds, not in lockstep: " in said.text
+    assert (outcome.run_dir / "failed_launch.log").is_file()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes a process started, and those they started, as Linux lists them."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        found = [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [*found, *(below for child in found for below in descendants(child))]
+
+
+def named_runner(pid: int) -> bool:
+    try:
+        return "sme2prof-runner" in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks into Linux's /proc")
+@pytest.mark.parametrize("whom", ["parent", "child"])
+def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: str) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=6, budget_s=6)
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "model_profiling", "run", "c.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    killed = 0
+    try:
+        while run.poll() is None and killed < 2:
+            # Within a launch the parent has its children; a lone process has none.
+            parents = [
+                pid for pid in descendants(run.pid) if named_runner(pid) and len(descendants(pid)) == 2
+            ]
+            measured_before = (tmp_path / "run" / "journal.jsonl").exists() and len(
+                {entry.launch for entry in timings(tmp_path / "run")}
+            )
+            if parents and measured_before == 2 * killed + 1:
+                victim = parents[0] if whom == "parent" else descendants(parents[0])[0]
+                os.kill(victim, signal.SIGKILL)
+                killed += 1
+            time.sleep(0.01)
+        said, errors = run.communicate(timeout=120)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, errors
+    assert killed == 2, "no launch was caught"
+    entries = timings(tmp_path / "run")
+    assert len(entries) == 24 and len({entry.launch for entry in entries}) == 12, (
+        "each step once, all in turns"
+    )
+    assert None not in {entry.launch for entry in entries}
+    assert (tmp_path / "run" / "failed_launch.log").is_file()
+    assert "not in lockstep" not in said + errors
+    valid = validate(tmp_path / "run")
+    assert valid.ok, valid.as_text()
+
+
+def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run, tmp_path: Path) -> None:
+    a, b = exported("toy_cnn", "fp32").pte, exported("toy_cnn", "int8").pte
+    words = ("compare", a, b, "--target", "host", "--outdir", tmp_path / "o", "--budget", 2)
+    done = sme2prof(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    stated = json.loads(done.stdout)
+    (series,) = stated["series"]
+    assert series["end_to_end"]["unit"] == "launch" and series["end_to_end"]["rounds"] >= 6
+    runs = [next((tmp_path / "o" / side).iterdir()) for side in "ab"]
+    sides = [timed(Journal(run_dir), Series("program", 1)) for run_dir in runs]
+    assert (
+        sides[0].launches.keys() == sides[1].launches.keys() and way_of(*sides, same_run=False) == "lockstep"
+    )
+    again = compare(*runs).series[0]
+    assert again.way == "lockstep" and again.end_to_end.ratio == series["end_to_end"]["ratio"]
+    for run_dir in runs:
+        valid = validate(run_dir)
+        assert valid.ok, valid.as_text()
+    # What was measured together and is finished is not measured again.
+    before = [(run_dir / "journal.jsonl").read_bytes() for run_dir in runs]
+    resumed = sme2prof(*words, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert [(run_dir / "journal.jsonl").read_bytes() for run_dir in runs] == before
+    assert str(a) in resumed.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("{pte}", "{folder}"), "is a program and"),
+        (("{folder}", "{folder}", "--budget", "3"), "--budget is about measuring"),
+        (("{pte}", "{pte}", "--times", "hardware"), "are about measurements, not programs"),
+        (("{pte}", "{pte}", "--target", "emulated"), "times on target emulated are no latencies"),
+        (("{pte}", "gone.pte"), "there is no program gone.pte"),
+        (("{pte}", "{pte}", "--resume", "--force"), "give one of them"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    exported, sme2prof: Run, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    names = {"pte": str(exported("toy_cnn", "fp32").pte), "folder": str(tmp_path)}
+    done = sme2prof("compare", *(word.format(**names) for word in words))
+    assert done.returncode == 2 and said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
