@@ -19,6 +19,7 @@ from virtual_phone import AdbServer, VirtualPhone
 from model_profiling.config.settings import target_settings
 from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Run, Times
+from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.adb import choose, find_adb
@@ -260,22 +261,20 @@ def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, e
     target.shell.patience_s = 1
     pte = exported("toy_cnn", "fp32").pte
     config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3))
-    executed, jobs = target.execute, 0
-
-    def execute(job: Job, into: Path, stem: str) -> object:
-        nonlocal jobs
-        jobs += 1
-        if jobs == 2:
-            arm_phone.switch_off()
-        return executed(job, into, stem)
-
-    target.execute = execute  # type: ignore[method-assign, assignment]
+    begun = threading.Thread(
+        target=lambda: (
+            _until(lambda: has_journal(config.output_root), "nothing was measured"),
+            arm_phone.switch_off(),
+        )
+    )
+    begun.start()
     with pytest.raises(
         SetupError, match=r"was lost and did not come back within 1 s: .*, then continue with --resume"
     ):
         run_config(config, target=target)
     manifest = read_manifest(config.output_root)
     assert manifest is not None and manifest.state == "interrupted" and manifest.results
+    begun.join()
     arm_phone.switch_on()
     outcome = run_config(config, RunOptions(resume=True), target=target_of(arm_phone))
     assert outcome.run.manifest is not None and outcome.run.manifest.state == "finished"

@@ -135,18 +135,19 @@ class RemoteFolder:
         self.sent.append(path)
 
     def new_job(self) -> str:
-        """An empty folder there for what one job writes; LinkLost where the machine was restarted since the
-        last one, because nothing that is known of its files holds any more."""
+        """An empty folder there for what one job writes; LinkLost where the machine was restarted
+        meanwhile: nothing that is known of its files holds any more."""
         self._look_again()
         for folder in self._left_behind:
             self.remove_job(folder)
         folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
         answer = self.shell.repeat(lambda: self.shell.script(scripts.make_folder(folder)))
+        if answer.stdout.strip() != self._boot:
+            raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
+        if "No such file" in answer.stderr:
+            raise LinkLost(f"{self.path} on {self.shell.title} is gone", "see that nobody removes it")
         if not answer.ok:
             raise self._refusal(answer)
-        before, self._boot = self._boot, answer.stdout.strip()
-        if before not in ("", self._boot):
-            raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
         return folder
 
     def fetch(self, folder: str, into: Path) -> None:

@@ -41,8 +41,8 @@ def make_home(home: str) -> str:
 
 
 def make_folder(folder: str) -> str:
-    """Makes it, and says which start of the machine this is."""
-    return f"umask 077; mkdir -p {quoted(folder)} && {_BOOT}"
+    """Says which start of the machine this is, and makes the folder, but not the one that it is in."""
+    return f"umask 077; {_BOOT}; mkdir {quoted(folder)}"
 
 
 def state_of(paths: Sequence[str]) -> str:
