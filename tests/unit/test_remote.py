@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from stand_ins import command
 
 from model_profiling.errors import FormatError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.runner.source_build.toolchain import Compiler, Ndk
 from model_profiling.targets.remote import client, scripts
-from model_profiling.targets.remote.bundle import gather, make_bundle
+from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
+from model_profiling.targets.remote.ndk import build_with_ndk
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
@@ -194,7 +197,7 @@ def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match="is a damaged program"):
             read_elf(cut)
     with pytest.raises(SetupError, match=r"the runner needs \S+ for aarch64, which is in none of"):
-        gather(Path(sys.executable).resolve(), [tmp_path])
+        gather(Path(sys.executable).resolve(), [tmp_path], opened=["ld-linux-aarch64.so.1"])
 
 
 def test_only_linux_has_a_c_library_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +215,30 @@ def test_a_bundle_is_complete(arm: object) -> None:
     )
     kinds = [read_elf(path) for path in files.values()]
     assert all(facts is not None and facts.machine == AARCH64 for facts in kinds)
+    theirs = {name for name in files if not name.startswith("libexecutorch")}
+    folders = sorted({path.parent for path in files.values()})
+    sent = gather(files["sme2prof-runner"], folders, opened=OPENED, not_sent=theirs)
+    assert set(sent) == {"sme2prof-runner", *(name for name in files if name.startswith("libexecutorch"))}
+    assert Bundle(None, sent).runner("/d") == ("env", "LD_LIBRARY_PATH=/d", "/d/sme2prof-runner")  # type: ignore[arg-type]
+
+
+def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NDK is at hand: a stand-in notes its command lines. What it would make has never been run."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    notes, root = tmp_path / "notes", tmp_path / "executorch"
+    note = f'echo "$*" >>{notes}; while [ $# -gt 1 ]; do [ "$1" = -o ] && : >"$2"; shift; done; :'
+    clang = command(tmp_path, "clang++", note)
+    ndk = Ndk(tmp_path, "27.2", Compiler(clang, clang, "Clang", "18.0.3"))
+    with pytest.raises(SetupError, match=r"has no version\.py.*; correct SME2PROF_ANDROID_EXECUTORCH"):
+        build_with_ndk(ndk, root)
+    method = root / "include/executorch/runtime/executor/method.h"
+    method.parent.mkdir(parents=True)
+    method.touch()
+    (root / "lib").mkdir()
+    (root / "version.py").write_text("__version__ = '1.5.1'")
+    build = build_with_ndk(ndk, root)
+    assert build.compiler == "Clang 18.0.3 of NDK r27.2, from the Android NDK" and build.path.is_file()
+    *compiled, linked = notes.read_text().splitlines()
+    assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
+    assert len(compiled) > 10 and f"-isystem{root}/include" in compiled[0]
+    assert f"-L{root}/lib" in linked and "-lexecutorch_threadpool" in linked and "rpath" not in linked

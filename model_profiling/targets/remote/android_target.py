@@ -11,7 +11,9 @@ from model_profiling.targets.device.power_mode import PowerSettings
 from model_profiling.targets.device.records import Gauge
 from model_profiling.targets.protocol import MachineFacts, Platform, TargetChoice
 from model_profiling.targets.remote.adb import AdbLink
+from model_profiling.targets.remote.bundle import Bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
+from model_profiling.targets.remote.ndk import make_ndk_bundle, ndk_is_meant
 from model_profiling.targets.remote.target import RemoteTarget
 
 
@@ -65,6 +67,9 @@ class AndroidTarget(RemoteTarget):
         if self._power:
             self._power.notes.clear()
         return said
+
+    def _make_bundle(self) -> Bundle:
+        return make_ndk_bundle() if ndk_is_meant() else super()._make_bundle()
 
     def _ask(self) -> Machine:
         return ask_machine(self.shell, state.FILES, state.COMMANDS)

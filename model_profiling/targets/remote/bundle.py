@@ -7,7 +7,7 @@ Started through that loader it uses nothing of the other machine but the kernel,
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from model_profiling.targets.cross import build_cross_runner
 LOADER = "ld-linux-aarch64.so.1"
 RUNNER = "sme2prof-runner"
 # The runner opens this one itself, after it has switched features off.
-_OPENED = "libexecutorch_backend_xnnpack.so"
+OPENED = ("libexecutorch_backend_xnnpack.so",)
 _FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib64", "lib", "usr/lib")
 
 
@@ -54,17 +54,25 @@ def make_bundle(*, fetch: bool = True) -> Bundle:
         build, root = build_runner(fetch=fetch), Path("/")
     else:
         build, root = build_cross_runner(fetch=fetch)
-    return Bundle(build, gather(build.path, [build.library_path, *_library_folders(root)], opened=[_OPENED]))
+    return Bundle(
+        build, gather(build.path, [build.library_path, *_library_folders(root)], opened=(LOADER, *OPENED))
+    )
 
 
-def gather(program: Path, folders: Sequence[Path], *, opened: Iterable[str] = ()) -> dict[str, Path]:
-    """`program` with its loader and every library that it and they name, found in `folders`, first ones
-    first."""
+def gather(
+    program: Path,
+    folders: Sequence[Path],
+    *,
+    opened: Iterable[str],
+    not_sent: Collection[str] = (),
+) -> dict[str, Path]:
+    """`program` with every library that it and they name and those that are `opened`, found in `folders`,
+    first ones first. What is `not_sent` is there already."""
     found = {RUNNER: program}
-    waiting = [LOADER, *opened, *_needs(program)]
+    waiting = [*opened, *_needs(program)]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in found or name in not_sent:
             continue
         place = next((folder / name for folder in folders if _fits(folder / name)), None)
         if place is None:
