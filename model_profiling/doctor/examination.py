@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 from dataclasses import dataclass
 
@@ -86,7 +87,8 @@ def examine() -> Diagnosis:
         checks.cmake(),
         checks.git(),
     )
-    return _diagnosis(*found, targets=(_host(CheckList(tuple(found)).ok), emulated, _android(devices)))
+    host = _host(CheckList(tuple(found)).ok)
+    return _diagnosis(*found, targets=(host, emulated, _android(devices), _ssh()))
 
 
 def fetch_emulation() -> None:
@@ -140,6 +142,12 @@ def _host(ready: bool) -> TargetState:
     if "sme2" in detect_host().names:
         return TargetState("host", True, "latency, SME2 on and off")
     return TargetState("host", True, "baseline latency; this CPU has no SME2 to switch on and off")
+
+
+def _ssh() -> TargetState:
+    if shutil.which("ssh") is None:
+        return TargetState("ssh", False, "no ssh is installed")
+    return TargetState("ssh", True, "latency on any Arm Linux machine that your ssh reaches")
 
 
 def _android(devices: tuple[str, ...]) -> TargetState:

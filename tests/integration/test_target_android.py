@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import sys
@@ -96,7 +97,7 @@ def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, t
 
 def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, cli, script, tmp_path) -> None:
     raw = json.loads((CONFIGS / "templates/android_template.json").read_text())
-    raw |= {"model": str(exported("toy_cnn", "fp32").pte), "schedule": {"rounds": 2}}
+    raw |= {"model": str(exported("toy_cnn", "fp32").pte), "schedule": {"rounds": 2, "budget_s": 1}}
     raw["target"].pop("power_mode")
     runs = []
     for number, model in enumerate(("Virtual 1", "Virtual 2")):
@@ -132,7 +133,17 @@ def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, c
 @pytest.mark.skipif(not ON_ARM, reason="a phone without SME2 needs a CPU without it")
 def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, sme2prof, tmp_path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    words = ("--target", f"android:{arm_phone.serial}", "--rounds", 3, "--outdir", tmp_path, "--json")
+    words = (
+        "--target",
+        f"android:{arm_phone.serial}",
+        "--rounds",
+        3,
+        "--budget",
+        1,
+        "--outdir",
+        tmp_path,
+        "--json",
+    )
     done = sme2prof("profile", pte, *words)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
@@ -141,8 +152,29 @@ def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, 
     )
     place = f"android-{arm_phone.serial.replace(':', '-')}"
     assert [Path(run["run_dir"]).name for run in facts["runs"]] == [place, "emulated"]
-    found = json.loads((Path(facts["runs"][0]["run_dir"]) / "analysis_summary.json").read_text())
+    phone, emulated = (Path(run["run_dir"]) for run in facts["runs"])
+    found = json.loads((phone / "analysis_summary.json").read_text())
     assert found["sme2_coverage"]["evidence"] == "executed" and found["sme2_headroom"]["kind"] == "projection"
+    # The same operators of the same lines, whichever machine ran them, and the same files.
+    assert operators(phone / "android_baseline") == operators(emulated / "emulated_sme2_off")
+    assert endings(phone / "android_baseline") >= endings(emulated / "emulated_sme2_off")
+    assert {path.name for path in emulated.glob("*.*")} <= {
+        path.name for path in phone.glob("*.*")
+    } | KERNEL_VIEW
+
+
+KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
+
+
+def operators(folder: Path) -> list[tuple[str, ...]]:
+    (table,) = folder.glob("*_exec_operator_details.csv")
+    columns = ("call", "position", "name", "category", "output_shape", "source_file", "source_line")
+    with table.open(newline="") as stream:
+        return [tuple(row[column] for column in columns) for row in csv.DictReader(stream)]
+
+
+def endings(folder: Path) -> set[str]:
+    return {path.name.partition("_t1")[2] for path in folder.glob("*_t1*")}
 
 
 Fault = Callable[[VirtualPhone, AdbServer], None]
@@ -260,7 +292,7 @@ def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, e
     target = target_of(arm_phone)
     target.shell.patience_s = 1
     pte = exported("toy_cnn", "fp32").pte
-    config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3))
+    config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3, budget_s=1))
     begun = threading.Thread(
         target=lambda: (
             _until(lambda: has_journal(config.output_root), "nothing was measured"),

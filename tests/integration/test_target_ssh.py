@@ -128,6 +128,7 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     assert made.ok, made.stderr
     raw = json.loads(config.read_text())
     raw["target"]["device_path"] = str(tmp_path / "there")
+    raw["schedule"]["budget_s"] = 1
     config.write_text(json.dumps(raw))
     done = sme2prof("run", config)
     assert done.ok, done.stderr

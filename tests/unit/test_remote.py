@@ -66,6 +66,8 @@ def machine(**texts: str) -> Machine:
         (machine(machine="aarch64", cpuinfo=ARM.replace("0x41", "0x00")), None, "the CPU is QEMU's own"),
         (machine(machine="aarch64", cpuinfo=ARM, emulator="1"), None, "it says that it is an emulator"),
         (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "programs see sme2, the kernel does not"),
+        (machine(machine="aarch64", cpuinfo=ARM, emulator="00"), None, None),
+        (machine(machine="armv8l", cpuinfo=ARM), None, None),
         (machine(machine="aarch64"), {"fp16", "sme2"}, None),
     ],
 )

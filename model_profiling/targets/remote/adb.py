@@ -124,7 +124,6 @@ class AdbLink:
     """One device: the one with this serial, the one at this address, or the only one there is."""
 
     def __init__(self, serial: str | None = None, address: str | None = None, *, fetch: bool = True) -> None:
-        self._address = address
         self._named = serial or address or os.environ.get("ANDROID_SERIAL") or None
         self._serial: str | None = self._named
         self._fetch = fetch

@@ -71,13 +71,14 @@ class Machine:
         not list comes from an emulator, too.
         """
         cpuinfo = self.text("cpuinfo")
-        if self.name and not is_arm(self.name):
+        # A 32-bit shell calls a 64-bit Arm CPU armv8l.
+        if self.name and not (is_arm(self.name) or self.name.startswith("arm")):
             return f"the kernel is one for {self.name}"
         if re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo):
             return "the CPU is not an Arm CPU"
         if re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo):
             return "the CPU is QEMU's own"
-        if self.text("emulator"):
+        if self.text("emulator").strip("0"):
             return "it says that it is an emulator"
         listed = from_proc_cpuinfo(cpuinfo)
         invented = (seen_by_runner or frozenset()) - listed

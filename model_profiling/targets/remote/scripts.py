@@ -33,7 +33,9 @@ def make_home(home: str) -> str:
     folder that somebody else has made is left alone."""
     return (
         f"umask 077; h={quoted(home)}; m={_marker(home)}; "
-        f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || exit {NOT_OURS}; fi; '
+        # Another process of the kit may be about to mark it.
+        f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || sleep 1; fi; '
+        f'if [ -e "$h" ] && [ ! -f "$m" ]; then exit {NOT_OURS}; fi; '
         'mkdir -p "$h" && echo \'made by sme2prof, safe to remove\' >"$m" && mkdir -p "$h/jobs" && '
         '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
         'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ] && ' + _BOOT
