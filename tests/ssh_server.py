@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling import process
+from model_profiling.errors import SetupError
 from model_profiling.runner import apt
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.unpacked import unpack_closure
@@ -137,7 +138,9 @@ class SshServer:
                 if trial.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
             time.sleep(0.05)
-        raise AssertionError((self.folder / "sshd.log").read_text())
+        said = (self.folder / "sshd.log").read_text().splitlines()
+        self.stop()
+        raise SetupError(f"sshd does not start: {said[-1] if said else 'it says nothing'}", "run as root")
 
     def cut(self) -> None:
         """Kill every connection, and leave the server to take new ones."""

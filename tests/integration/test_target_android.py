@@ -77,6 +77,9 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
         LockstepJob((Job(named), Job(named, warmup=2)), cycles=2), tmp_path, "turns"
     )
     assert turns.launch.cycles == 2 and turns.outcomes[0].timings_are_latency is ON_ARM
+    assert target.build is not None
+    with pytest.raises(RunError, match="correct extra_args"):  # it started: a runner for glibc is helped, too
+        target.execute(Job(named, runner_path=target.build.path), tmp_path / "here", "own")
     assert not arm_phone.processes() and not list(arm_phone.path(f"{KIT}/jobs").iterdir())
     again, before = target_of(arm_phone), arm_phone.link.passed
     again.prepare()
@@ -125,6 +128,8 @@ def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, c
         assert names == ({"android_baseline"} if ON_ARM else {"android_sme2_on", "android_sme2_off"})
         assert (run_dir / "report.md").is_file() and Run.open(run_dir).dumps
         assert cli("validate", run_dir).ok
+    cleaned = cli("clean", "--device", phone.serial, **adb.environment)
+    assert cleaned.ok and f"removed {KIT}: " in cleaned.stdout and not phone.path(KIT).exists()
     config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
     refused = script("scripts/android_pipeline.py", "--config", config)
     assert refused.returncode == 2 and "this config is for target host, not android" in refused.stderr

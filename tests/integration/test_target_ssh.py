@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, missing
 from ssh_server import SshServer
 
 from model_profiling import process
@@ -29,10 +29,19 @@ from model_profiling.targets.remote.ssh_target import SshTarget
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
 
 
+def started(folder: Path) -> SshServer:
+    try:
+        server = SshServer(folder)
+        server.start()
+    except SetupError as problem:
+        missing(str(problem))
+        raise
+    return server
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
-    server = SshServer(tmp_path_factory.mktemp("sshd"))
-    server.start()
+    server = started(tmp_path_factory.mktemp("sshd"))
     yield server
     server.stop()
 
@@ -260,8 +269,7 @@ def small(tiny_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """A small disk, behind a server that sees it."""
     folder = tmp_path / "sshd"
     folder.mkdir()
-    server = SshServer(folder)
-    server.start()
+    server = started(folder)
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     yield tiny_disk
     server.stop()
@@ -322,10 +330,15 @@ def test_cleaning_shows_what_it_removed(connect, there, toy) -> None:
     assert removed.bytes >= toy.stat().st_size and not target.clean().files
 
 
-def test_how_hosts_are_named() -> None:
+def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_target("ssh:me@board.local") == TargetChoice("ssh", host="me@board.local")
     assert TargetSettings(name="ssh", host="board").choice == TargetChoice("ssh", host="board")
     assert TargetSettings(host="board").choice.kind == "ssh", "a host that is named is meant"
     for wrong in ("ssh:", "ssh", "ssh:-oProxyCommand=x", "ssh:a b"):
         with pytest.raises(ProfilingError, match="ssh:HOST"):
             open_target(parse_target(wrong))
+    monkeypatch.setenv("SME2PROF_SSH", "/nowhere/ssh")
+    with pytest.raises(
+        SetupError, match="cannot start /nowhere/ssh: no such file or directory; install OpenSSH"
+    ):
+        open_target(parse_target("ssh:board")).prepare()

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stand_ins import command
 
-from model_profiling.errors import FormatError, SetupError
+from model_profiling.errors import FormatError, InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.source_build.toolchain import Compiler, Ndk
 from model_profiling.targets.remote import client, scripts
@@ -23,6 +25,7 @@ from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.ndk import build_with_ndk
 from model_profiling.targets.remote.shell import LinkLost, Shell
+from model_profiling.targets.remote.transport import RemoteTransport
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
 SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]
@@ -159,6 +162,17 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))), min_size=1, max_size=4
+    )
+)
+def test_every_word_arrives_as_it_is(words: list[str]) -> None:
+    said = Shell(Local()).run([sys.executable, "-c", "import sys; print(sys.argv[1:])", *words])
+    assert said.ok and said.stdout == f"{words}\n"
+
+
 def test_a_status_without_a_mark_is_a_machine_that_was_lost() -> None:
     link = Local()
     shell = Shell(link, patience_s=0.5, attempts=1)
@@ -244,3 +258,26 @@ def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
     assert len(compiled) > 10 and f"-isystem{root}/include" in compiled[0]
     assert f"-L{root}/lib" in linked and "-lexecutorch_threadpool" in linked and "rpath" not in linked
+
+
+def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_path: Path) -> None:
+    del arm
+    there = RemoteFolder(Shell(Local()), str(tmp_path / "there"))
+    there.open()
+    transport = RemoteTransport(there.shell, there, loader=("/k/ld.so", "--library-path", "/k"), cores=2)
+    for_linux = make_bundle().build.path
+    *loader, put = transport.put_runner(for_linux)
+    assert loader == ["/k/ld.so", "--library-path", "/k"] and os.access(put, os.X_OK)
+    script = command(tmp_path, "runner", "echo hi")
+    assert len(transport.put_runner(script)) == 1
+    other = tmp_path / "other"
+    other.write_bytes(for_linux.read_bytes()[:18] + b"\x3e\0" + for_linux.read_bytes()[20:])
+    with pytest.raises(InputError, match="is not a program for aarch64; name a runner built for the device"):
+        transport.put_runner(other)
+    folder = there.new_job()
+    done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
+    assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
+    with pytest.raises(SetupError, match=r"local cannot start /nowhere/x: .*; name a device_path on it"):
+        transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
+    with pytest.raises(InputError, match="local has no CPU 2; choose from 0 to 1"):
+        transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))

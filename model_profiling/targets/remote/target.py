@@ -176,9 +176,10 @@ class RemoteTarget:
         facts = self._machine.facts(built)
         if self._seen_by_runner is not None:
             seen = tuple(sorted(self._seen_by_runner))
-            facts = replace(facts, features=seen, features_source=f"the runner on {self.name}")
-        if self._seen_by_runner is not None and self.why_emulated:
-            facts = replace(facts, machine="aarch64", cpu=f"emulated ({self.why_emulated}), on {facts.cpu}")
+            source = f"the runner on {self.name}"
+            facts = replace(facts, machine="aarch64", features=seen, features_source=source)
+            if self.why_emulated:
+                facts = replace(facts, cpu=f"emulated ({self.why_emulated}), on {facts.cpu}")
         return facts
 
     def clean(self) -> Removed:
