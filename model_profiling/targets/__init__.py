@@ -120,11 +120,14 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
     """Its latencies are measured there; what SME2 runs, where it has none, is emulated here."""
-    target.prepare()
-    choice, name = target.choice, target.name
+    try:
+        target.prepare()
+        choice, name, has_sme2 = target.choice, target.name, target.facts().has_sme2
+    finally:
+        target.close()
     if target.why_emulated:
         return TargetPlan(choice, choice, f"{name} runs under an emulator: no latency is measured")
-    if target.facts().has_sme2:
+    if has_sme2:
         return TargetPlan(choice, choice, f"{name} has SME2: on and off are measured on it")
     lacks = f"{name} has no SME2: one baseline is measured on it"
     if sys.platform != "linux":

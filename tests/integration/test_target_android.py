@@ -112,7 +112,8 @@ def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, c
         assert names == ({"android_baseline"} if ON_ARM else {"android_sme2_on", "android_sme2_off"})
         assert (run_dir / "report.md").is_file() and Run.open(run_dir).dumps
         assert cli("validate", run_dir).ok
-    refused = script("scripts/android_pipeline.py", "--config", CONFIGS / "templates/linux_template.json")
+    config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
+    refused = script("scripts/android_pipeline.py", "--config", config)
     assert refused.returncode == 2 and "this config is for target host, not android" in refused.stderr
 
 
