@@ -176,7 +176,11 @@ def test_a_run_that_is_ended_from_outside(
     (tmp_path / "c.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
     open_phone(arm_phone)
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+    # Tests that were started with nohup hand that on.
+    unasked = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, unasked)
+    with started as run:
         limit = time.monotonic() + 120
         while arm_phone.settings() != BOOST and run.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
