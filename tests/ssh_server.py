@@ -73,12 +73,15 @@ def find_sshd() -> tuple[Path, Path]:
 
     def make(into: Path) -> None:
         with apt.packages_of(archive, "install openssh-server") as packages:
-            unpack_closure(packages, ["openssh-server"], into / "root", into / "lib")
+            unpack_closure(packages, ["openssh-server"], into / "unpacked", into / "lib")
 
     home = cached(
-        cache_root() / "tests" / f"{archive.suite}-openssh-server", make, "openssh-server", fetch=True
+        cache_root() / "tests" / f"{archive.suite}-openssh-server-unpacked",
+        make,
+        "openssh-server",
+        fetch=True,
     )
-    return home / "root/usr/sbin/sshd", home / "lib"
+    return home / "unpacked/usr/sbin/sshd", home / "lib"
 
 
 @dataclass

@@ -108,6 +108,8 @@ class Result:
     """In lockstep, how many of a dump's runs make one turn; of turns longer than one the first run does not
     count. 0 where a process had its runs to itself."""
     etdump_rounds: tuple[str, ...] = ()
+    etdump_launches: tuple[str, ...] = ()
+    """The launch that each of `etdump_rounds` was made in; empty where processes did not take turns."""
     log: str | None = None
     latency: str | None = None
     kernels: str | None = None

@@ -82,6 +82,17 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
     assert not again.folder.sent and arm_phone.link.passed - before < 200_000, "a second run pushes nothing"
 
 
+def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, tmp_path) -> None:
+    arm_phone.small_disk("40m")  # which is gone with the next boot
+    target = target_of(arm_phone)
+    target.prepare()
+    sent = len(target.folder.sent)
+    arm_phone.reboot()
+    outcome = target.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path / "here", "job")
+    assert len(outcome.result.iterations_ns) == 1 and target.shell.times_lost == 1
+    assert len(target.folder.sent) == 2 * sent + 1 and arm_phone.path(f"{KIT}/.sme2prof").exists()
+
+
 def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, cli, script, tmp_path) -> None:
     raw = json.loads((CONFIGS / "templates/android_template.json").read_text())
     raw |= {"model": str(exported("toy_cnn", "fp32").pte), "schedule": {"rounds": 2}}
@@ -247,9 +258,8 @@ def _until(condition: Callable[[], bool], problem: str) -> None:
 def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, exported, tmp_path) -> None:
     target = target_of(arm_phone)
     target.shell.patience_s = 1
-    config = make_config(
-        target, exported("toy_cnn", "fp32").pte, ProfileOptions(runs=2, rounds=3, outdir=tmp_path)
-    )
+    pte = exported("toy_cnn", "fp32").pte
+    config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3))
     executed, jobs = target.execute, 0
 
     def execute(job: Job, into: Path, stem: str) -> object:

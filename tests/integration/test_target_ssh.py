@@ -134,7 +134,9 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     manifest = read_manifest(root)
     assert manifest is not None and (manifest.state, manifest.target.name) == ("finished", "ssh:board")
     assert manifest.target.times is Times.HARDWARE and manifest.runner.build_id
-    assert sme2prof("validate", root).ok and sme2prof("run", config, "--resume").ok
+    checked = sme2prof("validate", root)
+    assert checked.ok, checked.stdout
+    assert sme2prof("run", config, "--resume").ok
     cleaned = sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there")
     assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
     assert (

@@ -25,7 +25,7 @@ _SCRIPT = """\
 #!/bin/sh
 home=${0%/*}
 LD_LIBRARY_PATH="$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \\
-  exec "$home/root/usr/lib/android-sdk/platform-tools/adb" "$@"
+  exec "$home/unpacked/usr/lib/android-sdk/platform-tools/adb" "$@"
 """
 _STATES = {
     "unauthorized": ("has not allowed debugging from here", "unlock its screen and allow USB debugging"),
@@ -108,7 +108,7 @@ def _fetched(cure: str, *, fetch: bool) -> Path:
 
     def make(into: Path) -> None:
         with apt.packages_of(archive, cure) as packages:
-            unpack_closure(packages, ["adb"], into / "root", into / "lib")
+            unpack_closure(packages, ["adb"], into / "unpacked", into / "lib")
         script = into / "adb"
         script.write_text(_SCRIPT, encoding="utf-8")
         script.chmod(0o755)

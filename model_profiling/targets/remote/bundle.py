@@ -26,10 +26,20 @@ _FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A built runner and every file it needs, by the name it must have."""
+    """A built runner and every file it needs, by the name it must have. One built for Android needs no loader
+    of its own."""
 
     build: RunnerBuild
     files: dict[str, Path]
+
+    def loader(self, folder: str) -> tuple[str, ...]:
+        """What starts a program that is linked to the C library in `folder`; empty where none is there."""
+        return (f"{folder}/{LOADER}", "--library-path", folder) if LOADER in self.files else ()
+
+    def runner(self, folder: str) -> tuple[str, ...]:
+        """What starts the runner once everything is in `folder`."""
+        start = self.loader(folder) or ("env", f"LD_LIBRARY_PATH={folder}")
+        return (*start, f"{folder}/{RUNNER}")
 
 
 def make_bundle(*, fetch: bool = True) -> Bundle:

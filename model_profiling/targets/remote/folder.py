@@ -60,6 +60,7 @@ class RemoteFolder:
     _seen: set[str] = field(default_factory=set)
     _seen_at: int = 0
     _left_behind: list[str] = field(default_factory=list)
+    _boot: str = ""
 
     @property
     def path(self) -> str:
@@ -70,6 +71,13 @@ class RemoteFolder:
         answer = self.shell.repeat(lambda: self.shell.script(scripts.make_home(self.path)))
         if not answer.ok:
             raise self._refusal(answer)
+        self._boot = answer.stdout.strip()
+
+    def _look_again(self) -> None:
+        """A machine that was away may have been restarted, and forgotten everything."""
+        if self._seen_at != self.shell.times_lost:
+            self._seen, self._seen_at = set(), self.shell.times_lost
+            self.open()
 
     def _not_ours(self) -> InputError:
         return InputError(
@@ -91,8 +99,7 @@ class RemoteFolder:
         return f"{self.path}/{folder}"
 
     def _put(self, wanted: Mapping[str, Path], executable: bool) -> list[str]:
-        if self._seen_at != self.shell.times_lost:  # it may have been restarted since
-            self._seen, self._seen_at = set(), self.shell.times_lost
+        self._look_again()
         paths = {f"{self.path}/{name}": file for name, file in wanted.items()}
         unknown = [path for path in paths if path not in self._seen]
         if unknown:
@@ -128,13 +135,18 @@ class RemoteFolder:
         self.sent.append(path)
 
     def new_job(self) -> str:
-        """An empty folder there for what one job writes."""
+        """An empty folder there for what one job writes; LinkLost where the machine was restarted since the
+        last one, because nothing that is known of its files holds any more."""
+        self._look_again()
         for folder in self._left_behind:
             self.remove_job(folder)
         folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
         answer = self.shell.repeat(lambda: self.shell.script(scripts.make_folder(folder)))
         if not answer.ok:
             raise self._refusal(answer)
+        before, self._boot = self._boot, answer.stdout.strip()
+        if before not in ("", self._boot):
+            raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
         return folder
 
     def fetch(self, folder: str, into: Path) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 
 quoted = shlex.quote
 
+# Where the kernel has no such file, nothing is said, each time.
+_BOOT = "{ cat /proc/sys/kernel/random/boot_id 2>/dev/null || true; }"
+
 MARKER = ".sme2prof"
 """The file that says a folder is the kit's own, so that nothing else is ever removed."""
 
@@ -33,12 +36,13 @@ def make_home(home: str) -> str:
         f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || exit {NOT_OURS}; fi; '
         'mkdir -p "$h" && echo \'made by sme2prof, safe to remove\' >"$m" && mkdir -p "$h/jobs" && '
         '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
-        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ]'
+        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ] && ' + _BOOT
     )
 
 
 def make_folder(folder: str) -> str:
-    return f"umask 077; mkdir -p {quoted(folder)}"
+    """Makes it, and says which start of the machine this is."""
+    return f"umask 077; mkdir -p {quoted(folder)} && {_BOOT}"
 
 
 def state_of(paths: Sequence[str]) -> str:

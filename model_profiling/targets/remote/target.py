@@ -25,7 +25,7 @@ from model_profiling.targets.protocol import (
     place_of,
 )
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.bundle import LOADER, RUNNER, make_bundle
+from model_profiling.targets.remote.bundle import Bundle, make_bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder, Removed
 from model_profiling.targets.remote.shell import Link, Shell
@@ -45,7 +45,7 @@ class RemoteTarget:
         self._choice = choice
         self._machine: Machine | None = None
         self._folder: RemoteFolder | None = None
-        self._loader: tuple[str, ...] = ()
+        self._bundle: Bundle | None = None
         self._seen_by_runner: frozenset[str] | None = None
         self._why_no_runner: SetupError | None = None
 
@@ -103,20 +103,22 @@ class RemoteTarget:
         if self.build is not None or self._why_no_runner is not None:
             return
         self.connect()
-        if this_platform().system != "linux":
+        try:
+            bundle = self._make_bundle()
+        except SetupError as problem:
+            if this_platform().system == "linux":
+                raise
             # A runner of the user's own can do without; the kit's cannot.
-            try:
-                make_bundle()
-            except SetupError as problem:
-                self._why_no_runner = problem
+            self._why_no_runner = problem
             self.folder.open()
             return
-        bundle = make_bundle()
         self.folder.open()
-        there = self.folder.put_together(bundle.files)
-        loader = (f"{there}/{LOADER}", "--library-path", there)
-        self._seen_by_runner = self._ask_runner((*loader, f"{there}/{RUNNER}"))
-        self._loader, self.build = loader, bundle.build
+        self._seen_by_runner = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
+        self._bundle, self.build = bundle, bundle.build
+
+    def _make_bundle(self) -> Bundle:
+        """The runner and what it needs there."""
+        return make_bundle()
 
     def _ask_runner(self, runner: tuple[str, ...]) -> frozenset[str]:
         """The CPU features that the runner sees; a machine that cannot run it is told by that."""
@@ -141,30 +143,22 @@ class RemoteTarget:
         )
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        runner = self._runner(needed=job.runner_path is None)
-        return self.shell.repeat(
-            lambda: execute(
-                job,
-                into,
-                stem,
-                runner=runner,
-                transport=self._transport,
-                timings_are_latency=self._are_latencies,
-            )
-        )
+        def begin() -> Outcome:
+            runner, transport = self._ready(needed=job.runner_path is None)
+            latency = self.why_emulated is None
+            return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=latency)
+
+        return self.shell.repeat(begin)
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        runner = self._runner(needed=True)
-        return self.shell.repeat(
-            lambda: execute_lockstep(
-                job,
-                into,
-                stem,
-                runner=runner,
-                transport=self._transport,
-                timings_are_latency=self._are_latencies,
+        def begin() -> LockstepOutcome:
+            runner, transport = self._ready(needed=True)
+            latency = self.why_emulated is None
+            return execute_lockstep(
+                job, into, stem, runner=runner, transport=transport, timings_are_latency=latency
             )
-        )
+
+        return self.shell.repeat(begin)
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         free = self._machine.available_bytes if self._machine else None
@@ -195,20 +189,16 @@ class RemoteTarget:
     def close(self) -> None:
         self.shell.link.close()
 
-    @property
-    def _are_latencies(self) -> bool:
-        return self.why_emulated is None
-
-    @property
-    def _transport(self) -> RemoteTransport:
-        cores = self._machine.cores if self._machine else None
-        return RemoteTransport(self.shell, self.folder, self._loader, cores)
-
-    def _runner(self, *, needed: bool) -> tuple[str, ...]:
-        if self._loader:
-            return (*self._loader, f"{self._loader[-1]}/{RUNNER}")
+    def _ready(self, *, needed: bool) -> tuple[tuple[str, ...], RemoteTransport]:
+        """What starts the kit's runner, if it is `needed`, and the way there. A machine that was away may
+        have forgotten the runner, so it is looked for each time that happened."""
         if needed and self._why_no_runner is not None:
             raise self._why_no_runner
-        if needed:
+        if needed and self._bundle is None:
             raise RunError("the target was not prepared", "call prepare() first")
-        return ()
+        cores = self._machine.cores if self._machine else None
+        if self._bundle is None:
+            return (), RemoteTransport(self.shell, self.folder, (), cores)
+        there = self.folder.put_together(self._bundle.files)
+        transport = RemoteTransport(self.shell, self.folder, self._bundle.loader(there), cores)
+        return self._bundle.runner(there), transport
