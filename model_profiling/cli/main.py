@@ -68,8 +68,9 @@ def program() -> click.Group:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the second one is a terminal that was closed
-        signal.signal(number, _terminated)
+    signal.signal(signal.SIGTERM, _terminated)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the run is to outlive its terminal
+        signal.signal(signal.SIGHUP, _terminated)
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     outcome: object = None

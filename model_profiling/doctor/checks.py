@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from model_profiling import process
 from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
-from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up
+from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up, sme2prof
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
+from model_profiling.targets.device.power_journal import PowerJournal, unfinished_work
 from model_profiling.targets.remote.adb import find_adb
 
 if TYPE_CHECKING:
@@ -119,6 +120,20 @@ def adb() -> tuple[Check, tuple[str, ...]]:
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
     none = f"{found.version} at {found.path} sees no device"
     return Check("adb", "optional", ", ".join(waiting) or none, fix), ()
+
+
+def phone_settings() -> tuple[Check, ...]:
+    """Phones that still have a power mode set which a run could not put back, one check each."""
+    return tuple(
+        Check(
+            "phone settings",
+            "optional",
+            f"power mode {left.mode} of {left.since} is still set on {left.device}",
+            f"connect it, then: {sme2prof('clean', '--device', 'SERIAL')}",
+        )
+        for left in unfinished_work()
+        if not PowerJournal(left.device).is_locked()
+    )
 
 
 def packages() -> Iterator[Check]:

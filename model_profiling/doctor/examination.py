@@ -83,6 +83,7 @@ def examine() -> Diagnosis:
         _cpu(),
         emulator,
         adb,
+        *checks.phone_settings(),
         checks.ndk(),
         checks.cmake(),
         checks.git(),

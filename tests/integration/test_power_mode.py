@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT, Artifact
 from virtual_phone import VirtualPhone
 
+from model_profiling.doctor.checks import phone_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.process import Completed
 from model_profiling.runner.cache import state_root
@@ -128,6 +129,8 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
         raise SetupError("gone")
     assert phone.settings() == BOOST
     assert len(journals()) == 1
+    (check,) = phone_settings()
+    assert "power mode boost of" in check.found and "clean --device SERIAL" in check.fix
     phone.plug_in()
     if meanwhile == "reboot":
         phone.reboot()
@@ -138,6 +141,7 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
     later = open_phone(phone, "leave")
     later.connect()
     assert later.take_notes() == (), "said once"
+    assert phone_settings() == ()
 
 
 def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
@@ -172,7 +176,11 @@ def test_a_run_that_is_ended_from_outside(
     (tmp_path / "c.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
     open_phone(arm_phone)
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+    # Tests that were started with nohup hand that on.
+    unasked = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, unasked)
+    with started as run:
         limit = time.monotonic() + 120
         while arm_phone.settings() != BOOST and run.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)

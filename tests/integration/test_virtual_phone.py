@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from virtual_phone import AdbServer, VirtualPhone
+
+from model_profiling import process
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
@@ -96,6 +99,25 @@ def test_two_phones_are_two_and_survive_the_servers_crash(
     assert one.shell(BOOT_ID).stdout != other.shell(BOOT_ID).stdout
 
 
+def test_the_recipe_for_phones_collects_what_it_asks_for(phone: VirtualPhone, tmp_path: Path) -> None:
+    """What a person with a phone on which something fails is asked to send us."""
+    page = (ROOT / "docs/android.md").read_text()
+    (block,) = re.findall(r"```bash\n(\{.*?\} > phone_report.txt 2>&1)\n", page, re.DOTALL)
+    collected = process.run(["bash", "-c", block], timeout=60, cwd=tmp_path, env=phone.server.environment)
+    assert not collected.timed_out
+    report = (tmp_path / "phone_report.txt").read_text()
+    for told in (
+        "Android Debug Bridge",
+        phone.serial,
+        "Virtual 1",
+        "CPU implementer",
+        "cpu_capacity",
+        "current_now",
+    ):
+        assert told in report
+    assert "Thermal Status: 0" in report and "level: 87" in report
+
+
 _MAKE_ONE = """
 import os, sys, time
 from pathlib import Path
@@ -126,15 +148,15 @@ def test_nothing_of_it_remains_when_its_maker_is_killed(tmp_path: Path) -> None:
     assert str(own) not in Path("/proc/mounts").read_text()
 
 
-def _alive(folder: Path) -> list[str]:
-    """Processes that were told of `folder` by their command line or their environment."""
+def _alive(named: Path) -> list[str]:
+    """Processes that were told of `named` by their command line or their environment."""
     found = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes()
-            told = words + (process / "environ").read_bytes()
+            words = (folder / "cmdline").read_bytes()
+            told = words + (folder / "environ").read_bytes()
         except OSError:
             continue
-        if str(folder).encode() in told and process.name != str(os.getpid()):
+        if str(named).encode() in told and folder.name != str(os.getpid()):
             found.append(words.replace(b"\0", b" ").decode(errors="replace"))
     return found

@@ -44,6 +44,15 @@ class Unfinished:
     schema_version: Literal[1] = 1
 
 
+def unfinished_work() -> tuple[Unfinished, ...]:
+    """Of every phone; what cannot be read is left to whoever reaches that phone."""
+    found = []
+    for path in sorted((state_root() / "devices").glob("[!.]*.json")):
+        with contextlib.suppress(FormatError, InputError):
+            found.append(read_record(Unfinished, path, _FIX))
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class PowerJournal:
     """The journal of one phone, known by an id of its own: the same by whichever cable it is reached."""
