@@ -77,7 +77,7 @@ def find_sshd() -> tuple[Path, Path]:
             unpack_closure(packages, ["openssh-server"], into / "unpacked", into / "lib")
 
     home = cached(
-        cache_root() / "tests" / f"{archive.suite}-openssh-server-unpacked",
+        cache_root() / "tests" / f"{archive.suite}-sshd",
         make,
         "openssh-server",
         fetch=True,
