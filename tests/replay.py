@@ -26,7 +26,15 @@ from model_profiling.runner.lockstep_result import (
     Turns,
 )
 from model_profiling.runner.result import OutputFacts, RunnerResult
-from model_profiling.targets import Job, LockstepJob, LockstepOutcome, MachineFacts, Outcome
+from model_profiling.targets import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    MachineFacts,
+    Outcome,
+    TargetChoice,
+    parse_target,
+)
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Platform
 
@@ -61,6 +69,10 @@ class ReplayTarget:
     @property
     def name(self) -> str:
         return self.manifest.target.name
+
+    @property
+    def choice(self) -> TargetChoice:
+        return parse_target(self.name)
 
     @property
     def platform(self) -> Platform:

@@ -30,7 +30,7 @@ from model_profiling.pipeline.launches import (
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import experiment_of
 from model_profiling.pipeline.starting import make_scratch
-from model_profiling.run.journal import Step
+from model_profiling.run.journal import TIMED, Step
 from model_profiling.run.latencies import shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
@@ -62,7 +62,7 @@ class Rounds:
         """Measure what is missing, and say in each run what ended it."""
         if not any(run.steps_of(0) for run in self.runs):
             return
-        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind != "evidence"]
+        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind in TIMED]
         # A run that is continued goes on as it went: what could not take turns will not.
         self._taking_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
