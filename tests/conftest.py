@@ -17,12 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
+
+# Examples are slow on a machine that is busy with something else; that is no failure.
+settings.register_profile("kit", deadline=None)
+settings.load_profile("kit")
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"

@@ -21,11 +21,11 @@ from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
-from model_profiling.run.manifest import Ended
+from model_profiling.run.manifest import Between, Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
-from model_profiling.targets import Job, Outcome, Target
+from model_profiling.targets import Job, MachineFacts, Outcome, Target
 from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 
 _TEMPERATURE_POLL_S = 2.0
@@ -46,6 +46,8 @@ class Measuring:
     ended: Ended | None = None
     """What ended the rounds; None while they go on."""
     failed: set[Series] = field(default_factory=set)
+    between: list[Between] = field(default_factory=list)
+    """What a phone told of itself after each round."""
     _clusters: tuple[Cluster, ...] | None = None
 
     def gather_evidence(self) -> None:
@@ -84,6 +86,21 @@ class Measuring:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
+
+    def look_at(self, device: MachineFacts, round_number: int) -> None:
+        """Keep what changes on a phone while it is measured."""
+        if device.device is not None:
+            state = device.device
+            self.between.append(
+                Between(
+                    round_number,
+                    moment(),
+                    device.temperature_c,
+                    state.thermal_status,
+                    state.battery,
+                    device.clusters,
+                )
+            )
 
     def blank(self, step: Step, temperature: float | None) -> Entry:
         """The entry of a process that is about to start."""

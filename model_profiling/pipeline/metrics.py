@@ -28,6 +28,9 @@ from model_profiling.statistics.stability import (
     machine_warnings,
 )
 
+_THROTTLED = 2
+"""From Android's thermal status "moderate" on, the system lowers clocks."""
+
 
 def compute_metrics(manifest: Manifest, journal: Journal, run_dir: Path) -> Metrics:
     """The content of metrics.json."""
@@ -120,6 +123,7 @@ def _conditions(part: Part) -> Conditions:
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,
+        throttled=any((seen.thermal_status or 0) >= _THROTTLED for seen in part.machine.between),
     )
 
 

@@ -39,7 +39,7 @@ from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget
+from model_profiling.targets.protocol import LockstepTarget, TunedTarget
 from model_profiling.wording import plural
 
 _ATTEMPTS = 2
@@ -73,6 +73,7 @@ class Rounds:
                 break
             if not self._done(number):
                 self._measure_round(number)
+                self._look(number)
             self._show(number + 1)
         for run in self.runs:
             run.ended = ended
@@ -143,6 +144,13 @@ class Rounds:
             run.warn(Remark(step.series, "no_lockstep", seen))
             if _kits_own(run, step):
                 self._taking_turns = False
+
+    def _look(self, number: int) -> None:
+        target = self.runs[0].target
+        if isinstance(target, TunedTarget):  # others have nothing to tell that a launch does not
+            facts = target.facts()
+            for run in self.runs:
+                run.look_at(facts, number)
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
         """Measure these in one launch; why that could not be done, None when it was."""

@@ -162,6 +162,7 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
         progress,
         make_schedule(config, seed, latencies=latencies, only=only),
         list(part.warnings if part else ()),
+        between=list(part.machine.between if part else ()),
     )
     session = Session(number, way.command_line, moment())
     whole = make_schedule(config, seed, latencies=latencies)
@@ -273,8 +274,10 @@ class _Record:
         *past, session = self.manifest.sessions
         session = replace(session, end=end, ended=None if end == "running" else moment())
         schedule = manifests.schedule_facts(config, self.plan, journal, self.measuring.ended)
+        machine = replace(self.manifest.machine, between=tuple(self.measuring.between))
         manifest = replace(
             self.manifest,
+            machine=machine,
             state=state,
             sessions=(*past, session),
             schedule=schedule,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from model_profiling.run.manifest import Machine
+from model_profiling.run.manifest import Between, Machine
 from model_profiling.wording import ranges
 
 if TYPE_CHECKING:  # a report reads no target, only what targets have left in a run
@@ -31,6 +31,7 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
     if before.device is not None:
         yield from _phone(before.device, after.device if after else None)
+        yield "Between rounds", "; ".join(_between(machine.between)) or "not read"
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
             yield name, version
@@ -74,6 +75,32 @@ def _phone(before: DeviceState, after: DeviceState | None) -> Iterator[tuple[str
     yield "Power settings", ", ".join(told) or "none set"
     if after is not None and after.boot_id != before.boot_id:
         yield "Restarted", "yes, while it was measured"
+
+
+def _between(seen: Sequence[Between]) -> Iterator[str]:
+    """The least and the most of what changed while a phone was measured."""
+    if temperatures := [each.temperature_c for each in seen if each.temperature_c is not None]:
+        yield f"{_range(temperatures, '.0f')} C"
+    if charges := [
+        each.battery.percent for each in seen if each.battery and each.battery.percent is not None
+    ]:
+        yield f"battery {_range(charges, '.0f')} %"
+    if throttled := [each.thermal_status for each in seen if each.thermal_status is not None]:
+        yield f"thermal status {_throttling(max(throttled))} at worst"
+    for name in dict.fromkeys(cluster.name for each in seen for cluster in each.clusters):
+        clocks = [
+            cluster.now_khz / 1e6
+            for each in seen
+            for cluster in each.clusters
+            if cluster.name == name and cluster.now_khz
+        ]
+        if clocks:
+            yield f"clock of {name} {_range(clocks, '.2f')} GHz"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    low, high = f"{min(values):{form}}", f"{max(values):{form}}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _throttling(status: int | None) -> str:

@@ -30,6 +30,8 @@ class Conditions:
     temperature_before_c: float | None = None
     temperature_after_c: float | None = None
     on_battery: bool | None = None
+    throttled: bool = False
+    """The machine said that it slowed itself down because it was hot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[Stabi
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
         advice = "set schedule.cool_down_s or schedule.max_temperature_c"
         found.append(StabilityWarning("heat", seen, advice))
+    if conditions.throttled:
+        seen = "the machine slowed itself down because it was hot"
+        advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
+        found.append(StabilityWarning("hot", seen, advice))
     if conditions.on_battery:
         found.append(StabilityWarning("battery", "the machine runs on battery", "plug it in"))
     if cores and threads > cores:

@@ -122,6 +122,9 @@ def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, c
         manifest = read_manifest(run_dir)
         assert manifest is not None and manifest.state == "finished" and manifest.machine.before is not None
         assert f"Example {model}, Android 15" in manifest.machine.before.os
+        rounds = manifest.schedule.rounds_done if ON_ARM else 0
+        assert [seen.round for seen in manifest.machine.between] == list(range(rounds))
+        assert all(seen.battery and seen.battery.percent for seen in manifest.machine.between)
         assert manifest.target.name == f"android:{phone.serial}" and manifest.target.platform == "android"
         assert manifest.target.times is (Times.HARDWARE if ON_ARM else Times.EMULATED)
         names = {result.experiment for result in manifest.results}

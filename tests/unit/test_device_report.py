@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.report.machine import machine_rows
-from model_profiling.run.manifest import Machine
+from model_profiling.run.manifest import Between, Machine
 from model_profiling.targets import MachineFacts
 from model_profiling.targets.device.records import Battery, Cluster, DeviceState
 from model_profiling.wording import ranges
@@ -42,7 +42,18 @@ def test_rows_of_a_phone_that_throttled_and_restarted() -> None:
         clusters=(little, replace(big, allowed_khz=2_100_000)),
         device=replace(PHONE.device, battery=Battery(80.0), thermal_status=3, boot_id="b"),
     )
-    rows = dict(machine_rows(Machine(PHONE, later)))
+    between = tuple(
+        Between(
+            number, "", facts.temperature_c, facts.device.thermal_status, facts.device.battery, facts.clusters
+        )
+        for number, facts in enumerate((PHONE, later))
+        if facts.device
+    )
+    rows = dict(machine_rows(Machine(PHONE, later, between)))
+    assert rows["Between rounds"] == (
+        "41 to 61 C; battery 80 to 87 %; thermal status severe at worst; clock of little 0.40 GHz; "
+        "clock of big 3.30 GHz"
+    )
     assert rows["Cluster little"] == "CPUs 0-3, Cortex-A520, up to 1.90 GHz, walt"
     assert rows["Cluster big"] == (
         "CPU 4, Cortex-X4, up to 3.30 GHz, of which the system granted 2.10 GHz, walt"
