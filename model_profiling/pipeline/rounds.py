@@ -31,7 +31,7 @@ from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.run.journal import TIMED, Step
-from model_profiling.run.latencies import shared_launches
+from model_profiling.run.latencies import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
 from model_profiling.run.remarks import Remark
@@ -284,6 +284,7 @@ class Rounds:
                 settings.precision or PRECISION,
                 settings.min_rounds,
                 confidence=analysis.confidence,
+                resolution=CLOCK_STEP_MS,
             )
         return settings.precision is not None and precise_enough(
             ours[0].journal.latencies_ms(ours[1], rounds),

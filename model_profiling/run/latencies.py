@@ -21,6 +21,9 @@ from model_profiling.statistics.verdict import (
     Speedup,
 )
 
+CLOCK_STEP_MS = 55e-6
+"""The step of a monotonic clock at its coarsest: the counters of Arm CPUs tick at 19.2 MHz and more."""
+
 Way = Literal["lockstep", "rounds", "apart"]
 """How two series were measured: taking turns, side by side, or at different times."""
 
@@ -81,6 +84,7 @@ def compare_timed(
             *shared_launches(before.launches, after.launches),
             confidence=confidence,
             practical_threshold=practical_threshold,
+            resolution=CLOCK_STEP_MS,
             not_comparable=not_comparable,
         )
     compare = compare_rounds if way == "rounds" else compare_separate
