@@ -1,13 +1,14 @@
 """How often a verdict on programs that take turns is wrong, and what it finds, on made-up machines.
 
 What is put in is known exactly here, which no real machine offers; `measurement_quality.py` asks the same of
-real ones. Three parts, each printed as a table:
+real ones. Four parts, each printed as a table:
 
   summaries   bias and spread of a launch's ratio for each way to sum up a turn
   intervals   false verdicts of each kind of interval over launches, as it is and with early stopping
   verdicts    the kit's verdicts: false ones without a difference, found ones with 1, 2, 3 and 5% more work
+  operators   the same for 20 operators at once, timed in whole microseconds as delegates do
 
-  python bench/lockstep_simulation.py                    all of it, about 15 minutes on one core
+  python bench/lockstep_simulation.py                    all of it, about 20 minutes on one core
   python bench/lockstep_simulation.py summaries --trials 50
 """
 
@@ -24,17 +25,19 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from made_up_turns import NOISES, Floats, made_up
+from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 
 from model_profiling.statistics.intervals import signed_rank_interval, student_interval
 from model_profiling.statistics.lockstep import (
     FIRST_LOOK,
     PRECISION,
     SPENT,
+    Launches,
     compare_launches,
+    compare_many_launches,
     precise_enough_launches,
 )
-from model_profiling.statistics.verdict import EXACT_ROUNDS, Verdict, is_look, level
+from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Verdict, is_look, level
 
 FALSE_ALLOWED = 0.05
 CONFIDENCE = 0.95
@@ -86,7 +89,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "part", nargs="?", choices=["summaries", "intervals", "verdicts"], help="default: all"
+        "part", nargs="?", choices=["summaries", "intervals", "verdicts", "operators"], help="default: all"
     )
     parser.add_argument("--trials", type=int, default=300, help="for each figure (default: %(default)s)")
     parser.add_argument("--noise", choices=NOISES, action="append", help="default: all")
@@ -101,9 +104,12 @@ def main() -> int:
         print_summaries(noise, kinds, asked.trials)
     if asked.part in (None, "intervals"):
         print_intervals(noise, asked.trials)
+    failed = 0
     if asked.part in (None, "verdicts"):
-        return print_verdicts(noise, kinds, asked.setting or list(SETTINGS), asked.trials)
-    return 0
+        failed = print_verdicts(noise, kinds, asked.setting or list(SETTINGS), asked.trials)
+    if asked.part in (None, "operators"):
+        failed |= print_operators(noise, kinds, asked.trials // 3)
+    return failed
 
 
 def print_summaries(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> None:
@@ -196,6 +202,11 @@ def print_verdicts(
         means.append(_row(name, "all", np.mean(rows, axis=0).tolist()))
     print("\n".join(["", *means]))
     worst, pooled = max(map(np.max, falses)), max(map(np.mean, falses))
+    return _too_many(pooled, worst, trials)
+
+
+def _too_many(pooled: float, worst: float, trials: int) -> int:
+    """The answer to the whole: 1 where false verdicts are more than allowed."""
     # The largest of many shares is lucky or unlucky by itself: one in 1,000 may lie this far above a true 5%.
     luck = 3.1 * math.sqrt(FALSE_ALLOWED * (1 - FALSE_ALLOWED) / trials)
     print(
@@ -239,6 +250,69 @@ def _judged(
         judged += found.verdict in wanted
         used += stop
     return judged / trials, used / trials
+
+
+OPERATORS = 20
+CHANGED = 5
+MORE_IN_SOME = 0.20
+
+
+def print_operators(noise: np.random.Generator, kinds: Sequence[str], trials: int) -> int:
+    """Six launches of eight cycles. How often there is any false verdict without a difference; then a quarter
+    of the operators has 20% more work: which share of what is found is false, and which share is found.
+    """
+    print(
+        f"\n{OPERATORS} operators of 5 to 2,000 microseconds, {trials} trials; practical threshold 0,\n"
+        f"and 1% where {CHANGED} of them have {MORE_IN_SOME:.0%} more work\n"
+    )
+    print("| noise | Holm, false | BH, false | Holm, two layouts | BH, two layouts | share false | found |")
+    print("|---|---|---|---|---|---|---|")
+    rows = []
+    for kind in kinds:
+        falses = [
+            np.mean([_any_false(noise, kind, correction, few_layouts) for _ in range(trials)])
+            for few_layouts in (False, True)
+            for correction in ("holm", "benjamini-hochberg")
+        ]
+        wrong, found = np.mean([_some_changed(noise, kind) for _ in range(trials)], axis=0)
+        rows.append([*falses, wrong, found])
+        print(f"| {kind} | {' | '.join(f'{share:.1%}' for share in rows[-1])} |", flush=True)
+    shares = np.array(rows)[:, :5]
+    print(f"| all | {' | '.join(f'{share:.1%}' for share in np.mean(rows, axis=0))} |")
+    return _too_many(float(shares.mean(axis=0).max()), float(shares.max()), trials)
+
+
+def _operators(
+    noise: np.random.Generator, kind: str, changed: int = 0, few_layouts: bool = False
+) -> dict[str, tuple[Launches, Launches]]:
+    return {
+        str(number): made_up_operator(
+            noise,
+            kind,
+            launches=EXACT_ROUNDS,
+            cycles=8,
+            slower=MORE_IN_SOME if number < changed else 0.0,
+            few_layouts=few_layouts,
+        )
+        for number in range(OPERATORS)
+    }
+
+
+def _any_false(noise: np.random.Generator, kind: str, correction: Correction, few_layouts: bool) -> bool:
+    pairs = _operators(noise, kind, few_layouts=few_layouts)
+    found = compare_many_launches(
+        pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP, first_counts=True
+    )
+    return any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in found.values())
+
+
+def _some_changed(noise: np.random.Generator, kind: str) -> tuple[float, float]:
+    answers = compare_many_launches(
+        _operators(noise, kind, CHANGED), resolution=CLOCK_STEP, first_counts=True
+    ).values()
+    judged = [one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in answers]
+    found = sum(one.verdict is Verdict.SLOWER for one in list(answers)[:CHANGED])
+    return (sum(judged) - found) / max(1, sum(judged)), found / CHANGED
 
 
 if __name__ == "__main__":

@@ -7,6 +7,17 @@ from collections.abc import Iterable, Sequence
 MISSING = "-"
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
 def plural(count: int, word: str) -> str:
     """`1 round`, `2 rounds`, `6 launches`."""
     ending = "es" if word.endswith(("ch", "sh", "s", "x")) else "s"

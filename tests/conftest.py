@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import platform
 import signal
@@ -14,11 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
+
+# Examples are slow on a machine that is busy with something else; that is no failure.
+settings.register_profile("kit", deadline=None)
+settings.load_profile("kit")
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
@@ -103,6 +112,60 @@ def arm(request: pytest.FixtureRequest) -> HostTarget | EmulatedTarget:
     return host
 
 
+@pytest.fixture(scope="session")
+def adb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
+    """An adb with a server of its own; `adb.environment` makes another process use it."""
+    try:
+        with adb_server(tmp_path_factory.mktemp("adb")) as server:
+            yield server
+    except SetupError as problem:
+        missing(str(problem))
+
+
+@pytest.fixture
+def phones(adb: AdbServer, tmp_path: Path) -> Iterator[Callable[..., VirtualPhone]]:
+    """`phones("Model")`: one more virtual phone, switched on and connected; all end with the test."""
+    with contextlib.ExitStack() as stack:
+        made = itertools.count()
+
+        def phone(
+            model: str = "Virtual 1", *, qemu: Path | None = None, rootless: bool = False
+        ) -> VirtualPhone:
+            folder = tmp_path / f"phone_{next(made)}"
+            try:
+                new = VirtualPhone(adb, folder, model=model, qemu=qemu, rootless=rootless)
+            except SetupError as problem:
+                missing(str(problem))
+                raise
+            return stack.enter_context(virtual_phone(new))
+
+        yield phone
+
+
+@pytest.fixture
+def phone(phones: Callable[..., VirtualPhone]) -> VirtualPhone:
+    """A virtual phone; its programs are this machine's, so on x86_64 it runs no aarch64 runner."""
+    return phones()
+
+
+@pytest.fixture
+def arm_phones(
+    phones: Callable[..., VirtualPhone], request: pytest.FixtureRequest
+) -> Callable[..., VirtualPhone]:
+    """Virtual phones that run aarch64 programs: on this CPU or, where it is of another kind, on QEMU's with
+    SME2."""
+    if ON_ARM:
+        return phones
+    target: EmulatedTarget = request.getfixturevalue("emulated")
+    assert target.qemu is not None
+    return functools.partial(phones, qemu=target.qemu.path)
+
+
+@pytest.fixture
+def arm_phone(arm_phones: Callable[..., VirtualPhone]) -> VirtualPhone:
+    return arm_phones()
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., process.Completed]:
     """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
@@ -123,7 +186,7 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
     """`sme2prof("validate", run_dir)`: the command line in this process, for what it answers and returns."""
     from model_profiling.cli.main import main
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*words: object) -> process.Completed:
         capsys.readouterr()
@@ -133,7 +196,8 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
         return process.Completed(argv, code, said.out, said.err, seconds=0.0, timed_out=False)
 
     yield call
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

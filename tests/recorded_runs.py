@@ -21,7 +21,8 @@ ARM, EMULATED, X86_64, SME2 = (
 OLD = DATA / "kit_0_1_0"
 PROGRAM = DATA / "programs" / "small_cnn_xnnpack_fp16.pte"
 INT8 = DATA / "programs" / "small_cnn_xnnpack_int8.pte"
-ROUNDS, RUNS = 6, 5
+ROUNDS, RUNS, TURN = 6, 5, 4
+"""Launches, turns of each traced program, and inferences in a turn."""
 
 ON_AND_OFF: tuple[Json, ...] = tuple(
     {"name": f"linux_sme2_{switch}", "sme2": switch, "threads": [1]} for switch in ("on", "off")

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from model_profiling.pipeline.launches import TRIAL
 from model_profiling.run import Manifest, Result, Series, Times
 from model_profiling.run.journal import Entry, Journal, Kind
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES
+from model_profiling.runner.lockstep_result import (
+    LaunchFacts,
+    LaunchMachine,
+    MachineMoment,
+    ProcessUse,
+    Turns,
+)
 from model_profiling.runner.result import OutputFacts, RunnerResult
-from model_profiling.targets import Job, MachineFacts, Outcome
+from model_profiling.targets import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    MachineFacts,
+    Outcome,
+    TargetChoice,
+    parse_target,
+)
+from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Platform
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
+_NO_USE = ProcessUse(0, 0, 0, 0, 0, 0)
 
 
 def _nothing(_job: Job) -> None:
@@ -51,6 +69,10 @@ class ReplayTarget:
     @property
     def name(self) -> str:
         return self.manifest.target.name
+
+    @property
+    def choice(self) -> TargetChoice:
+        return parse_target(self.name)
 
     @property
     def platform(self) -> Platform:
@@ -98,7 +120,9 @@ class ReplayTarget:
         log = into / f"{stem}.log"
         log.write_text(f"replayed: {entry.step.key} of {self.recorded.name}\n")
         arm = self.facts().machine in ("aarch64", "arm64")
-        result = replace(self._result(entry, job, into, stem), iterations_ns=timed.iterations_ns[: job.runs])
+        whole = [ns for turn in timed.turns_ns for ns in turn] if job.etdump else timed.counted_ns
+        taken = tuple(int(ns) for ns in whole or timed.iterations_ns)[: job.runs]
+        result = replace(self._result(entry, job, into, stem), iterations_ns=taken)
         assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
         return Outcome(
             result=result,
@@ -111,14 +135,55 @@ class ReplayTarget:
             timings_are_latency=self.timings_are_latency and not job.kernels,
         )
 
-    def _next(self, kind: Kind, job: Job) -> Entry:
+    def why_not_lockstep(self, jobs: Sequence[Job], _peaks: Mapping[Path, int]) -> str | None:
+        recorded = any(entry.launch for entry in self.journal.entries())
+        return unfit_for_turns(jobs) or (None if recorded else f"{self.recorded.name} was recorded in rounds")
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        """The turns of recorded launches, as many as were recorded, whatever `job` asks for."""
+        trial = job.cycles == TRIAL.cycles  # it only asks how long a launch takes
+        self.jobs += () if trial else job.jobs
+        log = into / f"{stem}.log"
+        log.write_text(f"replayed: a launch of {self.recorded.name}\n")
+        entries, outcomes = [], []
+        for child, asked in enumerate(job.jobs):
+            self.before(asked)
+            entry = self._next("traced" if asked.etdump else "untraced", asked, count=not trial)
+            own = f"{stem}_child{child}"
+            result = replace(
+                self._result(entry, asked, into, own),
+                iterations_ns=tuple(ns for turn in entry.turns_ns for ns in turn),
+            )
+            dump = self._copied(entry.etdump, into / f"{own}.etdump") if asked.etdump else None
+            entries.append(entry)
+            outcomes.append(Outcome(result, log, dump, timings_are_latency=self.timings_are_latency))
+        order = sorted(
+            (turn, start, child)
+            for child, entry in enumerate(entries)
+            for turn, start in enumerate(entry.turns_started_ns)
+        )
+        first = entries[0]
+        turns = Turns(
+            child=tuple(child for _, _, child in order),
+            started_ns=tuple(start for _, start, _ in order),
+            iterations_ns=tuple(entries[child].turns_ns[turn] for turn, _, child in order),
+            idle_wait_ns=(0,) * len(order),
+            cpu=tuple(entries[child].turns_cpu[turn] for turn, _, child in order),
+        )
+        cycles = len(first.turns_ns)
+        facts = LaunchFacts(len(first.turns_ns[0]), cycles, "cycles", job.order_seed, (), 0)
+        use = tuple(entry.use or _NO_USE for entry in entries)
+        before, after = first.machine_before or MachineMoment(), first.machine_after or MachineMoment()
+        return LockstepOutcome(tuple(outcomes), turns, facts, LaunchMachine(before, after, use), log)
+
+    def _next(self, kind: Kind, job: Job, *, count: bool = True) -> Entry:
         """The recorded process most like `job`, of the next round."""
         fitting = sorted(self.manifest.results, key=lambda result: _unlike(result, job))
         rounds = self.journal.ended_well(kind, fitting[0].series)
         assert rounds, f"{self.recorded} holds no process of kind {kind}"
         turn = (kind, job.threads, job.disable, job.extra_args)
-        self._turns[turn] += 1
-        return rounds[(self._turns[turn] - 1) % len(rounds)]
+        self._turns[turn] += count
+        return rounds[(self._turns[turn] - count) % len(rounds)]
 
     def _result(self, entry: Entry, job: Job, into: Path, stem: str) -> RunnerResult:
         present = tuple(name for name in FEATURES if name in self.facts().features)

@@ -21,7 +21,7 @@ from model_profiling.statistics.lockstep import (
     precise_enough_launches,
 )
 from model_profiling.statistics.speedup import EXACT_ROUNDS, Speedup, compare_rounds
-from quality.pools import BUDGET_S, Launch, Pool, Process
+from quality.pools import BUDGET_S, CLOCK_NS, Launch, Pool, Process
 from quality.programs import Pair
 
 LEVEL = 0.05
@@ -136,7 +136,10 @@ def rounds(pool: Pool, pair: Pair, draw: random.Random) -> Answer:
     count = max(EXACT_ROUNDS, int(equal_seconds(pool) / np.mean(costs)))
     drawn = draw.sample(range(len(pool.rounds)), min(count, len(pool.rounds)))
     sides = ([pool.rounds[number][name].iterations_ns for number in drawn] for name in pair)
-    return _of_kit(compare_rounds(*sides, practical_threshold=0.0), sum(costs[number] for number in drawn))
+    return _of_kit(
+        compare_rounds(*sides, practical_threshold=0.0, resolution=CLOCK_NS),
+        sum(costs[number] for number in drawn),
+    )
 
 
 def launches(count: int) -> Method:
@@ -155,7 +158,7 @@ def adaptive(pool: Pool, pair: Pair, draw: random.Random) -> Answer:
     for launch in draw.sample(pool.launches, len(pool.launches)):
         if len(taken) >= EXACT_ROUNDS and spent >= BUDGET_S:
             break
-        if len(taken) >= FIRST_LOOK and precise_enough_launches(*_sides(taken, pair)):
+        if len(taken) >= FIRST_LOOK and precise_enough_launches(*_sides(taken, pair), resolution=CLOCK_NS):
             break
         taken.append(launch)
         spent += launch.pair_seconds
@@ -168,7 +171,7 @@ def _sides(taken: Sequence[Launch], pair: Pair) -> tuple[Launches, Launches]:
 
 
 def _judged(taken: Sequence[Launch], pair: Pair) -> Answer:
-    found = compare_launches(*_sides(taken, pair), practical_threshold=0.0)
+    found = compare_launches(*_sides(taken, pair), practical_threshold=0.0, resolution=CLOCK_NS)
     return _of_kit(found, sum(launch.pair_seconds for launch in taken))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from model_profiling.errors import InputError
 from model_profiling.files import write_text
 from model_profiling.json_record import read_record, record_json
+from model_profiling.run.latencies import CLOCK_STEP_MS
 from model_profiling.statistics.lockstep import TurnPlan, plan_turns
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
@@ -29,7 +30,7 @@ from quality.programs import EFFECTS, LAYERS
 
 BUDGET_S = 22.5
 """What `profile` leaves of its 30 seconds for latencies; the rest is for the event tracer."""
-CLOCK_NS = 50.0
+CLOCK_NS = 1e6 * CLOCK_STEP_MS
 CHECKED = EFFECTS[0.02]
 """The pair that is also measured in launches of its own."""
 _WARMUP = 3

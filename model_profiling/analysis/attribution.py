@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from model_profiling.errors import FormatError
 from model_profiling.etdump import EventTable
 from model_profiling.run.remarks import Remark
+from model_profiling.wording import plural
 
 Int64 = NDArray[np.int64]
 
@@ -74,7 +75,7 @@ class RunGroup:
 
     nodes: tuple[Node, ...]
     runs: Int64
-    """Number of each run among all runs of the dump, in file order."""
+    """Number of each run among all runs of the dump that count, in file order."""
     blocks: Int64
     """Block of the dump each run stands in."""
     start_ns: Int64
@@ -113,10 +114,15 @@ class OutsideEvents:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """All runs of a dump, grouped by structure; the largest group first."""
+    """All runs of a dump that count, grouped by structure; the largest group first. Runs that do not count,
+    because they are the first of a turn, are nowhere in it."""
 
     source: str
     groups: tuple[RunGroup, ...]
+    numbers: Int64
+    """Where each run stands among all runs in the file."""
+    runs_in_file: int
+    """Those that do not count included."""
     outside: OutsideEvents
     block_names: tuple[str, ...]
     """Name of each block of the dump."""
@@ -146,8 +152,15 @@ class Attribution:
         return times
 
 
-def attribute(table: EventTable, warmup_runs: int = 0) -> Attribution:
-    """Attribute every nanosecond of every run in `table`, leaving out the first `warmup_runs`."""
+def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
+    """Which of a dump's runs count, by number: those after `warmup_runs`, but not the first of each turn: it
+    finds another program in the caches. Of turns of one, each counts."""
+    numbers = np.arange(warmup_runs, runs, dtype=np.int64)
+    return numbers[(numbers - warmup_runs) % turn_length > 0] if turn_length > 1 else numbers
+
+
+def attribute(table: EventTable, warmup_runs: int = 0, turn_length: int = 0) -> Attribution:
+    """Attribute every nanosecond of every run in `table` that counts (see `counted_runs`)."""
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
         fix = "make the dump with the event tracer on and run the model at least once"
@@ -156,15 +169,23 @@ def attribute(table: EventTable, warmup_runs: int = 0) -> Attribution:
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
     lost = sum(name in _CALLS for name in _outside(table, first, last).name)
+    numbers = counted_runs(len(last), warmup_runs, turn_length)
     if warmup_runs >= len(last):
         what = f"{table.source} holds {len(last)} runs, all of them warm-up"
         raise FormatError(what, "measure more runs than warm-ups")
-    first, last, blocks = first[warmup_runs:], last[warmup_runs:], blocks[warmup_runs:]
+    if not len(numbers):
+        what = f"{table.source} holds {plural(len(last), 'run')} of a turn of {turn_length}, none that counts"
+        raise FormatError(what, "measure again")
+    outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
+    runs_in_file = len(last)
+    first, last, blocks = first[numbers], last[numbers], blocks[numbers]
     groups = sorted(_groups(table, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0]))
     return Attribution(
         source=table.source,
         groups=tuple(groups),
-        outside=_outside(table, first, last),
+        numbers=numbers,
+        runs_in_file=runs_in_file,
+        outside=outside,
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
         warnings=tuple(_warnings(groups, lost)),
     )

@@ -9,8 +9,9 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from model_profiling.analysis.attribution import EXECUTE
+from model_profiling.analysis.attribution import EXECUTE, counted_runs
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.run.comparability import why_not_comparable
@@ -33,9 +34,17 @@ class Latencies:
         return tuple(value for process in self.rounds for value in process)
 
 
-def check_latencies(path: Path) -> tuple[Times, int]:
-    """What the times in `path` mean, and how many runs at its beginning are warm-up; refused where they are
-    no latencies for sure."""
+class Checked(NamedTuple):
+    """What is known of a file before it is read; the last two are as `read_latencies` wants them."""
+
+    times: Times
+    warmup_runs: int
+    turn_length: int
+
+
+def check_latencies(path: Path) -> Checked:
+    """What the times in `path` mean, and which of its runs count; refused where they are no latencies for
+    sure."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
     times, said_by, result = times_of_file(path)
@@ -44,7 +53,9 @@ def check_latencies(path: Path) -> tuple[Times, int]:
             f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
             "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
         )
-    return times, result.etdump_warmup_runs if result else 0
+    if result is None:
+        return Checked(times, 0, 0)
+    return Checked(times, result.etdump_warmup_runs, result.etdump_turn_length)
 
 
 def why_not_compared(before: Path, after: Path) -> str | None:
@@ -53,15 +64,18 @@ def why_not_compared(before: Path, after: Path) -> str | None:
     return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
 
 
-def read_latencies(path: Path, *, warmup_runs: int = 0) -> Latencies:
-    """The latencies in `path`; what it is shows in its content. A dump's first `warmup_runs` are left out."""
+def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
+    """The latencies in `path`; what it is shows in its content. Of a dump, those of the runs that count
+    (`counted_runs`)."""
     try:
         with path.open("rb") as stream:
             start = stream.read(64)
     except OSError as problem:
         raise InputError(f"cannot read {path}: {problem.strerror}", "correct the path") from problem
     if start[4:6] == b"ED" or path.suffix == ".etdump":
-        found = Latencies(path, "etdump", (_from_etdump(path)[warmup_runs:],), tracer_on=True)
+        runs = _from_etdump(path)
+        counted = tuple(runs[number] for number in counted_runs(len(runs), warmup_runs, turn_length))
+        found = Latencies(path, "etdump", (counted,), tracer_on=True)
     else:
         found = _from_text(path)
     if not found.flat:

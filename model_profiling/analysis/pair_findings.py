@@ -8,7 +8,8 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import SHOWN, Finding, percent, share_finding
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.statistics.speedup import Verdict, compare_rounds
+from model_profiling.analysis.side_by_side import SideBySide, how_measured
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import plural
 
 _NO_FASTER = 1.05
@@ -60,7 +61,7 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
             continue
         lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
-        operators = [_pair_evidence(pair) for pair in chosen[:SHOWN]]
+        operators = [_pair_evidence(pair, _not_judged(pairing)) for pair in chosen[:SHOWN]]
         yield share_finding(
             id_,
             f"{plural(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
@@ -73,7 +74,7 @@ def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
 
 
 def _is_slower(pair: OperatorPair) -> bool:
-    """By the verdict over rounds where there is one; a single dump on each side only shows large changes."""
+    """By the verdict where there is one; a single dump on each side only shows large changes."""
     if pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE:
         return pair.speedup.verdict is Verdict.SLOWER
     return (pair.ratio or 1) < _SLOWER
@@ -84,14 +85,22 @@ def _is_no_faster(pair: OperatorPair) -> bool:
     return unchanged or (pair.ratio or 1) < _NO_FASTER
 
 
-def _pair_evidence(pair: OperatorPair) -> dict[str, object]:
+def _not_judged(pairing: Pairing) -> str:
+    """Why an operator of the pairing has no verdict."""
+    sides = pairing.baseline, pairing.candidate
+    if min(len(side.rounds) for side in sides) < 2:
+        return f"not judged: one {sides[0].unit} only"
+    return "not judged: shorter than the clock can tell"
+
+
+def _pair_evidence(pair: OperatorPair, not_judged: str) -> dict[str, object]:
     return {
         "operator": pair.main.name,
         "place": pair.main.place,
         "ms_before": round(pair.baseline_ms, 6),
         "ms_after": round(pair.candidate_ms, 6),
         "ratio": round(pair.ratio or 0.0, 3),
-        "verdict": pair.speedup.verdict.value if pair.speedup else "not judged: one round only",
+        "verdict": pair.speedup.verdict.value if pair.speedup else not_judged,
         "kernel_before": pair.families[0],
         "kernel_after": pair.families[1],
         "may_be_because": _reason(pair),
@@ -149,10 +158,10 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
 
 
 def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
-    """Whether more threads are faster: by verdict where rounds allow one, else by 3% or more."""
+    """Whether more threads are faster: by verdict where rounds or launches allow one, else by 3% or more."""
     if fewer is more:
         return False
-    found = compare_rounds(fewer.part_rounds(fewer.breakdown.e2e), more.part_rounds(more.breakdown.e2e))
+    found = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()
     if found.verdict is not Verdict.NOT_COMPARABLE:
         return found.verdict is Verdict.FASTER
     return fewer.e2e_ms > 1.03 * more.e2e_ms

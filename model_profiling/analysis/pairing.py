@@ -7,30 +7,19 @@ otherwise the same kind in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-import numpy as np
-
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.side_by_side import Measured, SideBySide, how_measured
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
-from model_profiling.statistics.speedup import (
-    Rounds,
-    Speedup,
-    Verdict,
-    compare_many,
-    compare_rounds,
-    compare_separate,
-)
-
-CLOCK_STEP_MS = 0.001
-"""Delegates count whole microseconds: a short operator seems to change by its rounding."""
+from model_profiling.statistics.speedup import Speedup, Verdict
 
 Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "merged"]
 MatchedBy = Literal["graph node", "module", "order"]
@@ -44,10 +33,10 @@ class OperatorPair:
     candidate: tuple[Operator, ...]
     change: Change
     speedup: Speedup | None
-    """With confidence, from rounds; None where there were too few or the times mean nothing."""
+    """With confidence, from rounds or launches; None where there were too few or the times mean nothing."""
     ratio: float | None
-    """How many times faster the candidate is: with confidence where rounds gave it, else from the times
-    shown; None where one side has no time, or the two may not be compared."""
+    """How many times faster the candidate is: with confidence where rounds or launches gave it, else from the
+    times shown; None where one side has no time, or the two may not be compared."""
 
     @property
     def main(self) -> Operator:
@@ -97,6 +86,7 @@ class Pairing:
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
     matched_by: MatchedBy
+    measured: Measured
     not_comparable: str | None
     e2e: Speedup
     """The pair's answer: the run's own where it has one, else from these dumps (`with_tracer`)."""
@@ -137,33 +127,27 @@ def pair_series(
     not_comparable: str | None = None,
     answer: PairSpeedup | None = None,
 ) -> Pairing:
-    """Pair the operators and categories of two series; their rounds give each ratio its confidence.
+    """Pair the operators and categories of two series; rounds, or launches where they took turns, give each
+    ratio its confidence.
 
-    `interleaved` rounds ran side by side, so that each stands against its neighbour. `not_comparable` says
-    why the times must not be compared; `answer` is what the run's latencies said about the pair already.
+    `interleaved` series are of one run: their rounds ran side by side, or they took turns in the same
+    launches, so that each stands against its neighbour. `not_comparable` says why the times must not be
+    compared; `answer` is what the run's latencies said about the pair already.
     """
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
-    comparing = _Comparing(min(len(baseline.rounds), len(candidate.rounds)), interleaved, not_comparable)
-    operator_speedups = comparing.many(
-        {
-            str(index): (baseline.operator_rounds(ours), candidate.operator_rounds(theirs))
-            for index, (ours, theirs) in enumerate(pairs)
-        },
-        "benjamini-hochberg",
-    )
+    measured = how_measured(baseline, candidate, interleaved)
+    comparing = SideBySide(baseline, candidate, measured, not_comparable)
+    operator_speedups = comparing.operators(pairs)
     return Pairing(
         label=label or default_label(baseline.series, candidate.series),
         baseline=baseline,
         candidate=candidate,
         matched_by=matched_by,
+        measured=measured,
         not_comparable=not_comparable,
-        e2e=answer.speedup
-        if answer
-        else comparing.one(
-            baseline.part_rounds(baseline.breakdown.e2e), candidate.part_rounds(candidate.breakdown.e2e)
-        ),
+        e2e=answer.speedup if answer else comparing.end_to_end(),
         with_tracer=answer.with_tracer if answer else True,
-        categories=_categories(baseline, candidate, comparing),
+        categories=_categories(comparing),
         operators=tuple(
             OperatorPair(
                 ours,
@@ -283,47 +267,10 @@ def _families(operators: tuple[Operator, ...]) -> str:
     return " + ".join(operator.family or operator.type for operator in operators)
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparing:
-    """How the rounds of one pairing are compared, the same for everything in it."""
-
-    rounds: int
-    interleaved: bool
-    why_not: str | None
-
-    def one(self, before: Rounds, after: Rounds) -> Speedup:
-        compare = compare_rounds if self.interleaved else compare_separate
-        return compare(before, after, not_comparable=self.why_not)
-
-    def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
-        if self.why_not or (found is None and (before_ms <= 0 or after_ms <= 0)):
-            return None
-        return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
-
-    def many(
-        self, pairs: Mapping[str, tuple[Rounds, Rounds]], correction: Literal["holm", "benjamini-hochberg"]
-    ) -> Mapping[str, Speedup]:
-        """Verdicts for what took time in every round; a single process on one side allows none."""
-        if self.rounds < 2 or self.why_not:
-            return {}
-        asked = {
-            name: sides
-            for name, sides in pairs.items()
-            if all(len(times) and np.percentile(times, 25) > 0 for side in sides for times in side)
-        }
-        return compare_many(
-            asked, correction=correction, resolution=CLOCK_STEP_MS, interleaved=self.interleaved
-        )
-
-
-def _categories(
-    baseline: SeriesAnalysis, candidate: SeriesAnalysis, comparing: _Comparing
-) -> tuple[CategoryPair, ...]:
+def _categories(comparing: SideBySide) -> tuple[CategoryPair, ...]:
+    baseline, candidate = comparing.baseline, comparing.candidate
     ours, theirs = baseline.parts, candidate.parts
-    speedups = comparing.many(
-        {name: (baseline.part_rounds(ours[name]), candidate.part_rounds(theirs[name])) for name in ours},
-        "holm",
-    )
+    speedups = comparing.categories()
     found = []
     for name in ours:
         before, after = baseline.spent(ours[name]), candidate.spent(theirs[name])

@@ -174,8 +174,9 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     first, typical = series.first, series.e2e_ms
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
+    units = "launches" if series.took_turns else "rounds"
     seen = (
-        f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all rounds, "
+        f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all {units}, "
         f"{typical:.3f} ms"
     )
     advice = "its CSV files and per_etdump hold that mean, reports show the typical time"
@@ -184,7 +185,7 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
 
 
 def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
-    """The run's pairs that have dumps of the same rounds on both sides."""
+    """The run's pairs that have dumps of the same rounds, or launches, on both sides."""
     known = {found.series: found for found in series}
     for pair in run.pairs:
         baseline, candidate = known.get(pair.baseline), known.get(pair.candidate)

@@ -1,16 +1,19 @@
 """All rounds of one experiment at one number of threads, taken together: what its time typically is.
 
+A round is one process and its dump; where experiments took turns, it is its process in one launch.
+
 One process may be unlucky as a whole, and one slow run decides a mean. So a time here is a mean over the
 middle half of all runs by end-to-end time: slow runs have no say, and the parts still add up to the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import Int64
 from model_profiling.analysis.operators import Operator, time_statistics
@@ -26,6 +29,7 @@ UNATTRIBUTED = "Unattributed"
 OVERHEADS = (FRAMEWORK, UNATTRIBUTED)
 _DID_NOT_RUN = np.iinfo(np.int64).min
 
+Bools = NDArray[np.bool_]
 _Key = tuple[str, int, int, int, int, str]
 
 
@@ -84,13 +88,23 @@ class SeriesAnalysis:
         return self.breakdown.runs
 
     @property
+    def took_turns(self) -> bool:
+        """Whether it was measured in lockstep: its rounds are launches, and runs belong to turns."""
+        return self.first.dump.turn_length > 0
+
+    @property
+    def unit(self) -> str:
+        """What its rounds are, for people."""
+        return "launch" if self.took_turns else "round"
+
+    @property
     def taken_from(self) -> str:
         """Which runs the figures are of, for people."""
         if len(self.typical) == self.runs:
             return f"mean of {plural(self.runs, 'run')}"
         return (
             f"mean of {plural(len(self.typical), 'run')}, the middle half of {self.runs} in "
-            f"{plural(len(self.rounds), 'round')} by end-to-end time"
+            f"{plural(len(self.rounds), self.unit)} by end-to-end time"
         )
 
     @property
@@ -121,18 +135,36 @@ class SeriesAnalysis:
         """Milliseconds in every run, by round."""
         return [_ms(values) for values in np.split(part, self._edges)]
 
+    def part_turns(self, part: Int64) -> dict[str, list[list[float]]]:
+        """Milliseconds in every run that counts, by launch and turn."""
+        by_launch = np.split(part, self._edges)
+        return {
+            dump.dump.met: _by_turn(values, dump.turns)
+            for dump, values in zip(self.rounds, by_launch, strict=True)
+        }
+
     def place(self, operator: Operator) -> int:
         """Where it stands among `operators`; runs may differ in what they call at one position."""
         return self.rows[_key(operator)]
 
     def operator_rounds(self, operators: Sequence[Operator]) -> list[list[float]]:
         """What operators took together in the runs that have all of them, by round; empty where none has."""
+        return [_ms(values) for values, _ in self._together(operators)]
+
+    def operator_turns(self, operators: Sequence[Operator]) -> dict[str, list[list[float]]]:
+        """The same by launch and turn; a run that lacks one is missing in its turn."""
+        return {
+            dump.dump.met: _by_turn(values, dump.turns[whole])
+            for dump, (values, whole) in zip(self.rounds, self._together(operators), strict=True)
+        }
+
+    def _together(self, operators: Sequence[Operator]) -> Iterator[tuple[Int64, Bools]]:
+        """For each round: what operators took together in the runs that have all of them, and which those
+        are."""
         times: Int64 = self.operator_ns[[self.place(operator) for operator in operators]]
-        found = []
         for values in np.split(times, self._edges, axis=1):
             whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(operators))
-            found.append(_ms(values[:, whole].sum(axis=0)))
-        return found
+            yield values[:, whole].sum(axis=0), whole
 
     @property
     def _edges(self) -> list[int]:
@@ -147,7 +179,7 @@ def series_of(rounds: Sequence[DumpAnalysis]) -> SeriesAnalysis:
             found.setdefault(_key(operator), operator)
     rows = {key: row for row, key in enumerate(found)}
     times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
-    breakdown = rounds[0].breakdown if len(rounds) == 1 else _together([dump.breakdown for dump in rounds])
+    breakdown = rounds[0].breakdown if len(rounds) == 1 else _joined([dump.breakdown for dump in rounds])
     typical = _middle_half(breakdown.e2e)
     means = np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
     statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
@@ -180,7 +212,7 @@ def _operator_ns(dump: DumpAnalysis, rows: Mapping[_Key, int]) -> Int64:
     return times
 
 
-def _together(breakdowns: Sequence[Breakdown]) -> Breakdown:
+def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
     return Breakdown(
         e2e=np.concatenate([breakdown.e2e for breakdown in breakdowns]),
         categories={
@@ -191,6 +223,13 @@ def _together(breakdowns: Sequence[Breakdown]) -> Breakdown:
         delegate_overhead=np.concatenate([breakdown.delegate_overhead for breakdown in breakdowns]),
         unattributed=np.concatenate([breakdown.unattributed for breakdown in breakdowns]),
     )
+
+
+def _by_turn(nanoseconds: Int64, turns: Int64) -> list[list[float]]:
+    """Runs in their turns, which are numbered from 0; a turn without runs is empty, so that cycles stay
+    aligned."""
+    count = int(turns[-1]) + 1 if len(turns) else 0
+    return [_ms(values) for values in np.split(nanoseconds, np.searchsorted(turns, np.arange(1, count)))]
 
 
 def _ms(nanoseconds: Int64) -> list[float]:

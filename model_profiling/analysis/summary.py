@@ -101,6 +101,12 @@ class DumpAnalysis:
         return self.breakdown.runs
 
     @property
+    def turns(self) -> Int64:
+        """In which turn of its launch each run was made; all 0 where the process had its runs to itself."""
+        after_warmup = self.attribution.numbers - self.dump.warmup_runs
+        return after_warmup // self.dump.turn_length if self.dump.turn_length else 0 * after_warmup
+
+    @property
     def e2e_ms(self) -> float:
         """Mean over the runs."""
         return self.breakdown.mean_ms(self.breakdown.e2e)
@@ -120,7 +126,7 @@ def analyse_dump(
     table: EventTable, dump: Dump, graph: ProgramGraph | None = None, view: ProgramView | None = None
 ) -> DumpAnalysis:
     """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
-    attribution = attribute(table, dump.warmup_runs)
+    attribution = attribute(table, dump.warmup_runs, dump.turn_length)
     view = view or ProgramView(graph.program if graph else None, graph.record if graph else None)
     listed = list_operators(attribution, view)
     breakdown = break_down(attribution, listed)

@@ -14,7 +14,6 @@ from model_profiling.cli import frame
 from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
 from model_profiling.errors import InputError
 from model_profiling.run.names import default_run_dir
-from model_profiling.targets import why_not_yet
 
 
 def _threads(text: str) -> tuple[int, ...]:
@@ -38,6 +37,7 @@ def _threads(text: str) -> tuple[int, ...]:
 @click.option("--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of on and off.")
 @click.option("--precision", type=click.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
 @click.option("--device", help="Serial of the Android device.")
+@click.option("--host", help="Arm Linux machine to reach with ssh.")
 @click.option("--trace", is_flag=True, help="Add kernel-evidence experiments.")
 @click.option("--runner-on", type=click.Path(path_type=Path), help="Your executor_runner with SME2.")
 @click.option("--runner-off", type=click.Path(path_type=Path), help="Your executor_runner without SME2.")
@@ -78,9 +78,6 @@ def new(
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
     frame.say(f"wrote {path}")
-    if missing := why_not_yet(wanted.target):
-        frame.warn(f"{missing}; this config cannot be run until it is")
-        return
     frame.say(f"next: sme2prof run {path}")
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
+    "clean": "Remove what was put on a phone or another machine.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 
@@ -68,6 +69,8 @@ def program() -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     signal.signal(signal.SIGTERM, _terminated)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the run is to outlive its terminal
+        signal.signal(signal.SIGHUP, _terminated)
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     outcome: object = None

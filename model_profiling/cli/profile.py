@@ -20,6 +20,7 @@ from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run.factors import Factors
 from model_profiling.targets import parse_target, target_kinds
+from model_profiling.targets.protocol import PowerMode
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
@@ -92,6 +93,13 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     type=click.IntRange(1),
     help="At most so many launches in lockstep; with --mode rounds so many rounds [default: 12].",
 )
+@click.option(
+    "--power-mode",
+    type=click.Choice(get_args(PowerMode)),
+    default="leave",
+    show_default=True,
+    help="What to set on a phone while measuring: boost, app, or nothing; it is put back afterwards.",
+)
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
 @click.option(
     "--outdir", type=click.Path(path_type=Path), help="Folder for artifacts and runs [default: out_MODEL]."
@@ -104,6 +112,7 @@ def command(
     *,
     model: str,
     target: str,
+    power_mode: PowerMode,
     dtypes: tuple[str, ...],
     resume: bool,
     force: bool,
@@ -120,7 +129,10 @@ def command(
     """
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
-    options = ProfileOptions(target=parse_target(target), **asked)
+    choice = replace(parse_target(target), power_mode=power_mode)
+    if power_mode != "leave" and choice.kind != "android":
+        raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
+    options = ProfileOptions(target=choice, **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:

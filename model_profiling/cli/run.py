@@ -11,6 +11,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.run.factors import Factors
 from model_profiling.run.remarks import WarningLine, Weight
+from model_profiling.targets import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 
 
@@ -22,6 +23,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     facts=True,
 )
 @click.argument("config", type=click.Path(path_type=Path))
+@click.option("--target", help=f"Where, if the config does not say: {', '.join(target_kinds()[1:])}.")
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
 @click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
@@ -38,6 +40,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 def command(
     *,
     config: Path,
+    target: str | None,
     only: tuple[str, ...],
     analysis_only: bool,
     resume: bool,
@@ -66,7 +69,10 @@ def command(
     )
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:
-            outcome = run_file(config, options, precision=precision, budget_s=budget_s, progress=progress)
+            where = parse_target(target) if target else None
+            outcome = run_file(
+                config, options, target=where, precision=precision, budget_s=budget_s, progress=progress
+            )
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
         raise

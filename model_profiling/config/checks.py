@@ -137,17 +137,25 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
 
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
-    # Without a device to name, auto is this machine.
-    if target.choice.kind != "android":
-        for field in ("device", "remote", "device_path"):
-            if getattr(target, field) is not None:
-                fix = f'set target.name to "android" or drop {field}'
-                yield Problem(f"target.{field}", f"means nothing to target {target.name}", fix)
-        if target.power_mode != "leave":
-            fix = 'set target.name to "android" or power_mode to "leave"'
-            yield Problem("target.power_mode", f"cannot be set on target {target.name}", fix)
+    # Without a device or a host to name, auto is this machine.
+    kind = target.choice.kind
+    wanted = {
+        "device": ("android",),
+        "remote": ("android",),
+        "host": ("ssh",),
+        "device_path": ("android", "ssh"),
+    }
+    for field, kinds in wanted.items():
+        if getattr(target, field) is not None and kind not in kinds:
+            fix = f'set target.name to "{kinds[0]}" or drop {field}'
+            yield Problem(f"target.{field}", f"means nothing to target {target.name}", fix)
+    if target.power_mode != "leave" and kind != "android":
+        fix = 'set target.name to "android" or power_mode to "leave"'
+        yield Problem("target.power_mode", f"cannot be set on target {target.name}", fix)
     if target.device and target.remote:
         yield Problem("target.remote", "names a second device beside target.device", "keep one of the two")
+    if kind == "ssh" and not target.host:
+        yield Problem("target.host", "is missing", "name the machine to reach with ssh")
 
 
 def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
-from model_profiling.config.settings import ScheduleMode
+from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.run.names import default_run_dir
-from model_profiling.targets.protocol import TargetChoice, TargetKind
+from model_profiling.targets.protocol import TargetChoice, TargetKind, place_of
 from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
@@ -36,12 +36,15 @@ class NewConfig:
     precision: float | None = None
     budget_s: float | None = None
     device: str | None = None
+    host: str | None = None
     trace: bool = False
     runner_on: Path | None = None
     runner_off: Path | None = None
 
     @property
     def target(self) -> TargetChoice:
+        if self.host is not None:
+            return TargetChoice("ssh", host=self.host)
         return TargetChoice(_TARGETS.get(self.kind, "host"), self.device)
 
 
@@ -63,9 +66,8 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config that will lie in `folder`; its paths are relative to there."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
-    target: dict[str, object] = {"name": wanted.target.kind}
-    if wanted.device:
-        target["device"] = wanted.device
+    if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
+        raise InputError(f"a host is no {wanted.kind} device", "give --host with --platform linux alone")
     asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s")}
     if wanted.runner_on is not None:
         asked["mode"] = "rounds"  # an executor_runner cannot take turns
@@ -78,12 +80,13 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         }
         for threads in wanted.threads
     ]
-    root = wanted.output_root or default_run_dir(wanted.model, wanted.kind)
+    place = wanted.kind if wanted.host is None else place_of(f"ssh:{wanted.host}")
+    root = wanted.output_root or default_run_dir(wanted.model, place)
     return {
         "schema_version": 1,
         "model": _relative(wanted.model, folder),
         "output_root": _relative(root, folder),
-        "target": target,
+        "target": target_settings(wanted.target),
         "schedule": schedule,
         "experiments": new_experiments(wanted, folder),
         "analysis": {"compare_pairs": pairs},

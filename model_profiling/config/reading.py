@@ -15,12 +15,19 @@ from pydantic import ValidationError
 from model_profiling.config.checks import file_problems, setting_problems
 from model_profiling.config.json_text import read_object
 from model_profiling.config.problems import Problem, problems_of
-from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Schedule, Side
+from model_profiling.config.settings import (
+    BUILTIN,
+    Experiment,
+    ProfileConfig,
+    Schedule,
+    Side,
+    target_settings,
+)
 from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
-from model_profiling.targets import why_not_yet
+from model_profiling.targets.protocol import TargetChoice
 from model_profiling.wording import plural
 
 # Names that other rooms take from here beside the functions below.
@@ -59,6 +66,21 @@ def parse_config(
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
 
 
+def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
+    """`config` on the machine that `choice` names; one that is for another kind of machine is refused."""
+    written = config.target.choice
+    if written.kind not in ("auto", choice.kind):
+        raise InputError(
+            f"this config is for target {written.kind}, not {choice.kind}",
+            "use sme2prof run without --target",
+        )
+    named = target_settings(choice)
+    devices = {"device", "remote", "host"}
+    # A device that is named here stands for the one in the config, whichever way that one is named.
+    dropped = dict.fromkeys(devices) if devices & set(named) else {}
+    return config.model_copy(update={"target": config.target.model_copy(update={**dropped, **named})})
+
+
 def series_of(experiment: Experiment) -> tuple[Series, ...]:
     return tuple(Series(experiment.name, threads) for threads in experiment.threads)
 
@@ -83,8 +105,6 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 
 def _unwise(config: ProfileConfig) -> Iterator[Remark]:
-    if missing := why_not_yet(config.target.choice):
-        yield Remark(None, "failed", f"{missing}; this config cannot be run until it is")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
@@ -98,7 +118,8 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
             yield Remark(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
         most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
-        if 0 < cpus < most:
+        by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
+        if 0 < cpus < most and by_number:
             seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
             yield Remark(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):

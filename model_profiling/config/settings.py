@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from model_profiling.run.series import Switch
 from model_profiling.runner.features import closure
+from model_profiling.targets.device.records import ClusterName
 from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
@@ -60,13 +69,17 @@ def _as_list(value: object) -> object:
 
 
 def _as_cpus(value: object) -> object:
-    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0."""
+    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0; clusters
+    stay names until the machine is known."""
     if isinstance(value, str):
+        if set(value.split(",")) <= set(get_args(ClusterName)):
+            return value.split(",")
         if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
             mask = int(value, 16)
             return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
         if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", value):
-            raise refuse(f"is {shown(value)}, not CPU numbers", 'write a list like [4, 5], "4-7" or "0xf0"')
+            fix = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
+            raise refuse(f"is {shown(value)}, not CPU numbers", fix)
         cpus: list[int] = []
         for part in value.split(","):
             first, _, last = part.partition("-")
@@ -75,6 +88,14 @@ def _as_cpus(value: object) -> object:
             cpus.extend(range(int(first), int(last or first) + 1))
         return cpus
     return _as_list(value)
+
+
+def _as_cpu(value: object) -> object:
+    """A CPU's number or a cluster's name."""
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1024
+    if number or (isinstance(value, str) and value in get_args(ClusterName)):
+        return value
+    raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -86,7 +107,7 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-Cpu = Annotated[int, Field(strict=True, ge=0, le=1023)]
+Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
 # What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
@@ -94,7 +115,10 @@ _COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
 _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
 _CPU = {"type": "integer", "minimum": 0}
 _CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
-_CPUS = {"anyOf": [_CPU, _CPU_RANGES, {"type": "array", "items": _CPU}]}
+_CLUSTER = {"enum": list(get_args(ClusterName))}
+_CPUS = {
+    "anyOf": [_CPU, _CPU_RANGES, _CLUSTER, {"type": "array", "items": {"anyOf": [_CPU, _CLUSTER]}}],
+}
 
 
 class Settings(BaseModel):
@@ -137,9 +161,10 @@ class Experiment(Settings):
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
     cpu_affinity: Annotated[tuple[Cpu, ...], BeforeValidator(_as_cpus), WithJsonSchema(_CPUS)] = Field(
-        default=(), examples=[[4, 5], "4-7", "0xf0"]
+        default=(), examples=[[4, 5], "4-7", "0xf0", "big"]
     )
-    """CPUs the process may run on: a list, ranges ("4-7"), or a hexadecimal mask ("0xf0")."""
+    """CPUs the process may run on: a list, ranges ("4-7"), a hexadecimal mask ("0xf0"), or a cluster
+    ("little", "big", "prime") where the machine has several kinds of CPU."""
     extra_args: tuple[Text, ...] = Field(default=(), examples=[["--flag", "value"]])
     """Further arguments for the runner, one word per entry."""
 
@@ -171,8 +196,9 @@ class TargetSettings(Settings):
 
     name: TargetKind = Field(
         default="auto",
-        description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a device; '
-        '"auto" is the device if one is named here, otherwise this machine if it is Arm, else "emulated".',
+        description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a phone, '
+        '"ssh" another Arm Linux machine; "auto" is the phone or machine named here, otherwise this machine '
+        'if it is Arm, else "emulated".',
     )
     device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
     """Serial of the Android device, as `adb devices` lists it."""
@@ -180,21 +206,39 @@ class TargetSettings(Settings):
         default=None, examples=["192.0.2.7:5555"]
     )
     """Address of an Android device on the network, host:port, for `adb connect`."""
+    host: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*$")] | None = (
+        Field(default=None, examples=["board"])
+    )
+    """Arm Linux machine to reach with ssh, as your ssh config or the network knows it: HOST or USER@HOST."""
     power_mode: PowerMode = Field(
         default="leave",
         description='What to set on the device while measuring: "boost" (no power saving, no animations, '
         'stays awake), "app" (as people use it, awake while plugged in), "leave" (nothing).',
     )
     device_path: Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$")] | None = Field(
-        default=None, examples=["/data/local/tmp/sme2prof"]
+        default=None, examples=["/data/local/tmp"]
     )
-    """Folder on the device for the runner and models."""
+    """Folder on the phone or machine in which the kit makes its own, called sme2prof-device, for runner and
+    models."""
 
     @property
     def choice(self) -> TargetChoice:
         """The target these settings name."""
-        kind = "android" if self.name == "auto" and (self.device or self.remote) else self.name
-        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode)
+        named: TargetKind = "android" if self.device or self.remote else "ssh" if self.host else "auto"
+        kind = named if self.name == "auto" else self.name
+        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode, self.host)
+
+
+def target_settings(choice: TargetChoice) -> dict[str, str]:
+    """The JSON object that names `choice`: only what differs from the usual."""
+    said = {
+        "device": choice.serial,
+        "remote": choice.remote,
+        "host": choice.host,
+        "device_path": choice.device_path,
+        "power_mode": None if choice.power_mode == "leave" else choice.power_mode,
+    }
+    return {"name": choice.kind, **{name: value for name, value in said.items() if value is not None}}
 
 
 class Schedule(Settings):
@@ -237,6 +281,9 @@ class Schedule(Settings):
     """Wait before a process until the target is no hotter than this, where it can tell."""
     temperature_wait_s: Seconds = 300.0
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
+    energy_s: Seconds = 12.0
+    """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
+    that gives; 0 is not at all."""
     timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
 

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 from model_profiling import process
 from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
-from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up
+from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up, sme2prof
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
+from model_profiling.targets.device.power_journal import PowerJournal, unfinished_work
+from model_profiling.targets.remote.adb import find_adb
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -106,21 +108,32 @@ def ndk() -> Check:
 
 def adb() -> tuple[Check, tuple[str, ...]]:
     """adb and the serials of the devices that are ready."""
-    path = shutil.which("adb")
-    if path is None:
-        words = "not found; only runners that you copy to a phone need it"
-        return Check("adb", "optional", words, this_distribution().fix("adb")), ()
-    listing = process.run([path, "devices"], timeout=30)
-    if not listing.ok:
-        failure = f"`adb devices` failed: {listing.tail(1)}"
-        return Check("adb", "optional", failure, "adb kill-server"), ()
-    states = [line.strip().split("\t") for line in listing.stdout.splitlines() if "\t" in line]
-    ready = tuple(serial for serial, state in states if state == "device")
-    waiting = [f"{serial} is {state}" for serial, state in states if state != "device"]
+    try:
+        found = find_adb(fetch=False)
+        devices = found.devices()
+    except SetupError as problem:
+        return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
+    ready = tuple(serial for serial, state in devices.items() if state == "device")
+    waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
     if ready:
-        return Check("adb", "pass", f"devices: {', '.join((*ready, *waiting))}"), ready
+        return Check("adb", "pass", f"{found.version}, devices: {', '.join((*ready, *waiting))}"), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
-    return Check("adb", "optional", ", ".join(waiting) or f"no device ({path})", fix), ()
+    none = f"{found.version} at {found.path} sees no device"
+    return Check("adb", "optional", ", ".join(waiting) or none, fix), ()
+
+
+def phone_settings() -> tuple[Check, ...]:
+    """Phones that still have a power mode set which a run could not put back, one check each."""
+    return tuple(
+        Check(
+            "phone settings",
+            "optional",
+            f"power mode {left.mode} of {left.since} is still set on {left.device}",
+            f"connect it, then: {sme2prof('clean', '--device', 'SERIAL')}",
+        )
+        for left in unfinished_work()
+        if not PowerJournal(left.device).is_locked()
+    )
 
 
 def packages() -> Iterator[Check]:

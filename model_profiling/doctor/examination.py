@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 from dataclasses import dataclass
 
@@ -14,7 +15,6 @@ from model_profiling.own_commands import sme2prof
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import FEATURES, detect_host
 from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
-from model_profiling.targets import TargetChoice, why_not_yet
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.qemu import can_be_had
 
@@ -83,11 +83,13 @@ def examine() -> Diagnosis:
         _cpu(),
         emulator,
         adb,
+        *checks.phone_settings(),
         checks.ndk(),
         checks.cmake(),
         checks.git(),
     )
-    return _diagnosis(*found, targets=(_host(CheckList(tuple(found)).ok), emulated, _android(devices)))
+    host = _host(CheckList(tuple(found)).ok)
+    return _diagnosis(*found, targets=(host, emulated, _android(devices), _ssh()))
 
 
 def fetch_emulation() -> None:
@@ -143,7 +145,12 @@ def _host(ready: bool) -> TargetState:
     return TargetState("host", True, "baseline latency; this CPU has no SME2 to switch on and off")
 
 
+def _ssh() -> TargetState:
+    if shutil.which("ssh") is None:
+        return TargetState("ssh", False, "no ssh is installed")
+    return TargetState("ssh", True, "latency on any Arm Linux machine that your ssh reaches")
+
+
 def _android(devices: tuple[str, ...]) -> TargetState:
-    seen = f"adb sees {', '.join(devices)}" if devices else "adb sees no device that is ready"
-    missing = why_not_yet(TargetChoice("android"))
-    return TargetState("android", bool(devices) and not missing, f"{missing}; {seen}" if missing else seen)
+    seen = f"latency on {', '.join(devices)}" if devices else "adb sees no device that is ready"
+    return TargetState("android", bool(devices), seen)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from model_profiling.run.journal import Entry, Journal, Kind
+from model_profiling.run.latencies import CLOCK_STEP_MS
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.statistics.verdict import EXACT_ROUNDS
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
 
-_CLOCK_NS = 50.0
-"""The step of a monotonic clock at its coarsest: Arm's counters tick at 24 MHz and more."""
 _TRACED_SHARE = 0.25
 """Of the time there is, for what needs the event tracer."""
 TRIAL = TurnPlan(turn_length=4, cycles=1)
@@ -46,7 +45,7 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
         launches, share = EXACT_ROUNDS, _TRACED_SHARE
     found = plan_turns(
         pace.inferences_ns / programs,
-        _CLOCK_NS,
+        1e6 * CLOCK_STEP_MS,
         programs,
         share * budget_s,
         launches,

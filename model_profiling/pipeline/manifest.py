@@ -104,6 +104,8 @@ def _result(
     done = [entry for entry in entries if entry.state == "done"]
     failed = next((entry for entry in entries if entry.state == "failed"), None)
     dumps = sorted((entry for entry in done if entry.etdump), key=lambda entry: entry.round)
+    # A round that could not be measured in turns has dumps of another kind than the launches before it.
+    dumps = [entry for entry in dumps if bool(entry.launch) == bool(dumps[0].launch)]
     evidence = journal.evidence(series)
     shown = evidence or (done[0] if done else None)
     return Result(
@@ -125,6 +127,7 @@ def _result(
         etdump_warmup_runs=dumps[0].etdump_warmup_runs if dumps else 0,
         etdump_turn_length=len(dumps[0].turns_ns[0]) if dumps and dumps[0].turns_ns else 0,
         etdump_rounds=tuple(entry.etdump for entry in dumps if entry.etdump),
+        etdump_launches=tuple(entry.launch for entry in dumps if entry.launch),
         log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
         latency=_existing(place, series, names.ROBUST_STATS),
         kernels=_existing(place, series, names.KERNELS_CSV),

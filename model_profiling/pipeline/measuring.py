@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
@@ -18,12 +20,13 @@ from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
-from model_profiling.run.journal import Entry, Journal, Step, moment
-from model_profiling.run.manifest import Ended
+from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
+from model_profiling.run.manifest import Between, Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
-from model_profiling.targets import Job, Outcome, Target
+from model_profiling.targets import Job, MachineFacts, Outcome, Target
+from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 
 _TEMPERATURE_POLL_S = 2.0
 
@@ -43,6 +46,9 @@ class Measuring:
     ended: Ended | None = None
     """What ended the rounds; None while they go on."""
     failed: set[Series] = field(default_factory=set)
+    between: list[Between] = field(default_factory=list)
+    """What a phone told of itself after each round."""
+    _clusters: tuple[Cluster, ...] | None = None
 
     def gather_evidence(self) -> None:
         """Run what shows kernels and outputs and is never timed."""
@@ -64,22 +70,37 @@ class Measuring:
         """What is compared and can be: neither side failed."""
         return tuple(pair for pair in pairs(self.config) if not self.failed & {pair.baseline, pair.candidate})
 
-    def do(self, step: Step) -> None:
-        """Run one process by itself."""
+    def do(self, step: Step, **job: Any) -> None:
+        """Run one process by itself; `job` changes its job."""
         blank = self.blank(step, self.rest())
         began = time.monotonic()
         scratch = make_scratch(self.place)
         try:
-            outcome = self.target.execute(self.job(step), scratch, "process")
+            outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
             entry = self.keep(blank, outcome)
         except RunError as problem:
             # One experiment that crashes must not cost the others their results, nor lost evidence its times.
-            if step.kind != "evidence":
+            if step.kind in TIMED:
                 self.failed.add(step.series)
             entry = self._failure(blank, problem, scratch)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
+
+    def look_at(self, device: MachineFacts, round_number: int) -> None:
+        """Keep what changes on a phone while it is measured."""
+        if device.device is not None:
+            state = device.device
+            self.between.append(
+                Between(
+                    round_number,
+                    moment(),
+                    device.temperature_c,
+                    state.thermal_status,
+                    state.battery,
+                    device.clusters,
+                )
+            )
 
     def blank(self, step: Step, temperature: float | None) -> Entry:
         """The entry of a process that is about to start."""
@@ -117,10 +138,22 @@ class Measuring:
             kernels=evidence and builtin,
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
-            cpu_affinity=experiment.cpu_affinity,
+            cpu_affinity=self._cpus(experiment.cpu_affinity),
             extra_args=experiment.extra_args,
             runner_path=experiment.runner,
         )
+
+    def _cpus(self, wanted: Sequence[int | ClusterName]) -> tuple[int, ...]:
+        """The CPUs of this machine that a config means; clusters are found once."""
+        if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
+            self._clusters = self.target.facts().clusters
+        found: list[int] = []
+        for cpu in wanted:
+            if isinstance(cpu, int):
+                found.append(cpu)
+            else:
+                found += cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+        return tuple(dict.fromkeys(found))
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move what the process left to its final names; latencies live in the journal alone."""
@@ -205,7 +238,7 @@ _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note")
+_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

@@ -28,6 +28,9 @@ from model_profiling.statistics.stability import (
     machine_warnings,
 )
 
+_THROTTLED = 2
+"""From Android's thermal status "moderate" on, the system lowers clocks."""
+
 
 def compute_metrics(manifest: Manifest, journal: Journal, run_dir: Path) -> Metrics:
     """The content of metrics.json."""
@@ -90,6 +93,7 @@ def _latency(journal: Journal, series: Series) -> Latency:
         load_ms=_middle([entry.load_ns for entry in entries]),
         first_inference_ms=_middle([entry.first_ns for entry in entries]),
         peak_memory_bytes=max((entry.peak_memory_bytes or 0 for entry in entries), default=0) or None,
+        energy=next((entry.energy for entry in journal.ended_well("energy", series)), None),
     )
 
 
@@ -111,13 +115,15 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
 
 def _conditions(part: Part) -> Conditions:
     before, after = part.machine.before, part.machine.after
+    phone = before is not None and before.device is not None
     return Conditions(
         cores=before.cores if before else None,
-        governor=before.governor if before else None,
+        governor=before.governor if before and not phone else None,  # nobody but its maker sets a phone's
         load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,
+        throttled=any((seen.thermal_status or 0) >= _THROTTLED for seen in part.machine.between),
     )
 
 

@@ -24,6 +24,7 @@ _FREE = (
     "schedule.max_temperature_c",
     "schedule.temperature_wait_s",
     "schedule.timeout_s",
+    "schedule.energy_s",
 )
 
 

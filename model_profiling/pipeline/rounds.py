@@ -30,8 +30,8 @@ from model_profiling.pipeline.launches import (
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import experiment_of
 from model_profiling.pipeline.starting import make_scratch
-from model_profiling.run.journal import Step
-from model_profiling.run.latencies import shared_launches
+from model_profiling.run.journal import TIMED, Step
+from model_profiling.run.latencies import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
 from model_profiling.run.remarks import Remark
@@ -39,7 +39,7 @@ from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget
+from model_profiling.targets.protocol import LockstepTarget, TunedTarget
 from model_profiling.wording import plural
 
 _ATTEMPTS = 2
@@ -62,7 +62,7 @@ class Rounds:
         """Measure what is missing, and say in each run what ended it."""
         if not any(run.steps_of(0) for run in self.runs):
             return
-        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind != "evidence"]
+        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind in TIMED]
         # A run that is continued goes on as it went: what could not take turns will not.
         self._taking_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
@@ -73,6 +73,7 @@ class Rounds:
                 break
             if not self._done(number):
                 self._measure_round(number)
+                self._look(number)
             self._show(number + 1)
         for run in self.runs:
             run.ended = ended
@@ -143,6 +144,13 @@ class Rounds:
             run.warn(Remark(step.series, "no_lockstep", seen))
             if _kits_own(run, step):
                 self._taking_turns = False
+
+    def _look(self, number: int) -> None:
+        target = self.runs[0].target
+        if isinstance(target, TunedTarget):  # others have nothing to tell that a launch does not
+            facts = target.facts()
+            for run in self.runs:
+                run.look_at(facts, number)
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
         """Measure these in one launch; why that could not be done, None when it was."""
@@ -276,6 +284,7 @@ class Rounds:
                 settings.precision or PRECISION,
                 settings.min_rounds,
                 confidence=analysis.confidence,
+                resolution=CLOCK_STEP_MS,
             )
         return settings.precision is not None and precise_enough(
             ours[0].journal.latencies_ms(ours[1], rounds),

@@ -17,6 +17,7 @@ from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.export.reading import read_export
 from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.energy import measure_energy
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
@@ -29,7 +30,7 @@ from model_profiling.run import Manifest, Metrics, Result, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.run.remarks import Remark
-from model_profiling.targets import Target
+from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,32 @@ def measure_together(
     target.prepare()
     begun: list[_Begun] = []
     try:
-        for config, way in asked:
-            begun.append(_begin(config, target, way, progress))
-        for each in begun:
-            each.record.measuring.gather_evidence()
-        Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+        with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
+            for config, way in asked:
+                begun.append(_begin(config, target, way, progress))
+            for each in begun:
+                each.record.measuring.gather_evidence()
+            Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
+            for each in begun:
+                measure_energy(each.record.measuring)
+            after = target.facts()
     except BaseException as problem:
+        said = _about_settings(target)
         for each in begun:
+            each.record.measuring.warnings += said
             with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
                 each.record.write("interrupted", type(problem).__name__)
         raise
-    return tuple(_finish(each, target) for each in begun)
+    said = _about_settings(target)
+    for each in begun:
+        each.record.measuring.warnings += said
+    return tuple(_finish(each, after) for each in begun)
+
+
+def _about_settings(target: Target) -> list[Remark]:
+    """What became of the settings of a machine that was set up for measuring."""
+    notes = target.take_notes() if isinstance(target, TunedTarget) else ()
+    return [Remark(None, "settings", note) for note in notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,7 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
         progress,
         make_schedule(config, seed, latencies=latencies, only=only),
         list(part.warnings if part else ()),
+        between=list(part.machine.between if part else ()),
     )
     session = Session(number, way.command_line, moment())
     whole = make_schedule(config, seed, latencies=latencies)
@@ -156,9 +173,9 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     return _Begun(record, earlier)
 
 
-def _finish(begun: _Begun, target: Target) -> Measured:
+def _finish(begun: _Begun, after: MachineFacts) -> Measured:
     record = begun.record
-    machine = replace(record.manifest.machine, after=target.facts())
+    machine = replace(record.manifest.machine, after=after)
     record.manifest = replace(record.manifest, machine=machine)
     record.write("analysing", "done")
     measuring = record.measuring
@@ -257,8 +274,10 @@ class _Record:
         *past, session = self.manifest.sessions
         session = replace(session, end=end, ended=None if end == "running" else moment())
         schedule = manifests.schedule_facts(config, self.plan, journal, self.measuring.ended)
+        machine = replace(self.manifest.machine, between=tuple(self.measuring.between))
         manifest = replace(
             self.manifest,
+            machine=machine,
             state=state,
             sessions=(*past, session),
             schedule=schedule,

@@ -14,8 +14,9 @@ from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.machine import machine_rows
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
-from model_profiling.run.manifest import Machine, Part
+from model_profiling.run.manifest import Part
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
@@ -263,7 +264,7 @@ def _gaps(data: ReportData) -> Iterator[Remark]:
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Program", manifest.model
     yield "SHA-256", manifest.model_sha256
-    yield from _machine(manifest.machine)
+    yield from machine_rows(manifest.machine)
     yield "ExecuTorch", manifest.executorch.version or ""
     yield "ExecuTorch commit", manifest.executorch.sha or ""
     yield "Runner build", manifest.runner.build_id or ""
@@ -279,28 +280,3 @@ def _command(part: Part) -> tuple[str, ...]:
     if words and not (len(words) > 1 and words[1].startswith("-")):
         return words
     return ("sme2prof", "run", part.config_file) if part.config_file else ()
-
-
-def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
-    before, after = machine.before, machine.after
-    if before is None:
-        return
-    yield "CPU", f"{before.cpu} ({before.cores} cores, {before.machine})"
-    yield "CPU features", " ".join(before.features) or "none that the kit switches"
-    yield "System", before.os
-    yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
-    yield "Clock governor", before.governor or "not told"
-    yield "Load average", _change(before.load_average, after.load_average if after else None)
-    if before.on_battery is not None:
-        yield "Power", "battery" if before.on_battery else "mains"
-    yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
-    for name, version in sorted(before.versions.items()):
-        if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
-            yield name, version
-
-
-def _change(before: float | None, after: float | None, unit: str = "") -> str:
-    if before is None:
-        return "not told"
-    text = f"{before:.1f}{unit} before"
-    return text if after is None else f"{text}, {after:.1f}{unit} after"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
+from model_profiling.report.energy_section import energy_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
@@ -87,6 +88,7 @@ def latency(data: ReportData) -> list[Block]:
                 numbers=(1, 2, 3, 4, 5, 6),
             ),
             *machine_table(latencies),
+            *energy_table(latencies),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."

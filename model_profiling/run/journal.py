@@ -24,10 +24,13 @@ from model_profiling.run.series import Series
 from model_profiling.runner.lockstep_result import MachineMoment, ProcessUse
 from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.lockstep import counted
+from model_profiling.targets.device.records import Energy
 
-Kind = Literal["evidence", "traced", "untraced"]
+Kind = Literal["evidence", "traced", "untraced", "energy"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed."""
+gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge."""
+TIMED: tuple[Kind, ...] = ("traced", "untraced")
+"""What rounds consist of."""
 
 _FIX = "measure again with --force, or another output_root"
 
@@ -93,6 +96,7 @@ class Entry:
     """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
     temperature_c: float | None = None
+    energy: Energy | None = None
     schema_version: Literal[1] = 1
 
     @property
@@ -161,7 +165,7 @@ class Journal:
     @property
     def seconds_measured(self) -> float:
         """What launches and lone processes took that measured something; a launch counts once."""
-        timed = [entry for entry in self._entries.values() if entry.kind != "evidence"]
+        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
         launches = {entry.launch: entry.seconds for entry in timed if entry.launch}
         return sum(launches.values()) + sum(entry.seconds for entry in timed if not entry.launch)
 
@@ -180,7 +184,7 @@ class Journal:
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """How many rounds of these experiments have left anything here."""
         wanted = set(experiments)
-        timed = [entry for entry in self._entries.values() if entry.kind != "evidence"]
+        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
         return max((entry.round + 1 for entry in timed if entry.experiment in wanted), default=0)
 
     def append(self, *entries: Entry) -> None:

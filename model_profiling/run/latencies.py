@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from model_profiling.run.journal import Journal, Kind
+from model_profiling.run.journal import Journal
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import Launches, Turns, compare_launches
 from model_profiling.statistics.speedup import Rounds, compare_rounds, compare_separate
@@ -20,6 +20,9 @@ from model_profiling.statistics.verdict import (
     PRACTICAL_THRESHOLD,
     Speedup,
 )
+
+CLOCK_STEP_MS = 55e-6
+"""The step of a monotonic clock at its coarsest: the counters of Arm CPUs tick at 19.2 MHz and more."""
 
 Way = Literal["lockstep", "rounds", "apart"]
 """How two series were measured: taking turns, side by side, or at different times."""
@@ -81,6 +84,7 @@ def compare_timed(
             *shared_launches(before.launches, after.launches),
             confidence=confidence,
             practical_threshold=practical_threshold,
+            resolution=CLOCK_STEP_MS,
             not_comparable=not_comparable,
         )
     compare = compare_rounds if way == "rounds" else compare_separate
@@ -91,12 +95,3 @@ def compare_timed(
         practical_threshold=practical_threshold,
         not_comparable=not_comparable,
     )
-
-
-def traced_together(ours: tuple[Journal, Series], theirs: tuple[Journal, Series]) -> bool:
-    """Whether the dumps of two series, in whichever runs, were made in the same launches, one by one."""
-    kind: Kind = "traced"
-    launches = [
-        [entry.launch for entry in journal.ended_well(kind, series)] for journal, series in (ours, theirs)
-    ]
-    return bool(launches[0]) and launches[0] == launches[1] and None not in launches[0]

@@ -13,6 +13,7 @@ from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
 from model_profiling.runner.result import OutputFacts
+from model_profiling.targets.device.records import Battery, Cluster
 from model_profiling.targets.protocol import MachineFacts
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
@@ -29,11 +30,24 @@ class TargetFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """A phone after a round or launch: what changes while it is measured."""
+
+    round: int = 0
+    at: str = ""
+    temperature_c: float | None = None
+    thermal_status: int | None = None
+    battery: Battery | None = None
+    clusters: tuple[Cluster, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a part was measured, before and after."""
+    """Where a part was measured, before, between rounds (a phone only), and after."""
 
     before: MachineFacts | None = None
     after: MachineFacts | None = None
+    between: tuple[Between, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,8 @@ class Result:
     """In lockstep, how many of a dump's runs make one turn; of turns longer than one the first run does not
     count. 0 where a process had its runs to itself."""
     etdump_rounds: tuple[str, ...] = ()
+    etdump_launches: tuple[str, ...] = ()
+    """The launch that each of `etdump_rounds` was made in; empty where processes did not take turns."""
     log: str | None = None
     latency: str | None = None
     kernels: str | None = None

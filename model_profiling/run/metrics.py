@@ -13,6 +13,7 @@ from model_profiling.run.times import Times, times_of_bool
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
+from model_profiling.targets.device.records import Energy
 
 COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
 
@@ -63,6 +64,8 @@ class Latency:
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
+    energy: Energy | None = None
+    """Of one inference, where a phone's fuel gauge was asked."""
 
     @property
     def series(self) -> Series:

@@ -37,8 +37,18 @@ class Dump:
     """Processes of one experiment are measured in rounds; the first dump is round 0."""
     warmup_runs: int = 0
     """Runs at the dump's beginning that are not to be counted."""
+    turn_length: int = 0
+    """In lockstep, how many runs make one turn; of turns longer than one the first run does not count. The
+    dump's round is then the launch, turn k is cycle k. 0 where a process had its runs to itself."""
     sme2: bool | None = None
     """Whether SME2 was left on for the runner; None where nothing says so."""
+    launch: str = ""
+    """Names the launch it was made in; empty where none is known."""
+
+    @property
+    def met(self) -> str:
+        """What names the moment it was measured at: dumps with the same stand for each other."""
+        return self.launch or f"round {self.round}"
 
     @property
     def stem(self) -> str:
@@ -297,6 +307,7 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]
     dumps: list[Dump] = []
     missing: list[Remark] = []
     for result in manifest.results:
+        launches = dict(zip(result.etdump_rounds, result.etdump_launches, strict=False))
         for name in result.dumps:
             path = folder / name
             if not path.is_file():
@@ -311,7 +322,9 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]
                     manifest.times(result),
                     number,
                     result.etdump_warmup_runs,
+                    result.etdump_turn_length,
                     result.sme2_left_on,
+                    launches.get(name, ""),
                 )
             )
     return dumps, missing
@@ -332,7 +345,7 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
             seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
             remarks[Remark(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
-        dumps.append(Dump(path, series, times, number, 0, None if switch is None else switch == "on"))
+        dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
         seen = (
             "nothing says on what machine these dumps were made: their times are shown as recorded, no "

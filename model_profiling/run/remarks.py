@@ -85,6 +85,7 @@ _WEIGHTS: dict[str, Weight] = {
     "cut_short": Weight.WRONG,
     "outside": Weight.WRONG,
     "overlap": Weight.WRONG,
+    "settings": Weight.UNSTABLE,
     "threads": Weight.UNSTABLE,
     "governor": Weight.UNSTABLE,
     "battery": Weight.UNSTABLE,

@@ -92,9 +92,14 @@ def native_architecture() -> str:
 
 
 class Packages:
-    """An apt that keeps lists, caches and sources in a folder of its own."""
+    """An apt that keeps lists, caches and sources in a folder of its own.
 
-    def __init__(self, folder: Path, archive: Archive, architecture: str, cure: str) -> None:
+    What the suite `prefer` of the same archive has is taken from there, and all else from the archive's own.
+    """
+
+    def __init__(
+        self, folder: Path, archive: Archive, architecture: str, cure: str, prefer: str | None = None
+    ) -> None:
         self._folder = folder
         self._cure = cure
         self._whose = archive.origin
@@ -111,11 +116,11 @@ class Packages:
         ):
             (folder / part).mkdir(parents=True)
         (folder / "state/status").touch()
-        source = (
-            f"deb [signed-by={keyring} arch={architecture}] {shlex.quote(archive.mirror)} {archive.suite}"
-        )
+        source = f"deb [signed-by={keyring} arch={architecture}] {shlex.quote(archive.mirror)}"
+        suites = (archive.suite, *((prefer,) if prefer else ()))
         listing = folder / "etc/sources.list"
-        listing.write_text(f"{source} {_COMPONENTS[archive.origin]}\n", encoding="utf-8")
+        lines = (f"{source} {suite} {_COMPONENTS[archive.origin]}\n" for suite in suites)
+        listing.write_text("".join(lines), encoding="utf-8")
         self._options = [
             word
             for setting in (
@@ -133,6 +138,7 @@ class Packages:
                 "Acquire::Retries=2",
                 "Acquire::http::Timeout=20",
                 "Debug::NoLocking=true",
+                *((f"APT::Default-Release={prefer}",) if prefer else ()),
             )
             for word in ("-o", setting)
         ]
@@ -185,10 +191,13 @@ class Packages:
 
 
 @contextlib.contextmanager
-def packages_of(archive: Archive, cure: str, *, architecture: str | None = None) -> Iterator[Packages]:
-    """The packages of `archive` for this machine (or `architecture`), listed and verified."""
+def packages_of(
+    archive: Archive, cure: str, *, architecture: str | None = None, prefer: str | None = None
+) -> Iterator[Packages]:
+    """The packages of `archive` for this machine (or `architecture`), listed and verified; what its suite
+    `prefer` has is taken from there."""
     with tempfile.TemporaryDirectory(prefix="sme2prof-apt-") as folder:
-        yield Packages(Path(folder), archive, architecture or native_architecture(), cure)
+        yield Packages(Path(folder), archive, architecture or native_architecture(), cure, prefer)
 
 
 def _last_line(done: process.Completed) -> str:

@@ -102,14 +102,16 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
         f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
         *(f"-isystem{folder}" for folder in includes),
     ]
-    on_linux = sdk.platform.system == "linux"
+    is_elf = sdk.platform.system != "macos"
+    # On a phone the libraries lie elsewhere than here.
+    stay_here = sdk.platform.system != "android"
     linking = [
         f"-L{sdk.libraries}",
-        f"-Wl,-rpath,{sdk.libraries}",
+        *([f"-Wl,-rpath,{sdk.libraries}"] if stay_here else []),
         # Kernels register themselves when loaded, so the linker must keep libraries nothing seems to use.
-        *(["-Wl,--no-as-needed", "-pie"] if on_linux else []),
+        *(["-Wl,--no-as-needed", "-pie"] if is_elf else []),
         *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),
-        *(["-ldl"] if on_linux else []),
+        *(["-ldl"] if is_elf else []),
     ]
     return compiling, linking
 

@@ -19,6 +19,12 @@ def cache_root() -> Path:
     return (Path(base).expanduser() if base else Path.home() / ".cache").absolute() / "sme2prof"
 
 
+def state_root() -> Path:
+    """Where the kit keeps what must not be lost: `sme2prof` in the user's folder for state."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base).expanduser() if base else Path.home() / ".local/state").absolute() / "sme2prof"
+
+
 def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
     """`home`, filled by `make` the first time; of two processes at once the quicker one's is kept."""
     if home.is_dir():

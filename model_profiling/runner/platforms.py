@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-System = Literal["linux", "macos"]
+System = Literal["linux", "macos", "android"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Platform:
         return self == this_platform()
 
     def __str__(self) -> str:
-        return f"{self.machine} {'macOS' if self.system == 'macos' else 'Linux'}"
+        return f"{self.machine} {_TITLES[self.system]}"
 
 
 def this_platform() -> Platform:
@@ -31,6 +31,7 @@ def this_platform() -> Platform:
     return Platform("macos" if sys.platform == "darwin" else "linux", _NAMES.get(machine, machine))
 
 
+_TITLES: dict[System, str] = {"linux": "Linux", "macos": "macOS", "android": "Android"}
 _NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 AARCH64_LINUX = Platform("linux", "aarch64")
 AARCH64_MACOS = Platform("macos", "aarch64")

@@ -11,21 +11,25 @@ from pathlib import Path
 from model_profiling.errors import SetupError
 from model_profiling.own_commands import install_extra, reinstall
 from model_profiling.runner.cache import cache_root
-from model_profiling.runner.platforms import Platform, this_platform
+from model_profiling.runner.platforms import Platform, System, this_platform
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """A wheel of ExecuTorch, installed or unpacked, for one kind of machine."""
+    """A wheel of ExecuTorch, installed or unpacked, for one kind of machine; or one built for Android and
+    laid out as a wheel is, which its files cannot tell (`system`)."""
 
     root: Path
     version: str
     sha: str | None
     machine: str
+    system: System | None = None
 
     @property
     def platform(self) -> Platform:
-        """What its libraries run on, by the files themselves."""
+        """What its libraries run on, by the files themselves where nothing else says."""
+        if self.system is not None:
+            return Platform(self.system, self.machine)
         on_macos = (self.libraries / "libexecutorch.dylib").is_file()
         return Platform("macos" if on_macos else "linux", self.machine)
 

@@ -4,14 +4,13 @@ not installed: nothing is configured, no root is needed, and it runs from where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.runner import apt
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.platforms import AARCH64_LINUX, Platform
+from model_profiling.runner.unpacked import unpack_closure
 
 _CURE = "install it with apt"
 _CROSS = "aarch64-linux-gnu"
@@ -67,13 +66,9 @@ def _home(wanted: Platform, *, fetch: bool) -> Path:
 
     def make(into: Path) -> None:
         with apt.packages_of(archive, _CURE) as packages:
-            debs = packages.download_closure([package])
-            root = _merged(into / "sysroot")
-            for deb in debs:
-                packages.unpack(deb, root)
-            _gather_libraries(root, into / "lib", _of_the_c_library(debs))
+            unpack_closure(packages, [package], into / "sysroot", into / "lib")
         if not wanted.is_native:
-            cover_multiarch(root / "usr" / _CROSS)
+            cover_multiarch(into / "sysroot/usr" / _CROSS)
         script = into / program
         script.write_text(_SCRIPT.format(program=program), encoding="utf-8")
         script.chmod(0o755)
@@ -82,31 +77,3 @@ def _home(wanted: Platform, *, fetch: bool) -> Path:
     return cached(
         cache_root() / "compilers" / name, make, f"{package} from {archive.origin}'s packages", fetch=fetch
     )
-
-
-def _merged(root: Path) -> Path:
-    """A root in which /lib is /usr/lib: newer releases expect it of their packages, older ones allow it."""
-    for name in ("bin", "lib", "lib64", "sbin"):
-        (root / "usr" / name).mkdir(parents=True)
-        (root / name).symlink_to(f"usr/{name}")
-    return root
-
-
-def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
-    """The names of all files in the package of the machine's own C library."""
-    for deb in debs:
-        if deb.name.startswith("libc6_"):
-            listed = process.run(["dpkg", "--contents", deb], timeout=60)
-            paths = (line.split()[5] for line in listed.stdout.splitlines() if len(line.split()) > 5)
-            return frozenset(path.rpartition("/")[2] for path in paths)
-    raise SetupError("the packages of g++ came without the C library", _CURE)
-
-
-def _gather_libraries(root: Path, into: Path, without: frozenset[str]) -> None:
-    """Link to every shared library for this machine in one folder."""
-    into.mkdir()
-    folders = [root / "usr/lib", *(path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir())]
-    for library in (path for folder in folders for path in folder.glob("*.so*")):
-        link = into / library.name
-        if library.is_file() and library.name not in without and not link.exists():
-            link.symlink_to(Path("..") / library.relative_to(into.parent))

@@ -17,6 +17,8 @@ case "$(uname -s)-$(uname -m)" in
   # would fetch a compiler into its cache; installed, it is there for every test and every user of the machine.
   Linux-*) command -v aarch64-linux-gnu-g++ >/dev/null || wanted+=(g++-aarch64-linux-gnu) ;;
 esac
+# Other machines are reached with ssh; the server that the tests use is unpacked, never installed.
+[ "$(uname -s)" = Linux ] && ! command -v ssh >/dev/null && wanted+=(openssh-client)
 # Some tests compile with a sanitizer, which only an installed compiler has.
 [ "$(uname -s)" = Linux ] && ! command -v g++ >/dev/null && wanted+=(g++)
 

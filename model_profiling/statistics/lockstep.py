@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,9 @@ from model_profiling.statistics.verdict import (
 )
 
 Turns = Sequence[Sequence[float]]
-"""One experiment's turns in one launch, by cycle: every inference's time in order, the first included."""
+"""One experiment's turns in one launch, by cycle: every inference's time in order, the first included unless
+it is said that the `first_counts`.
+"""
 
 Launches = Sequence[Turns]
 """One experiment's launches; an empty one marks a launch that failed, an empty turn a turn that failed. Turn
@@ -100,17 +103,21 @@ def compare_launches(
     confidence: float = CONFIDENCE,
     practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
+    first_counts: bool = False,
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that took turns in the same launches; `rounds` of the answer counts launches.
 
     A launch that failed on either side is left out, and so is one that ended before half the usual cycles.
     `resolution` and `not_comparable` are as for `compare_rounds`. With three to five launches only large
-    differences get a verdict, with fewer none, as for rounds.
+    differences get a verdict, with fewer none, as for rounds. `first_counts` where the first inferences of
+    turns were left out before, as the analysis of a dump does.
     """
     if not_comparable:
         return no_answer(not_comparable, confidence)
     _check(baseline, candidate)
+    if not first_counts:
+        baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not cycles:
         return no_answer("no launch finished a cycle of both experiments", confidence, 0, "launch")
@@ -142,6 +149,7 @@ def precise_enough_launches(
     Asked after every launch; the answer is yes only at spaced looks (7, 9, 12, 15, 19, ... launches), as
     for `precise_enough`. What the clock's `resolution` adds to the interval counts.
     """
+    baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not is_look(len(cycles), max(minimum_launches, FIRST_LOOK)):
         return False
@@ -159,23 +167,29 @@ def compare_many_launches(
     confidence: float = CONFIDENCE,
     practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
+    first_counts: bool = False,
     not_comparable: str | None = None,
 ) -> dict[str, Speedup]:
     """Compare every operator or category of traced turns, corrected for how many were asked.
 
     As `compare_many` does for rounds: Holm for categories, Benjamini-Hochberg for operators, on Student's
-    test, because six launches cannot make a rank test say less than 3%.
+    test, because six launches cannot make a rank test say less than 3%. As little of the allowed error is
+    spent as for one comparison: the very small p-values that many comparisons ask for are where Student's
+    test trusts too much in launches that fall into few groups.
     """
     compare = partial(
         compare_launches,
         confidence=confidence,
         practical_threshold=practical_threshold,
         resolution=resolution,
+        first_counts=True,
         not_comparable=not_comparable,
     )
+    if not first_counts:
+        pairs = {name: _without_first(*sides) for name, sides in pairs.items()}
 
     def p_value(_: Speedup, before: Launches, after: Launches) -> float:
-        return student_p(_log_ratios(_paired_cycles(before, after)))
+        return spent(student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
 
     return correct_each(pairs, compare, p_value, correction)
 
@@ -239,6 +253,19 @@ def _skipped(launch: Turns) -> int:
     return 1 if max(map(len, launch), default=0) > 1 else 0
 
 
+def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, Launches]:
+    """What counts of both sides' turns, where the first of each was not left out before."""
+    skipped = [
+        max(_skipped(ours), _skipped(theirs))
+        for ours, theirs in zip_longest(baseline, candidate, fillvalue=())
+    ]
+    ours, theirs = (
+        [[turn[first:] for turn in launch] for launch, first in zip(side, skipped, strict=False)]
+        for side in (baseline, candidate)
+    )
+    return ours, theirs
+
+
 def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
     """For every launch that counts, the two turns' summaries of every cycle that both finished."""
     found = [_cycles(ours, theirs) for ours, theirs in zip(baseline, candidate, strict=False)]
@@ -251,12 +278,11 @@ def _cycles(ours: Turns, theirs: Turns) -> Floats:
     """One row per cycle. Of turns of unequal length as many inferences count as the shorter one has: the
     fastest of more is faster by chance.
     """
-    skipped = max(_skipped(ours), _skipped(theirs))
     rows = []
     for our_turn, their_turn in zip(ours, theirs, strict=False):
         shared = min(len(our_turn), len(their_turn))
-        if shared > skipped:
-            rows.append((_typical(our_turn[skipped:shared]), _typical(their_turn[skipped:shared])))
+        if shared:
+            rows.append((_typical(our_turn[:shared]), _typical(their_turn[:shared])))
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
@@ -272,7 +298,9 @@ def _log_ratios(cycles: Sequence[Floats]) -> Floats:
 
 def _medians(baseline: Launches, candidate: Launches) -> tuple[float, float]:
     """Of all counted inferences: what people compare, shown beside the ratio that decides."""
-    ours, theirs = (np.concatenate(counted(side)) for side in (baseline, candidate))
+    ours, theirs = (
+        np.concatenate([turn for launch in side for turn in launch]) for side in (baseline, candidate)
+    )
     return float(np.median(ours)), float(np.median(theirs))
 
 

@@ -30,6 +30,8 @@ class Conditions:
     temperature_before_c: float | None = None
     temperature_after_c: float | None = None
     on_battery: bool | None = None
+    throttled: bool = False
+    """The machine said that it slowed itself down because it was hot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,16 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[Stabi
         found.append(StabilityWarning("governor", seen, advice))
     if load is not None and cores and load > max(0.25 * cores, cores - threads):
         seen = f"the load was {load:.1f} on {cores} cores before measuring"
-        found.append(StabilityWarning("load", seen, "stop other work, or measure more rounds"))
+        found.append(StabilityWarning("load", seen, "stop other work, or measure for longer (--budget)"))
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
         advice = "set schedule.cool_down_s or schedule.max_temperature_c"
         found.append(StabilityWarning("heat", seen, advice))
+    if conditions.throttled:
+        seen = "the machine slowed itself down because it was hot"
+        advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
+        found.append(StabilityWarning("hot", seen, advice))
     if conditions.on_battery:
         found.append(StabilityWarning("battery", "the machine runs on battery", "plug it in"))
     if cores and threads > cores:

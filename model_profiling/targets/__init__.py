@@ -22,8 +22,12 @@ from model_profiling.targets.protocol import (
     Target,
     TargetChoice,
     TargetKind,
+    TunedTarget,
 )
 from model_profiling.targets.qemu import NO_EMULATION
+from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.targets.remote.ssh_target import SshTarget
+from model_profiling.targets.remote.target import RemoteTarget
 
 __all__ = [
     "Job",
@@ -35,18 +39,20 @@ __all__ = [
     "Target",
     "TargetChoice",
     "TargetPlan",
+    "TunedTarget",
     "open_target",
     "parse_target",
     "plan_targets",
     "target_kinds",
-    "why_not_yet",
 ]
 
-# How each kind is made; one without a row may be named in a config, and cannot be opened yet.
 _KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
     "host": lambda _choice: HostTarget(),
     "emulated": lambda _choice: EmulatedTarget(),
+    "android": AndroidTarget,
+    "ssh": SshTarget,
 }
+_WRITTEN: dict[TargetKind, str] = {"android": "android[:SERIAL]", "ssh": "ssh:HOST"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +64,20 @@ class TargetPlan:
     reason: str
 
 
-def target_kinds() -> tuple[TargetKind, ...]:
-    """Every kind `open_target` accepts, `auto` first."""
-    return ("auto", *_KINDS)
+def target_kinds() -> tuple[str, ...]:
+    """How every target is written, `auto` first."""
+    return ("auto", *(_WRITTEN.get(kind, kind) for kind in _KINDS))
 
 
 def parse_target(text: str) -> TargetChoice:
-    """What `--target` says: a kind and, after a colon, the serial or network address of a device."""
+    """What `--target` says: a kind and, after a colon, the device's serial or address, or the host."""
     word, _, device = text.partition(":")
     known: tuple[TargetKind, ...] = get_args(TargetKind)
     kind = next((name for name in known if name == word), None)
     if kind is None:
         raise InputError(f"unknown target {text!r}", f"choose from {', '.join(target_kinds())}")
+    if kind == "ssh":
+        return TargetChoice(kind, host=device or None)
     if device and kind != "android":
         raise InputError(f"target {kind} is no device that {device!r} could name", f"write {kind} alone")
     return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
@@ -77,20 +85,18 @@ def parse_target(text: str) -> TargetChoice:
 
 def open_target(choice: TargetChoice) -> Target:
     """The target chosen; `auto` is where this machine's answer comes from."""
-    choice = plan_targets(choice).main
-    if problem := why_not_yet(choice):
-        raise InputError(problem, f"use {' or '.join(_KINDS)}")
+    if choice.kind == "auto":
+        choice = plan_targets(choice).main
     return _KINDS[choice.kind](choice)
 
 
-def why_not_yet(choice: TargetChoice) -> str | None:
-    """What is missing of a target that may be named but not opened; None for every other."""
-    return None if choice.kind in target_kinds() else f"target {choice.kind} is not built yet"
-
-
 def plan_targets(choice: TargetChoice) -> TargetPlan:
-    """What `choice` means on this machine; anything but `auto` means itself."""
+    """What `choice` means on this machine; a machine reached through a shell is asked whether it has SME2,
+    and anything else but `auto` means itself."""
     if choice.kind != "auto":
+        target = open_target(choice)
+        if isinstance(target, RemoteTarget):
+            return _plan_remote(target)
         return TargetPlan(choice, choice, f"{choice.kind} was asked for")
     host, emulated = TargetChoice("host"), TargetChoice("emulated")
     if "sme2" in host_features():
@@ -110,3 +116,20 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
     if not can_emulate:
         return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
     return TargetPlan(host, emulated, f"{lacks}, what SME2 runs comes from emulation")
+
+
+def _plan_remote(target: RemoteTarget) -> TargetPlan:
+    """Its latencies are measured there; what SME2 runs, where it has none, is emulated here."""
+    try:
+        target.prepare()
+        choice, name, has_sme2 = target.choice, target.name, target.facts().has_sme2
+    finally:
+        target.close()
+    if target.why_emulated:
+        return TargetPlan(choice, choice, f"{name} runs under an emulator: no latency is measured")
+    if has_sme2:
+        return TargetPlan(choice, choice, f"{name} has SME2: on and off are measured on it")
+    lacks = f"{name} has no SME2: one baseline is measured on it"
+    if sys.platform != "linux":
+        return TargetPlan(choice, choice, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
+    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, what SME2 runs comes from emulation")

@@ -11,6 +11,7 @@ from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
 from model_profiling.targets.command import ETDUMP, LOG, RESULT, child_files
+from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
@@ -31,7 +32,12 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
         raise RunError(
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
-    return _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+    outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+    if job.gauge is None:
+        return outcome
+    readings = Path(f"{files}{energy.ENDING}")
+    text = readings.read_text(encoding="utf-8", errors="replace") if readings.is_file() else ""
+    return replace(outcome, energy=energy.read_energy(text, result.iterations_ns))
 
 
 def collect_lockstep(

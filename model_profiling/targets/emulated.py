@@ -23,6 +23,7 @@ from model_profiling.targets.protocol import (
     MachineFacts,
     Outcome,
     Platform,
+    TargetChoice,
 )
 from model_profiling.targets.qemu import Qemu, find_qemu
 from model_profiling.targets.transport import LocalTransport
@@ -32,6 +33,7 @@ class EmulatedTarget:
     """Runs aarch64 runners under `qemu-aarch64 -cpu max`."""
 
     name = "emulated"
+    choice = TargetChoice("emulated")
     platform: Platform = "emulated"
     place: str = platform
     timings_are_latency = False

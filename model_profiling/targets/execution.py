@@ -23,6 +23,7 @@ from model_profiling.targets.command import (
     build_lockstep_command,
     child_files,
 )
+from model_profiling.targets.device import energy
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.transport import Transport
@@ -50,13 +51,16 @@ def execute(
     folder = transport.make_folder(into)
     try:
         places = Places(
-            runner=runner if own is None else (transport.put(own),),
+            runner=runner if own is None else transport.put_runner(own),
             model=transport.put(job.model),
             inputs=tuple(transport.put(path) for path in job.inputs),
             files=f"{folder}/{stem}",
         )
         limit = job.timeout_s + (_GRACE_S if own is None else 0.0)
-        done = transport.run(build_command(job, places), timeout=limit, cores=job.cpu_affinity)
+        command = build_command(job, places)
+        if job.gauge is not None:
+            command = energy.metered(command, job.gauge, f"{folder}/{stem}{energy.ENDING}")
+        done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
             transport.fetch(folder, into)
@@ -95,7 +99,8 @@ def execute_lockstep(
             for number, child in enumerate(job.jobs)
         ]
         command = build_lockstep_command(job, runner, own, children)
-        done = transport.run(command, timeout=job.timeout_s + _GRACE_S, cores=job.cpu_affinity)
+        limit = job.timeout_s + _GRACE_S
+        done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
             transport.fetch(folder, into)

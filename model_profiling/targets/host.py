@@ -17,6 +17,7 @@ from model_profiling.targets.protocol import (
     MachineFacts,
     Outcome,
     Platform,
+    TargetChoice,
 )
 from model_profiling.targets.transport import LocalTransport
 
@@ -25,6 +26,7 @@ class HostTarget:
     """Runs the kit's runner, or any executor_runner, natively."""
 
     name = "host"
+    choice = TargetChoice("host")
     platform: Platform = "mac" if sys.platform == "darwin" else "linux"
     place: str = platform
     timings_are_latency = True

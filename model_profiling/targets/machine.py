@@ -11,6 +11,8 @@ from pathlib import Path
 from model_profiling import macos
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import detect_host
+from model_profiling.targets.device import clusters
+from model_profiling.targets.device.records import Cluster
 from model_profiling.targets.protocol import MachineFacts
 
 # Arm's part numbers for cores people meet; others are shown as numbers.
@@ -54,6 +56,7 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
         temperature_c=_temperature(),
         versions={"python": platform.python_version(), **built, **versions},
         on_battery=macos.on_battery() if sys.platform == "darwin" else on_battery_in(_POWER),
+        clusters=_clusters(),
     )
 
 
@@ -61,15 +64,28 @@ def cpu_name_from_proc(text: str) -> str | None:
     """The CPU's name in a Linux `/proc/cpuinfo`, big cores and little cores together."""
     if named := re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text):
         return named.group(1).strip()
-    makers = re.findall(r"(?m)^CPU implementer\s*:\s*(0x[0-9a-fA-F]+)", text)
-    parts = re.findall(r"(?m)^CPU part\s*:\s*(0x[0-9a-fA-F]+)", text)
-    names = []
-    for maker, part in zip(makers, parts, strict=False):
-        arm = _ARM_PARTS.get(int(part, 16)) if int(maker, 16) == 0x41 else None
-        name = arm or f"implementer {maker} part {part}"
-        if name not in names:
-            names.append(name)
-    return " + ".join(names) or None
+    return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
+
+
+def cpu_names_from_proc(text: str) -> dict[int, str]:
+    """What each CPU in a Linux `/proc/cpuinfo` calls itself; only Arm's do by implementer and part."""
+    names = {}
+    for block in re.split(r"\n\s*\n", text):
+        number = re.search(r"(?m)^processor\s*:\s*(\d{1,4})\s*$", block)
+        maker = re.search(r"(?m)^CPU implementer\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
+        part = re.search(r"(?m)^CPU part\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
+        if number and maker and part:
+            arm = _ARM_PARTS.get(int(part[1], 16)) if int(maker[1], 16) == 0x41 else None
+            names[int(number[1])] = arm or f"implementer {maker[1]} part {part[1]}"
+    return names
+
+
+def _clusters() -> tuple[Cluster, ...]:
+    texts = {
+        name: {str(path): _read(str(path)) or "" for path in Path("/").glob(pattern.lstrip("/"))}
+        for name, pattern in clusters.FILES.items()
+    }
+    return clusters.find_clusters(texts, cpu_names_from_proc(_read("/proc/cpuinfo") or ""))
 
 
 def _cpu_name() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -10,22 +12,30 @@ from typing import Literal, Protocol, runtime_checkable
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
+from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 Platform = Literal["mac", "linux", "android", "emulated"]
-TargetKind = Literal["auto", "host", "emulated", "android"]
+TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
 PowerMode = Literal["leave", "boost", "app"]
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Where to run. A device is named by its `serial` or, on the network, by its address (`remote`);
-    `device_path` is the folder to use on it and `power_mode` what to set while measuring."""
+    """Where to run. A phone is named by its `serial` or, on the network, by its address (`remote`), a machine
+    behind ssh by its `host`; the kit makes its own folder in `device_path` there. `power_mode` is what to set
+    on a phone while measuring."""
 
     kind: TargetKind = "auto"
     serial: str | None = None
     remote: str | None = None
     device_path: str | None = None
     power_mode: PowerMode = "leave"
+    host: str | None = None
+
+
+def place_of(name: str) -> str:
+    """The folder for the runs of a machine that the user calls `name`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,8 @@ class Job:
     cpu_affinity: tuple[int, ...] = ()
     extra_args: tuple[str, ...] = ()
     runner_path: Path | None = None
+    gauge: Gauge | None = None
+    """A fuel gauge to read while it runs, for its energy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,7 @@ class Outcome:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     timings_are_latency: bool = True
+    energy: Energy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,10 @@ class MachineFacts:
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
+    clusters: tuple[Cluster, ...] = ()
+    """Kinds of CPU, slowest first; one where all are alike, none where nothing tells."""
+    device: DeviceState | None = None
+    """What only a phone tells."""
 
     @property
     def has_sme2(self) -> bool:
@@ -138,6 +155,10 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """What the user calls it."""
+
+    @property
+    def choice(self) -> TargetChoice:
+        """What opens it again."""
 
     @property
     def platform(self) -> Platform:
@@ -159,6 +180,25 @@ class Target(Protocol):
 
     def facts(self) -> MachineFacts:
         """The machine, now."""
+
+
+@runtime_checkable
+class TunedTarget(Protocol):
+    """A place that is set up for measuring and given back as it was found."""
+
+    def held_ready(self) -> AbstractContextManager[None]:
+        """Set what was asked for, for the length of the block; however that ends, put it back."""
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What a person should know of settings that were changed and put back, said once."""
+
+
+@runtime_checkable
+class MeteredTarget(Protocol):
+    """A place that may tell what its battery gives."""
+
+    def gauge(self) -> Gauge | str:
+        """What to read, or why nothing it tells would mean anything now, as a clause."""
 
 
 @runtime_checkable

@@ -1,6 +1,6 @@
 """The way to the machine a job runs on: its files go there, its command runs there, what it left comes back.
 
-A machine behind adb or ssh is one more class with these five methods.
+A machine behind adb or ssh is one more class with these methods (`remote/transport.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,15 @@ class Transport(Protocol):
     def put(self, file: Path) -> str:
         """Bring `file` there unless it is there already, and say where that is."""
 
-    def run(self, argv: Sequence[str], *, timeout: float, cores: Sequence[int]) -> process.Completed:
-        """Run `argv` there, on `cores` alone if any are named; at `timeout` seconds it is stopped with all
-        it started. The `argv` in the answer is what a person would type here."""
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        """Bring a runner of the user's own there, and say what starts it."""
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        """Run `argv` there for the job with this `folder`, on `cores` alone if any are named; at `timeout`
+        seconds it is stopped with all it started. The `argv` in the answer is what a person would type
+        here."""
 
     def fetch(self, folder: str, into: Path) -> None:
         """Bring every file in a job's folder to `into`."""
@@ -49,7 +55,13 @@ class LocalTransport:
     def put(self, file: Path) -> str:
         return str(file)
 
-    def run(self, argv: Sequence[str], *, timeout: float, cores: Sequence[int]) -> process.Completed:
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        return (str(file),)
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        del folder
         return process.run((*_pinning(cores), *self.prefix, *argv), timeout=timeout)
 
     def fetch(self, folder: str, into: Path) -> None:

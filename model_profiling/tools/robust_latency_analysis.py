@@ -78,10 +78,10 @@ def _analyse(options: argparse.Namespace) -> int:
 
 
 def _latencies(path: Path) -> Latencies:
-    times, warmup_runs = check_latencies(path)
+    times, warmup_runs, turn_length = check_latencies(path)
     if times is Times.UNKNOWN:
         print(f"{path.name}: nothing says on what machine it was measured")
-    return read_latencies(path, warmup_runs=warmup_runs)
+    return read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
 
 
 def _check_free(output: Path, *, force: bool) -> None:

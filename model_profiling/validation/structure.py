@@ -90,19 +90,43 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
 
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
-    # The analysis leaves warm-up runs out, which only runners other than the kit's put into a dump.
-    wrong = [problem.problem for problem in run.damaged] + [
-        f"{dump.path.name} holds {plural(dump.runs, 'run')}, the manifest says {result.runs}"
-        for result in run.results
-        for dump in run.dumps_of(result)
-        if result.runs is not None and dump.runs != result.runs
-    ]
+    wrong = [problem.problem for problem in run.damaged] + [*_wrong_runs(run), *_uneven_launches(run)]
     if not run.run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
     runs = sum(dump.runs for dump in run.whole_dumps)
     found = f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
     yield check_unless(wrong, "dumps", found, MEASURE_AGAIN)
+
+
+def _wrong_runs(run: CheckedRun) -> Iterator[str]:
+    for result in run.results:
+        length = result.etdump_turn_length
+        for dump in run.dumps_of(result):
+            held = f"{dump.path.name} holds {plural(dump.attribution.runs_in_file, 'run')}"
+            if length and dump.attribution.runs_in_file % length:
+                yield f"{held}, which is no whole number of turns of {length}"
+            # Cycles follow from the model's speed. The analysis leaves warm-up runs out, which only runners
+            # other than the kit's put into a dump.
+            if not length and result.runs is not None and dump.runs != result.runs:
+                held = f"{dump.path.name} holds {plural(dump.runs, 'run')}"
+                yield f"{held}, the manifest says {result.runs}"
+
+
+def _uneven_launches(run: CheckedRun) -> Iterator[str]:
+    """Experiments of one launch had a turn each in every cycle; only then do turns belong together."""
+    seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
+    for result in run.results:
+        together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
+        for dump in run.dumps_of(result) if result.etdump_turn_length else ():
+            first = seen.setdefault((together, dump.dump.met), dump)
+            if _turns(dump) != _turns(first):
+                ours, theirs = (f"{one.path.name} has {plural(_turns(one), 'turn')}" for one in (first, dump))
+                yield f"{ours}, {theirs}: they are not of one launch"
+
+
+def _turns(dump: DumpAnalysis) -> int:
+    return int(dump.turns[-1]) + 1
 
 
 def dumps_close(run: CheckedRun) -> Iterator[Check]:

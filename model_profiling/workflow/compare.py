@@ -23,7 +23,7 @@ from model_profiling.report.comparison import Comparison, SeriesComparison, Side
 from model_profiling.run import Run, Series, Times, names, why_not_comparable
 from model_profiling.run.comparability import Origin
 from model_profiling.run.journal import Journal
-from model_profiling.run.latencies import Timed, compare_timed, timed, traced_together, way_of
+from model_profiling.run.latencies import Timed, compare_timed, timed, way_of
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.verdict import Speedup
 
@@ -38,7 +38,6 @@ class SideSeries:
     origin: Origin
     timed: Timed = field(default_factory=Timed)
     """Without the tracer; empty where not measured."""
-    journal: Journal | None = None
     median_only: float | None = None
     """The median without the tracer, where a file kept it but not the latencies themselves."""
     dumps: SeriesAnalysis | None = None
@@ -137,7 +136,6 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
                 found,
                 run.origin(found),
                 _timed(run, found, journal),
-                journal,
                 latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
                 analysis.of(found) if analysis else None,
                 run.whole.manifest.asked_as(found.experiment) if run.whole.manifest else (),
@@ -175,14 +173,13 @@ def _of_json(path: Path, times: Times | None) -> Side:
         series, stated = stats.series, stats.times
     origin = around.origin(series) if around else Origin(str(series), stated, series.threads)
     known = Timed(rounds) if origin.times.are_latencies else Timed()
-    journal = around.journal if around else None
     if around and "experiment" in content:
-        known = _timed(around, series, journal)
+        known = _timed(around, series, around.journal)
     facts = _facts(around or Run(path.parent), str(path), "latencies", "")
     return Side(
         replace(facts, times=origin.times),
         around.path if around else None,
-        (SideSeries(series, origin, known, journal),),
+        (SideSeries(series, origin, known),),
     )
 
 
@@ -222,12 +219,7 @@ def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_r
     pairing = None
     notes = []
     if before.dumps and after.dumps:
-        pairing = pair_series(
-            before.dumps,
-            after.dumps,
-            interleaved=same_run or _traced_together(before, after),
-            not_comparable=why_not,
-        )
+        pairing = pair_series(before.dumps, after.dumps, interleaved=same_run, not_comparable=why_not)
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, for want of a program that explains both")
     elif before.dumps or after.dumps:
@@ -235,12 +227,6 @@ def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_r
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
     way = way_of(before.timed, after.timed, same_run=same_run)
     return SeriesComparison(before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way)
-
-
-def _traced_together(before: SideSeries, after: SideSeries) -> bool:
-    if before.journal is None or after.journal is None:
-        return False
-    return traced_together((before.journal, before.series), (after.journal, after.series))
 
 
 def _end_to_end(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.config.reading import ProfileConfig, load_config
+from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import Measured, Start, conclude, measure_together, refresh, reopen
@@ -21,7 +21,7 @@ from model_profiling.report.verdict import verdict
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
 from model_profiling.run.remarks import WarningLine
-from model_profiling.targets import Target, open_target
+from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
 from model_profiling.workflow.report import write_run_report
@@ -83,13 +83,16 @@ def run_file(
     path: Path,
     options: RunOptions | None = None,
     *,
+    target: TargetChoice | None = None,
     precision: float | None = None,
     budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; `precision` and `budget_s` replace the config's."""
+    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
     config = load_config(path, files=options is None or not options.analysis_only)
+    if target is not None:
+        config = on_target(config, target)
     if precision is not None and not 0 < precision < 1:
         raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
     asked = {

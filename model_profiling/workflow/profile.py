@@ -9,7 +9,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.config.settings import ScheduleMode
+from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
@@ -145,7 +145,7 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
     wanted = replace(wanted, runs=1, warmup=0) if emulated else replace(wanted, **given)
     raw = new_config(wanted, root)
     raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
-    raw["target"] = {"name": target.name}
+    raw["target"] = target_settings(target.choice)
     if emulated:
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S}
     if options.ladder:

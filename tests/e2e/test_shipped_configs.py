@@ -24,7 +24,7 @@ def test_a_linux_config_runs_from_the_folder_of_the_export(
 ) -> None:
     artifact = exported("toy_cnn", "fp16")
     shutil.copytree(artifact.pte.parent, tmp_path / "out_toy_cnn" / "artifacts")
-    done = cli("run", CONFIGS / name)
+    done = cli("run", CONFIGS / name, "--budget", 2)
     assert done.returncode == 0, done.tail(20)
     run_dir = tmp_path / "out_toy_cnn" / "runs" / "linux"
     wanted = json.loads((CONFIGS / name).read_text())

@@ -186,12 +186,13 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
     stated = json.loads(done.stdout)
     (series,) = stated["series"]
     assert series["end_to_end"]["unit"] == "launch" and series["end_to_end"]["rounds"] >= 6
-    runs = [next((tmp_path / "o" / side).iterdir()) for side in "ab"]
+    runs = [next((tmp_path / "o" / side).glob("*/manifest.json")).parent for side in "ab"]
     sides = [timed(Journal(run_dir), Series("program", 1)) for run_dir in runs]
     assert (
         sides[0].launches.keys() == sides[1].launches.keys() and way_of(*sides, same_run=False) == "lockstep"
     )
     again = compare(*runs).series[0]
+    assert again.pairing is not None and again.pairing.measured == "lockstep", "operators, too"
     assert again.way == "lockstep" and again.end_to_end.ratio == series["end_to_end"]["ratio"]
     for run_dir in runs:
         valid = validate(run_dir)

@@ -179,7 +179,7 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["{pte}", "--dtype", "int8"], ".pte is exported already; --dtype applies to models"),
         (["{pte}", "--backend", "xnnpack"], ".pte is exported already; --backend applies to models"),
         (["toy_cnn", "--outdir", "{pte}"], ".pte is a file, not a folder; name another folder"),
-        (["toy_cnn", "--target", "android"], "target android is not built yet; use host or emulated"),
+        (["toy_cnn", "--target", "andriod"], "unknown target 'andriod'; choose from auto, host, emulated"),
         (["toy_cnn", "--target", "moon"], "unknown target 'moon'; choose from auto, host, emulated"),
         (["toy_cnn", "--threads", "1,one"], "give different counts like 1 or 1,2,4"),
         (["toy_cnn", "--resume", "--force"], "give one of them"),

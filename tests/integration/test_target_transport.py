@@ -35,8 +35,13 @@ class Elsewhere:
         there.parent.mkdir(parents=True, exist_ok=True)
         return str(shutil.copy(file, there))
 
-    def run(self, argv: Sequence[str], *, timeout: float, cores: Sequence[int]) -> process.Completed:
-        assert not cores, "it pins nothing"
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        return (self.put(file),)
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        assert Path(folder).is_dir() and not cores, "it pins nothing"
         self.commands.append(tuple(argv))
         return process.run(argv, timeout=timeout, cwd=self.root)
 

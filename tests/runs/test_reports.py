@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import headings, lines, section, table, tables
-from recorded_runs import ARM, RUNS, SME2, Json, copied, edit, load, replay
+from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, edit, load, replay
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.data import ReportData
@@ -76,7 +76,7 @@ def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData)
 
 def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: ReportData) -> None:
     latency = section(run_document(arm), "Latency")
-    plain = table(latency, "experiment", "threads", "SME2", "rounds")
+    plain = table(latency, "experiment", "threads", "SME2", "launches")
     traced = table(latency, "experiment", "threads", "traced median ms")
     measured = load(arm.run.path / "metrics.json")["latencies"]
     assert len(measured) == len(plain) == len(traced) == 2
@@ -198,7 +198,10 @@ def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
 
 
 def test_a_run_that_only_traces_kernels_shows_no_latency(tmp_path: Path) -> None:
-    traces = [{"name": f"t_sme2_{switch}", "sme2": switch, "mode": "xnntrace"} for switch in ("on", "off")]
+    traces = [
+        {"name": f"t_sme2_{switch}", "sme2": switch, "mode": "xnntrace", "runs": RUNS * TURN}
+        for switch in ("on", "off")
+    ]
     traced = replay(SME2, tmp_path / "trace", traces)
     assert traced.data.times is Times.TRACED and not traced.data.timed
     page = run_document(traced.data)
@@ -320,7 +323,8 @@ def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData)
     traced = load(arm.run.path / "metrics.json")["latencies"][0]["traced_ms"]["median"]
     assert float(parts["End to end, traced"][1]) == pytest.approx(traced, rel=0.05)
     series = arm.experiments[0].dumps
-    assert series is not None and series.runs == 6 * RUNS and len(series.typical) == 16
+    assert series is not None and series.runs == ROUNDS * RUNS * (TURN - 1)
+    assert len(series.typical) == series.runs - 2 * (series.runs // 4)
     assert any(series.taken_from in line for line in lines(page))
 
 

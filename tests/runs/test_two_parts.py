@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pages import section, tables
-from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, SME2, X86_64, Json, load, replay
+from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, TURN, X86_64, Json, load, replay
 from replay import ReplayTarget
 
 from model_profiling.errors import InputError
@@ -20,7 +20,10 @@ from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, RunOutcome
 from model_profiling.workflow.report import gather_report
 
-TRACES = [{"name": f"trace_sme2_{switch}", "sme2": switch, "mode": "xnntrace"} for switch in ("on", "off")]
+TRACES = [
+    {"name": f"trace_sme2_{switch}", "sme2": switch, "mode": "xnntrace", "runs": RUNS * TURN}
+    for switch in ("on", "off")
+]
 TIMED, TRACED = (
     [Series(f"{part}_sme2_{switch}", 1) for switch in ("on", "off")] for part in ("linux", "trace")
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,15 @@ def _loaded(arguments: list[str]) -> set[str]:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize(("handler", "kept"), [(signal.SIG_IGN, True), (signal.SIG_DFL, False)])
+def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(
+    sme2prof: Cli, handler: signal.Handlers, kept: bool
+) -> None:
+    signal.signal(signal.SIGHUP, handler)
+    sme2prof("--version")
+    assert (signal.getsignal(signal.SIGHUP) is handler) == kept
 
 
 def test_help_loads_nothing_heavy() -> None:

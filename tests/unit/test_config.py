@@ -21,14 +21,16 @@ from model_profiling.config.reading import (
     check_config,
     config_warnings,
     load_config,
+    on_target,
     pairs,
     parse_config,
 )
 from model_profiling.config.schema import config_schema
-from model_profiling.config.settings import Feature
+from model_profiling.config.settings import Feature, TargetSettings, target_settings
 from model_profiling.errors import InputError
 from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
+from model_profiling.targets import TargetChoice, parse_target
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED_SCHEMA = ROOT / "model_profiling" / "configs" / "schema.json"
@@ -162,7 +164,7 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name is too long", "80"),
     ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "its own name"),
     ("name twice but for case", at("experiments", 2, "name", put="LINUX_sme2_ON"), "[2].name", "its own name"),
-    ("affinity words", at("experiments", 0, "cpu_affinity", put="big"), "[0].cpu_affinity", '"4-7"'),
+    ("affinity words", at("experiments", 0, "cpu_affinity", put="huge"), "[0].cpu_affinity", '"prime"'),
     ("affinity backwards", at("experiments", 0, "cpu_affinity", put="7-4"), "cpu_affinity", "smaller number"),
     ("affinity negative", at("experiments", 0, "cpu_affinity", put=[-1]), "cpu_affinity[0] is -1", "0 or more"),
     ("extra_args text", at("experiments", 0, "extra_args", put="--a b"), "[0].extra_args", "a list"),
@@ -215,6 +217,9 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
      "target.power_mode", '"leave"'),
     ("power mode, no device", at("target", put={"power_mode": "boost"}), "target.power_mode", '"leave"'),
     ("device path, no device", at("target", put={"device_path": "/tmp/x"}), "target.device_path", "android"),
+    ("ssh, no host", at("target", put={"name": "ssh"}), "target.host is missing", "name the machine"),
+    ("host elsewhere", at("target", put={"name": "host", "host": "b"}), "target.host", 'set target.name to "ssh"'),
+    ("host as option", at("target", put={"name": "ssh", "host": "-oX"}), "target.host", ""),
     ("two devices", at("target", put={"device": "X", "remote": "h:1"}), "target.remote", "keep one"),
     ("remote without port", at("target", "remote", put="phone"), "target.remote", "host:port"),
     ("device_path relative", at("target", "device_path", put="tmp/x"), "target.device_path", "absolute"),
@@ -369,7 +374,16 @@ def test_two_on_off_couples_are_two_pairs_not_four(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "cpus"),
-    [("4-7", (4, 5, 6, 7)), ("0,2-3", (0, 2, 3)), ("0xF0", (4, 5, 6, 7)), ([3], (3,)), (5, (5,))],
+    [
+        ("4-7", (4, 5, 6, 7)),
+        ("0,2-3", (0, 2, 3)),
+        ("0xF0", (4, 5, 6, 7)),
+        ([3], (3,)),
+        (5, (5,)),
+        ("big", ("big",)),
+        ("big,prime", ("big", "prime")),
+        (["prime", 3], ("prime", 3)),
+    ],
 )
 def test_affinity_may_be_written_in_several_ways(place: Path, text: object, cpus: tuple[int, ...]) -> None:
     raw = good()
@@ -431,18 +445,39 @@ def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
     assert "only 1 run in each process" in " ".join(config_warnings(load_config(written(place, raw))))
 
 
-@pytest.mark.parametrize("target", [{"name": "android"}, {"device": "X"}, {"remote": "h:1"}])
-def test_a_target_that_is_not_built_yet_is_warned_of(place: Path, target: Raw) -> None:
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ({"name": "android"}, "android"),
+        ({"device": "X"}, "android"),
+        ({"remote": "h:1"}, "android"),
+        ({"host": "board"}, "ssh"),
+        ({"name": "ssh", "host": "me@board", "device_path": "/srv/kit"}, "ssh"),
+    ],
+)
+def test_a_device_that_is_named_is_the_target(place: Path, target: Raw, kind: str) -> None:
     config = load_config(written(place, good() | {"target": target}))
-    assert config_warnings(config) == (
-        "target android is not built yet; this config cannot be run until it is",
-    )
+    assert config.target.choice.kind == kind and not config_warnings(config)
+    assert TargetSettings(**target_settings(config.target.choice)).choice == config.target.choice
+
+
+def test_the_command_line_names_the_device_where_the_config_does_not(place: Path) -> None:
+    def chosen(target: Raw, text: str) -> TargetChoice:
+        config = load_config(written(place, good() | {"target": target}))
+        return on_target(config, parse_target(text)).target.choice
+
+    assert chosen({}, "android") == TargetChoice("android")
+    assert chosen({"device": "A", "power_mode": "boost"}, "android").serial == "A"
+    other = chosen({"device": "A", "power_mode": "boost"}, "android:h:1")
+    assert other == TargetChoice("android", remote="h:1", power_mode="boost")
+    with pytest.raises(InputError, match="this config is for target host, not android"):
+        chosen({"name": "host"}, "android")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
     config = load_config(path, files=False)
-    assert not [text for text in config_warnings(config) if "is not built yet" not in text]
+    assert not config_warnings(config)
     assert pairs(config)
     kind = path.name.split("_")[0]
     assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
@@ -523,8 +558,12 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     schema = run.invoke(command, ["schema"])
     assert json.loads(schema.output)["title"] == "SME2 profiling config"
     later = run.invoke(command, ["new", "--model", "m.pte", "--output", "b.json", "--platform", "android"])
-    assert later.exit_code == 0 and "target android is not built yet" in later.output
-    assert "next: sme2prof run" not in later.output
+    assert later.exit_code == 0 and "next: sme2prof run b.json" in later.output
+    words = ["new", "--model", "m.pte", "--output", "d.json", "--host", "board", "--platform"]
+    assert run.invoke(command, [*words, "linux"]).exit_code == 0
+    assert load_config(place / "d.json").target.choice == TargetChoice("ssh", host="board")
+    assert load_config(place / "d.json").output_root.name == "ssh-board"
+    assert isinstance(run.invoke(command, [*words, "android", "--force"]).exception, InputError)
     nothing = run.invoke(command, ["new"])
     assert isinstance(nothing.exception, InputError)
 

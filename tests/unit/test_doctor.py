@@ -15,7 +15,7 @@ from stand_ins import command, mac_commands
 from model_profiling import process
 from model_profiling.check import Check
 from model_profiling.doctor import Diagnosis, checks
-from model_profiling.doctor.examination import _cpu, _diagnosis, _emulator, _host, examine
+from model_profiling.doctor.examination import _android, _cpu, _diagnosis, _emulator, _host
 from model_profiling.errors import SetupError
 from model_profiling.own_commands import install_extra, reinstall
 from model_profiling.own_commands import sme2prof as own_command
@@ -35,7 +35,7 @@ def test_this_machine_is_ready_and_says_what_it_lacks(cli: Run) -> None:
     assert by_name["executorch"]["status"] == by_name["C++ compiler"]["status"] == "pass"
     assert set(facts["cpu_features"]) == (set(FEATURES) if ON_ARM else set()), "they are Arm's"
     assert all(device["source"] and device["seen"] for device in facts["devices"])
-    assert {target["name"] for target in facts["targets"]} == {"host", "emulated", "android"}
+    assert {target["name"] for target in facts["targets"]} == {"host", "emulated", "android", "ssh"}
     assert all(check["fix"] for check in facts["checks"] if check["status"] in ("fail", "optional"))
 
 
@@ -161,16 +161,6 @@ def test_doctor_and_source_build_agree_on_the_ndk(
     assert (check.status, check.fix) == ("optional", refused.value.fix)
 
 
-def test_an_unauthorised_phone_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adb = tmp_path / "adb"
-    adb.write_text("#!/bin/sh\nprintf 'List of devices attached\\nR5CT\\tunauthorized\\nemu\\tdevice\\n'\n")
-    adb.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    check, ready = checks.adb()
-    assert ready == ("emu",)
-    assert "R5CT is unauthorized" in check.found
-
-
 def test_text_puts_the_fix_under_what_failed() -> None:
     checks = (Check("thing", "fail", "gone", "bring it back"),)
     text = Diagnosis(checks, {"sme2": False}, ()).as_text()
@@ -247,13 +237,21 @@ def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(
     assert _cpu().status == "fail" and "--python" in _cpu().fix
 
 
-def test_no_phone_is_offered_before_there_is_a_target_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command(tmp_path, "adb", "printf 'List of devices attached\\nR5CT\\tdevice\\n'")
+def test_a_phone_is_offered_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "case $1 in version) echo 'Version 34.0.5' ;; *) printf 'List\\nR5CT\\t%s\\n' \"$STATE\" ;; esac"
+    command(tmp_path, "adb", says)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    android = next(target for target in examine().targets if target.name == "android")
-    assert not android.available and "R5CT" in android.detail
+    monkeypatch.setenv("STATE", "device")
+    check, devices = checks.adb()
+    assert (check.status, devices) == ("pass", ("R5CT",)) and "R5CT" in check.found
+    assert _android(devices).available and "R5CT" in _android(devices).detail
+    monkeypatch.setenv("STATE", "unauthorized")
+    check, devices = checks.adb()
+    assert (check.status, check.found, devices) == ("optional", "R5CT is unauthorized", ())
+    assert check.fix == "allow debugging on the device's screen"
+    assert not _android(devices).available
+    command(tmp_path, "adb", "echo 'Version 23.1'")
+    assert checks.adb()[0].found.endswith("is Version 23.1, 28 or newer is needed; only phones need it")
 
 
 def test_devices_are_listed_with_their_sources(cli: Run) -> None:

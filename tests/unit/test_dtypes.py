@@ -97,7 +97,7 @@ def test_within_noise_the_outputs_decide() -> None:
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "fp16"
     assert (
-        "this measurement cannot tell int8 from it (more --rounds may), and fp16 is nearer to PyTorch"
+        "this measurement cannot tell int8 from it (a longer --budget may), and fp16 is nearer to PyTorch"
         in found.verdict
     )
     assert "int8 is 2.00x" in found.verdict

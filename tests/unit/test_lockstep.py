@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_turns import NOISES, Floats, made_up
+from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 
 from model_profiling.errors import InputError
 from model_profiling.statistics.lockstep import (
@@ -25,7 +25,7 @@ from model_profiling.statistics.lockstep import (
     summarize_launches,
 )
 from model_profiling.statistics.stability import launch_warnings
-from model_profiling.statistics.verdict import Speedup, Verdict
+from model_profiling.statistics.verdict import Correction, Speedup, Verdict
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)
 THRESHOLD = 0.003
@@ -254,14 +254,38 @@ def test_operators_that_changed_are_found_among_many() -> None:
     assert {one.verdict for one in refused.values()} == {Verdict.NOT_COMPARABLE}
 
 
-def test_many_operators_without_a_difference_give_few_false_verdicts() -> None:
+@pytest.mark.parametrize("few_layouts", [False, True], ids=["any layout", "two layouts"])
+@pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
+def test_many_operators_without_a_difference_give_few_false_verdicts(
+    correction: Correction, few_layouts: bool
+) -> None:
+    """Without any difference every verdict is false, so both corrections allow one in 5% of all cases."""
     noise = np.random.default_rng(29)
+    kinds = ["quiet", "normal", "wandering", "spikes"] * 6
     wrong = 0
-    for _ in range(15):
-        pairs = {str(i): lists(made_up(noise, "normal", launches=6, cycles=6)) for i in range(12)}
-        found = compare_many_launches(pairs, correction="holm", practical_threshold=0)
+    for kind in kinds:
+        pairs = {
+            str(i): made_up_operator(noise, kind, launches=6, cycles=5, few_layouts=few_layouts)
+            for i in range(12)
+        }
+        found = compare_many_launches(
+            pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP, first_counts=True
+        )
         wrong += any(one.verdict in JUDGED for one in found.values())
-    assert few_enough(wrong, 15)
+    assert few_enough(wrong, len(kinds))
+
+
+def test_turns_whose_first_was_left_out_before_lose_no_other() -> None:
+    ours, theirs = steady(1.0), steady(2.0)
+    for launch in ours:
+        for turn in launch:
+            turn[1] *= 0.9
+    ours[1][2] = [5.0, 9.0]
+    without = [[turn[1:] for turn in launch] for launch in ours], [[t[1:] for t in one] for one in theirs]
+    assert compare_launches(*without, first_counts=True) == compare_launches(ours, theirs)
+    assert compare_launches(*without) != compare_launches(ours, theirs)
+    many = compare_many_launches({"": without}, first_counts=True, resolution=0.1)
+    assert many == compare_many_launches({"": (ours, theirs)}, resolution=0.1)
 
 
 def test_latencies_are_those_that_count_and_launches_are_processes() -> None:

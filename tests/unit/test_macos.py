@@ -99,8 +99,8 @@ def test_a_python_that_rosetta_runs_is_told(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.usefixtures("mac")
 def test_processes_cannot_be_pinned_on_a_mac() -> None:
     with pytest.raises(InputError, match="only Linux pins processes"):
-        LocalTransport().run(["true"], timeout=5, cores=[0])
-    assert LocalTransport().run(["true"], timeout=5, cores=[]).ok
+        LocalTransport().run(["true"], folder="", timeout=5, cores=[0])
+    assert LocalTransport().run(["true"], folder="", timeout=5, cores=[]).ok
 
 
 @pytest.mark.parametrize(("mac", "reason"), [("m4", "has SME2"), ("m1", "Linux only")], indirect=["mac"])

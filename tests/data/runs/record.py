@@ -2,6 +2,7 @@
 
     python tests/data/runs/record.py programs      exports small_cnn.py
     python tests/data/runs/record.py recorded      runs it here and under QEMU; wants an Arm CPU without SME2
+    python tests/data/runs/record.py measured      only what is measured here; best on a quiet machine
     python tests/data/runs/record.py again         writes again what follows from the recorded measurements
     python tests/data/runs/record.py made          makes x86_64 and sme2_hardware of them
     python tests/data/runs/record.py kit_0_1_0 CHECKOUT     runs it with the kit as it was at 0.1.0
@@ -47,7 +48,7 @@ PROGRAM = f"{MODEL}_xnnpack_fp16.pte"
 MEASURED, ARM, EMULATED = (HERE / name for name in ("measured_on_arm", "arm_without_sme2", "emulated_sme2"))
 TWICE = ("first", "second")
 """The same code measured twice side by side: what becomes SME2 on and off in the made run."""
-ROUNDS, RUNS, ATTEMPTS = 6, 5, 8
+ROUNDS, RUNS, ATTEMPTS, BUDGET_S = 6, 5, 8, 6.0
 MEMBERS = ("ETRECORD_V0", "edge_dialect_exported_program/forward", "debug_handle_map")
 FASTER = {"Convolution": 2.8, "Fully Connected": 1.6}
 """How much faster operators on SME2 are in the made run; no measurement is behind these figures."""
@@ -126,7 +127,7 @@ def config_of(
             }
             for name in (on, off)
         ],
-        "schedule": {"rounds": ROUNDS, "seed": 3},
+        "schedule": {"rounds": ROUNDS, "seed": 3, "budget_s": BUDGET_S},
         "analysis": {
             "compare_pairs": [
                 {
@@ -180,7 +181,14 @@ def record_runs() -> None:
         record_int8(host, place)
         emulated = measured(config_of(place, "emulated", [1]), open_target(TargetChoice("emulated")))
         keep(emulated, EMULATED.name, place)
-        places = [str(emulated.with_name(f"try{number}")) for number in range(ATTEMPTS)]
+    record_measured()
+
+
+def record_measured() -> None:
+    with home() as place:
+        host = open_target(TargetChoice("host"))
+        runs = place / f"out_{MODEL}" / "runs" / "xnnpack_fp16"
+        places = [str(runs / f"try{number}") for number in range(ATTEMPTS)]
         configs = [config_of(place, "linux", [1, 2], twice=True, output_root=root) for root in places]
         quietest = min((measured(config, host) for config in configs), key=_noise)
         keep(quietest.rename(quietest.with_name("linux")), MEASURED.name, place)
@@ -266,9 +274,9 @@ def _with_sme2(source: Path) -> None:
     journal, ratios = Journal(source), {}
     for entry in entries:
         if entry.experiment == TWICE[0] and entry.kind == "traced":
-            saved = _faster(source / (entry.etdump or ""), renamed)
-            times = tuple(ns - less for ns, less in zip(entry.iterations_ns, saved, strict=True))
-            ratios[entry.threads, entry.round] = sum(times) / sum(entry.iterations_ns)
+            saved = sum(_faster(source / (entry.etdump or ""), renamed))
+            whole = sum(map(sum, entry.turns_ns))
+            ratios[entry.threads, entry.round] = (whole - saved) / whole
     for entry in entries:
         ratio = ratios.get((entry.threads, entry.round), 1.0)
         journal.append(_sme2_entry(entry, proof, ratio, source) if entry.experiment == TWICE[0] else entry)
@@ -276,7 +284,8 @@ def _with_sme2(source: Path) -> None:
 
 def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry:
     if entry.kind != "evidence":
-        return replace(entry, iterations_ns=tuple(round(ns * ratio) for ns in entry.iterations_ns))
+        turns = tuple(tuple(round(ns * ratio) for ns in turn) for turn in entry.turns_ns)
+        return replace(entry, turns_ns=turns)
     for ours, theirs in zip(entry.outputs, proof.outputs, strict=True):
         shutil.copy(EMULATED / theirs.file, source / ours.file)
     outputs = tuple(
@@ -348,6 +357,7 @@ def main() -> None:
     steps: dict[str, Callable[[], None]] = {
         "programs": export_programs,
         "recorded": record_runs,
+        "measured": record_measured,
         "again": write_again,
         "made": make_runs,
         "kit_0_1_0": lambda: record_old(Path(sys.argv[2])),

@@ -1,0 +1,150 @@
+"""What a machine behind a shell is, as its kernel's files say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from model_profiling.runner.features import from_proc_cpuinfo, is_arm
+from model_profiling.targets.device import clusters
+from model_profiling.targets.machine import cpu_name_from_proc, cpu_names_from_proc
+from model_profiling.targets.protocol import MachineFacts
+from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote.shell import Shell
+
+_FILES = {
+    **clusters.FILES,
+    "cpuinfo": "/proc/cpuinfo",
+    "loadavg": "/proc/loadavg",
+    "meminfo": "/proc/meminfo",
+    "os": "/etc/os-release",
+    "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "temperature": "/sys/class/thermal/thermal_zone*/temp",
+    "battery": "/sys/class/power_supply/*/status",
+    "arch": "/proc/sys/kernel/arch",
+    "modalias": "/sys/devices/system/cpu/modalias",
+    "boot": "/proc/sys/kernel/random/boot_id",
+    "online": "/sys/devices/system/cpu/present",
+}
+_COMMANDS = {
+    "machine": "uname -m",
+    "system": "uname -sr",
+    "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
+    "emulator": 'echo "$QEMU_CPU$QEMU_LD_PREFIX$(getprop ro.boot.qemu)$(getprop ro.kernel.qemu)"',
+    "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
+    "tools": "for t in setsid sha256sum taskset; do command -v $t >/dev/null || echo $t; done",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was read: `texts` under the names above, each file's content or command's answer by its path."""
+
+    texts: Mapping[str, Mapping[str, str]]
+
+    def text(self, name: str) -> str:
+        """The first content under `name`, without the space around it; empty where there is none."""
+        return next(iter(self.texts.get(name, {}).values()), "").strip()
+
+    @property
+    def name(self) -> str:
+        """The kernel's own word for the CPU, even where programs are told another."""
+        said = self.text("arch")
+        if not said and (family := re.match(r"cpu:type:(x86|aarch64)", self.text("modalias"))):
+            said = {"x86": "x86_64"}.get(family[1], family[1])
+        return said or self.text("machine")
+
+    @property
+    def boot_id(self) -> str:
+        return self.text("boot")
+
+    @property
+    def missing_tools(self) -> tuple[str, ...]:
+        return tuple(self.text("tools").split())
+
+    def why_emulated(self, seen_by_runner: frozenset[str] | None = None) -> str | None:
+        """What shows that aarch64 programs do not run on the CPU itself here; None where nothing does.
+
+        QEMU tells a program that the machine is aarch64, but passes on most of the real kernel's files. Its
+        own CPU has the implementer 0, which no maker has. A feature that the runner sees and the kernel does
+        not list comes from an emulator, too.
+        """
+        cpuinfo = self.text("cpuinfo")
+        # A 32-bit shell calls a 64-bit Arm CPU armv8l.
+        if self.name and not (is_arm(self.name) or self.name.startswith("arm")):
+            return f"the kernel is one for {self.name}"
+        if re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo):
+            return "the CPU is not an Arm CPU"
+        if re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo):
+            return "the CPU is QEMU's own"
+        if self.text("emulator").strip("0"):
+            return "it says that it is an emulator"
+        listed = from_proc_cpuinfo(cpuinfo)
+        invented = (seen_by_runner or frozenset()) - listed
+        if listed and invented:
+            return f"programs see {', '.join(sorted(invented))}, the kernel does not"
+        return None
+
+    def facts(self, versions: Mapping[str, str]) -> MachineFacts:
+        cpuinfo = self.text("cpuinfo")
+        features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
+        load = re.match(r"[\d.]+", self.text("loadavg"))
+        memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", self.text("meminfo"))
+        return MachineFacts(
+            cpu=cpu_name_from_proc(cpuinfo) or self.name,
+            machine=self.name,
+            features=tuple(sorted(features)),
+            features_source="/proc/cpuinfo there",
+            cores=self.cores,
+            os=self._system(),
+            governor=self.text("governor") or None,
+            load_average=float(load[0]) if load else None,
+            memory_bytes=int(memory[1]) * 1024 if memory else None,
+            temperature_c=self._temperature(),
+            versions=dict(versions),
+            on_battery=self._on_battery(),
+            clusters=clusters.find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
+        )
+
+    @property
+    def cores(self) -> int | None:
+        """CPUs that are there, asleep or not."""
+        last = re.search(r"(\d+)$", self.text("online"))
+        if last:
+            return int(last[1]) + 1
+        return len(re.findall(r"(?m)^processor\s*:", self.text("cpuinfo"))) or None
+
+    @property
+    def available_bytes(self) -> int | None:
+        said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", self.text("meminfo"))
+        return int(said[1]) * 1024 if said else None
+
+    def _system(self) -> str:
+        product = [line.strip() for line in self.text("product").splitlines() if line.strip()]
+        kernel = self.text("system")
+        if len(product) == 3:
+            return f"{product[0]} {product[1]}, Android {product[2]}, kernel {kernel}"
+        pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', self.text("os"))
+        return f"{pretty[1]}, kernel {kernel}" if pretty else kernel
+
+    def _temperature(self) -> float | None:
+        readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
+        return max((int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)), default=None)
+
+    def _on_battery(self) -> bool | None:
+        states = [text.strip() for text in self.texts.get("battery", {}).values()]
+        return "Discharging" in states if states else None
+
+
+def ask_machine(
+    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
+) -> Machine:
+    """Everything in one question, with more files and commands where a kind of machine has more to tell."""
+    question = scripts.machine_facts({**_FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
+    answer = shell.repeat(lambda: shell.script(question))
+    texts: dict[str, dict[str, str]] = {}
+    parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
+    for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        texts.setdefault(name, {})[path] = content
+    return Machine(texts)

@@ -1,0 +1,153 @@
+"""Every piece of shell text that runs on another machine, for any POSIX shell with Android's toybox beside
+it.
+
+Whatever the user or a file's name brings in is quoted here, once; nobody else writes shell.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+
+quoted = shlex.quote
+
+# Where the kernel has no such file, nothing is said, each time.
+_BOOT = "{ cat /proc/sys/kernel/random/boot_id 2>/dev/null || true; }"
+
+MARKER = ".sme2prof"
+"""The file that says a folder is the kit's own, so that nothing else is ever removed."""
+
+# A process group is there once its leader has called setsid(); until then the leader is all there is of it.
+_KILL = 'end() { kill -s KILL -- "-$1" 2>/dev/null || kill -s KILL "$1" 2>/dev/null; }; '
+
+
+DAMAGED = "damaged"
+"""What a script says of a file that came as another than was sent."""
+NOT_OURS = 33
+"""How a script ends that finds a folder without the marker."""
+
+
+def make_home(home: str) -> str:
+    """The kit's folder, new or again; what was left half done in it goes after a day. A
+    folder that somebody else has made is left alone."""
+    return (
+        f"umask 077; h={quoted(home)}; m={_marker(home)}; "
+        # Another process of the kit may be about to mark it.
+        f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || sleep 1; fi; '
+        f'if [ -e "$h" ] && [ ! -f "$m" ]; then exit {NOT_OURS}; fi; '
+        'mkdir -p "$h" && echo \'made by sme2prof, safe to remove\' >"$m" && mkdir -p "$h/jobs" && '
+        '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
+        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ] && ' + _BOOT
+    )
+
+
+def make_folder(folder: str) -> str:
+    """Says which start of the machine this is, and makes the folder, but not the one that it is in."""
+    return f"umask 077; {_BOOT}; mkdir {quoted(folder)}"
+
+
+def state_of(paths: Sequence[str]) -> str:
+    """For each path a line: its size and SHA-256, or `absent`."""
+    words = " ".join(map(quoted, paths))
+    said = f'{_facts("$f")} && echo "$1 $2"'
+    return f'for f in {words}; do if [ -f "$f" ]; then {said}; else echo absent; fi; done'
+
+
+def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
+    """Takes a file from standard input; it gets its name only when every byte has arrived. Nothing half sent
+    stays, also where the connection ends: that comes as the end of input."""
+    folder = path.rpartition("/")[0]
+    mode = "700" if executable else "600"
+    return (
+        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; "
+        f'mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
+        f'if [ "$1 $2" = "{size} {sha256}" ]; then chmod {mode} "$p" && mv -f "$p" {quoted(path)}; '
+        f'else d="{DAMAGED}: $1 $2"; false; fi; s=$?; rm -f "$p"; echo "$d"; exit $s'
+    )
+
+
+def list_files(folder: str) -> str:
+    """For each file in `folder` a line: its size, its SHA-256 and its name."""
+    said = f'{_facts("$f")} && echo "$1 $2 $f"'
+    return f'cd {quoted(folder)} && for f in *; do if [ -f "$f" ]; then {said}; fi; done'
+
+
+def _facts(variable: str) -> str:
+    """Sets $1 and $2 to the size and the SHA-256 of the file that `variable` names."""
+    return f'set -- $(wc -c <"{variable}") $(sha256sum <"{variable}") && [ -n "$2" ]'
+
+
+def remove_job(folder: str) -> str:
+    """Ends what still runs of a job and removes its folder."""
+    pid, late = (quoted(f"{folder}.{ending}") for ending in ("pid", "late"))
+    return f"{_end_job(folder)}end_job {pid}; rm -rf {quoted(folder)} {pid} {late}"
+
+
+def _end_job(folder: str) -> str:
+    """Defines `end_job FILE`, which kills the job whose process id is in FILE, if it writes to `folder`: the
+    number may have been given to another process since."""
+    return (
+        f'{_KILL}end_job() {{ n=$(cat "$1" 2>/dev/null); case "$n" in ""|*[!0-9]*) return ;; esac; '
+        f'grep -qF {quoted(folder)} "/proc/$n/cmdline" 2>/dev/null && end "$n"; }}; '
+    )
+
+
+def _marker(home: str) -> str:
+    return quoted(f"{home}/{MARKER}")
+
+
+def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
+    """Runs `argv` for the job with this folder, in a session of its own that is killed with all it holds when
+    time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
+    the program's status, or 124 where time was up."""
+    pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
+    run = f'setsid sh -c \'echo $$ >"$0" && exec "$@"\' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!'
+    timer = (
+        f'setsid sh -c \'{_KILL}sleep "$1"; : >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
+        "</dev/null >/dev/null 2>&1 3<&- & t=$!"
+    )
+    # Android's shell keeps descriptor 3 to itself, so it becomes the tether's standard input.
+    tether = f'setsid sh -c \'{_KILL}cat >/dev/null; end "$1"; end "$2"\' sh $p $t <&3 >/dev/null 2>&1 & w=$!'
+    return (
+        f"{_KILL}exec 3<&0; cd {quoted(folder)} || exit; {run}; {timer}; {tether}; "
+        f"wait $p; s=$?; end $t; end $w; if [ -e {late} ]; then s=124; fi; exit $s"
+    )
+
+
+def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
+    """Prints each file and what each command says, every one under a line with its name; what is not there is
+    left out. A pattern prints every file that fits it."""
+
+    def read_all(name: str, pattern: str) -> str:
+        # What the kernel tells in /sys is one line, and a phone has hundreds: the shell reads them itself.
+        if pattern.startswith("/sys/"):
+            return f'for f in {pattern}; do l=; read -r l <"$f" && echo "@@ {name} $f" && echo "$l"; done'
+        whole = f'[ -r "$f" ] && echo "@@ {name} $f" && head -c 200000 "$f" && echo'
+        return f"for f in {pattern}; do {whole}; done"
+
+    read = "; ".join(read_all(name, pattern) for name, pattern in files.items())
+    asked = "; ".join(f'echo "@@ {name} -"; {command} 2>/dev/null' for name, command in commands.items())
+    return f"{{ {read}; {asked}; }} 2>/dev/null; true"
+
+
+def features(loader: Sequence[str]) -> str:
+    """Asks the kit's runner which CPU features it sees."""
+    return shlex.join([*loader, "--features-only"])
+
+
+def inventory(home: str) -> str:
+    """A line for each file in the kit's folder, with its size; none when there is no such folder."""
+    return (
+        f'h={quoted(home)}; [ -e "$h" ] || exit 0; [ -f {_marker(home)} ] || exit {NOT_OURS}; '
+        'cd "$h" && find . -type f | while IFS= read -r f; do echo "$(wc -c <"$f") $f"; done'
+    )
+
+
+def remove_home(home: str) -> str:
+    """Ends every job that runs from the kit's folder, then removes it."""
+    jobs = quoted(f"{home}/jobs")
+    return (
+        f"[ -f {_marker(home)} ] || exit {NOT_OURS}; {_end_job(home)}"
+        f'for p in {jobs}/*.pid; do end_job "$p"; done; rm -rf {quoted(home)}'
+    )

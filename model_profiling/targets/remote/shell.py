@@ -1,0 +1,213 @@
+"""A shell on another machine that cannot be misread: every command ends in a mark that carries its exit
+status.
+
+adb returns 0 when a device vanishes in the middle of a command, and ssh returns 255 for reasons of its own.
+So nothing counts but what lies between two marks, which are drawn anew for each command; where the last one
+is missing, the machine was lost. What a machine prints is somebody else's text: it is bounded, and no
+terminal ever sees its control characters.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol, TypeVar
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.targets.remote import client
+
+Made = TypeVar("Made")
+
+_ANSWER_S = 60.0
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+class LinkLost(SetupError):
+    """The machine did not answer to the end; it may come back."""
+
+
+class Link(Protocol):
+    """How commands reach one machine: the client's command line, and what the client's own words mean."""
+
+    @property
+    def title(self) -> str:
+        """The machine as the user named it."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What a person would write in front of a command to run it there."""
+
+    def connect(self) -> None:
+        """Make the machine reachable, or say in one line why it is not."""
+
+    def command(self, script: str) -> Sequence[str]:
+        """What to run here so that `script` runs in a shell there; its standard streams are the client's."""
+
+    def complaint(self, said: str) -> SetupError | None:
+        """What the client complains of in `said`, if that has a cure."""
+
+    def close(self) -> None:
+        """Leave nothing of the connection behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command ended there, and what it printed, fit to be shown."""
+
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0
+
+    @property
+    def last_line(self) -> str:
+        lines = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
+        return lines[-1].strip() if lines else ""
+
+
+@dataclass(slots=True)
+class Shell:
+    """Commands on the machine behind `link`.
+
+    `patience_s` is how long a machine that was lost is waited for; `attempts` is how often one step may lose
+    it.
+    """
+
+    link: Link
+    patience_s: float = 120.0
+    attempts: int = 3
+    silence_s: float = 30.0
+    """After which a machine in the middle of a command is asked whether it is still there."""
+    probe_s: float = 20.0
+    """Within which it has to answer that."""
+    times_lost: int = 0
+    """How often the machine went away and came back: what was known of its files may have changed."""
+
+    @property
+    def title(self) -> str:
+        return self.link.title
+
+    def run(self, argv: Sequence[str], *, timeout: float = _ANSWER_S) -> process.Completed:
+        """Run one program there, each word as it is."""
+        answer = self.script(shlex.join(argv), timeout=timeout)
+        shown = (*self.link.shown, *argv)
+        return process.Completed(shown, answer.status, answer.stdout, answer.stderr, answer.seconds, False)
+
+    def script(
+        self,
+        script: str,
+        *,
+        timeout: float = _ANSWER_S,
+        stdin: client.Stdin = "nothing",
+        into: BinaryIO | None = None,
+        most: int | None = None,
+    ) -> Answer:
+        """Run `script` in the machine's shell; `into` gets up to `most` bytes of what it prints, unchanged.
+
+        Raises LinkLost when the machine did not answer to the end.
+        """
+        mark = f"sme2prof-{secrets.token_hex(8)}"
+        both = "" if into is not None else f"printf '%s<\\n' {mark}; "
+        again = "" if into is not None else f"; printf '\\n%s>\\n' {mark}"
+        # Said on both streams, so that neither can be cut short unseen. Each word of `script` is ours.
+        whole = (
+            f"export LC_ALL=C; {both}printf '%s<\\n' {mark} >&2; ({script}\n); s=$?{again}; "
+            f"printf '\\n%s>%d\\n' {mark} $s >&2"
+        )
+        ended = client.call(
+            self.link.command(whole),
+            timeout=timeout,
+            stdin=stdin,
+            into=into,
+            most=most,
+            silence_s=self.silence_s,
+            still_there=self._answers,
+        )
+        out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))
+        stderr, status, client_says = _between(err, mark)
+        stdout, closed, _ = _between(out, mark)
+        if status is None or not status.isdecimal() or (into is None and closed is None):
+            raise self._lost(ended, f"{client_says}\n{out if into is None else ''}")
+        return Answer(int(status), printable(stdout), printable(stderr), ended.seconds)
+
+    def repeat(self, step: Callable[[], Made]) -> Made:
+        """What `step` gives; each time the machine is lost in it, it is waited for and the step begun
+        again."""
+        for _ in range(self.attempts - 1):
+            try:
+                return step()
+            except LinkLost as lost:
+                self.wait_until_back(lost)
+        try:
+            return step()
+        except LinkLost as lost:
+            raise SetupError(
+                f"{self.title} was lost {self.attempts} times in the same step: {lost.problem}",
+                "see to its cable, network and temperature, then continue with --resume",
+            ) from lost
+
+    def wait_until_back(self, lost: LinkLost) -> None:
+        """Wait for the machine; after `patience_s` an error says what was wrong, and that nothing is lost."""
+        until = time.monotonic() + self.patience_s
+        problem: SetupError = lost
+        while time.monotonic() < until:
+            try:
+                self.link.connect()
+                if self._answers():
+                    self.times_lost += 1
+                    return
+            except SetupError as refused:
+                problem = refused
+            time.sleep(min(2.0, max(until - time.monotonic(), 0.0)))
+        raise SetupError(
+            f"{self.title} was lost and did not come back within {self.patience_s:g} s: {problem.problem}",
+            f"{problem.fix}, then continue with --resume",
+        ) from lost
+
+    def _answers(self) -> bool:
+        """Whether the machine does the least thing in time."""
+        mark = secrets.token_hex(8)
+        argv = self.link.command(f"echo {mark}")
+        return mark.encode() in client.call(argv, timeout=self.probe_s).stdout
+
+    def _lost(self, ended: client.Ended, said: str) -> LinkLost:
+        known = self.link.complaint(said)
+        if known is not None:
+            return LinkLost(known.problem, known.fix)
+        last = [line.strip() for line in printable(said).splitlines() if line.strip()]
+        why = (
+            "it stopped answering"
+            if ended.cut
+            else last[-1]
+            if last
+            else "the connection ended without a word"
+        )
+        return LinkLost(f"{self.title} was lost: {why}", "check the connection")
+
+
+def printable(text: str) -> str:
+    """`text` of another machine without anything that a terminal would obey."""
+    text = text.replace("\r\n", "\n")
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _between(text: str, mark: str) -> tuple[str, str | None, str]:
+    """What lies between the marks, what the closing one carries (None without one), and all that lies
+    outside."""
+    before, opened, rest = text.partition(f"{mark}<\n")
+    if not opened:
+        return "", None, text
+    inside, closed, after = rest.rpartition(f"\n{mark}>")
+    if not closed:
+        return rest, None, f"{before}{rest}"
+    carried, ended, beyond = after.partition("\n")
+    return inside, carried if ended else None, f"{before}{beyond}"

@@ -1,0 +1,184 @@
+"""A machine behind the user's own OpenSSH client, as the user's own config describes it. Nothing is ever
+asked: keys and known hosts are set up by the user, and what is missing is said in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import shlex
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.process import kill_group
+
+# An option of ssh, or a command of its config, must not pass for a host.
+_HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")
+_OPTIONS = (
+    "BatchMode=yes",
+    "ConnectTimeout=15",
+    "ServerAliveInterval=10",
+    "ServerAliveCountMax=3",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "EscapeChar=none",
+)
+_CONNECT_S = 60.0
+_COMPLAINTS = (
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .+ has changed",
+        "the host key of {host} is another one than before",
+        "find out why; if it is right, ssh-keygen -R {host}, then connect once by hand: {ssh} {host}",
+    ),
+    (
+        "Host key verification failed|No .+ host key is known",
+        "the host key of {host} is not known",
+        "connect once by hand and check it: {ssh} {host}",
+    ),
+    (
+        "Permission denied|Too many authentication failures",
+        "{host} does not let you in without a question",
+        "give it your key (ssh-copy-id {host}), or load the key into your agent (ssh-add)",
+    ),
+    (
+        "Could not resolve hostname",
+        "there is no host {host}",
+        "correct its name, or describe it in ssh's config",
+    ),
+    ("Connection refused", "{host} refuses connections", "start its ssh server, or correct the port"),
+    (
+        "Connection timed out|No route to host|Network is unreachable|Operation timed out",
+        "{host} cannot be reached",
+        "switch it on, and check the network",
+    ),
+    ("[Bb]ad configuration option|Bad owner or permissions", "ssh does not accept its config", "correct it"),
+)
+
+
+class SshLink:
+    """One connection that every command goes through; `ssh` is the client, with options of the user's if any.
+
+    The first client holds the connection open for as long as this process lives: it reads from a pipe of
+    ours, and when that ends, so does everything behind it.
+    """
+
+    def __init__(self, host: str, ssh: str | None = None) -> None:
+        if not _HOST.fullmatch(host):
+            raise InputError(f"{host!r} is no host that ssh could reach", "write ssh:HOST or ssh:USER@HOST")
+        self.host = host
+        self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", "ssh")))
+        self._connection: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._end: weakref.finalize[..., SshLink] | None = None
+
+    @property
+    def title(self) -> str:
+        return f"ssh:{self.host}"
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return (*self._ssh, self.host)
+
+    def command(self, script: str) -> tuple[str, ...]:
+        # The login shell may be any; `sh` is the same everywhere.
+        return (
+            *self._words(),
+            "-o",
+            "ControlMaster=no",
+            "--",
+            self.host,
+            f"exec sh -c {shlex.quote(script)}",
+        )
+
+    def connect(self) -> None:
+        if self._connection is not None and self._connection.poll() is None:
+            return
+        self.close()
+        self._folder = Path(tempfile.mkdtemp(prefix="sme2prof-"))
+        complaints = self._folder / "complaints"
+        script = "echo ready; exec cat >/dev/null"
+        with complaints.open("wb") as stream:
+            try:
+                child = subprocess.Popen(
+                    [
+                        *self._words(),
+                        "-M",
+                        "-o",
+                        "ControlPersist=no",
+                        "--",
+                        self.host,
+                        f"exec sh -c {script!r}",
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stream,
+                    start_new_session=True,
+                )
+            except OSError as problem:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                raise SetupError(
+                    f"cannot start {self._ssh[0]}: {(problem.strerror or str(problem)).lower()}",
+                    "install OpenSSH's client, or correct SME2PROF_SSH",
+                ) from problem
+        self._connection = child
+        self._end = weakref.finalize(self, _end, child, self._folder)
+        if not _says_ready(child):
+            said = complaints.read_text(encoding="utf-8", errors="replace")
+            self.close()
+            last = [line.strip() for line in said.splitlines() if line.strip()]
+            raise self.complaint(said) or SetupError(
+                f"{self.host} cannot be reached: {last[-1] if last else 'it did not answer in time'}",
+                f"see that this works without a question: {shlex.join(self.shown)} true",
+            )
+
+    def complaint(self, said: str) -> SetupError | None:
+        for pattern, problem, fix in _COMPLAINTS:
+            if re.search(pattern, said):
+                names = {"host": self.host, "ssh": shlex.join(self._ssh)}
+                return SetupError(problem.format(**names), fix.format(**names))
+        return None
+
+    def close(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._connection = self._end = None
+
+    def _words(self) -> tuple[str, ...]:
+        options = [word for option in _OPTIONS for word in ("-o", option)]
+        shared = ("-S", str(self._folder / "s")) if self._folder else ("-S", "none")
+        return (*self._ssh, "-T", *options, *shared)
+
+
+def _says_ready(child: subprocess.Popen[bytes]) -> bool:
+    """Whether the other side answers in time; what a login script prints before does not matter."""
+    assert child.stdout is not None
+    said = b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(child.stdout, selectors.EVENT_READ)
+        while b"ready\n" not in said and len(said) < 1 << 20 and ready.select(timeout=_CONNECT_S):
+            block = os.read(child.stdout.fileno(), 4096)
+            if not block:
+                return False
+            said += block
+    return b"ready\n" in said
+
+
+def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    try:
+        child.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        kill_group(child)
+        child.wait()
+    shutil.rmtree(folder, ignore_errors=True)

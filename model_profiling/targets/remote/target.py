@@ -1,0 +1,205 @@
+"""A machine behind a shell as a target: the kit's runner goes there once with all it needs, every job runs
+there, and a job that loses the machine is begun again when it is back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from model_profiling.errors import RunError, SetupError
+from model_profiling.runner.build import RunnerBuild
+from model_profiling.runner.platforms import this_platform
+from model_profiling.runner.result import read_features
+from model_profiling.targets.execution import execute, execute_lockstep
+from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
+from model_profiling.targets.protocol import (
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    MachineFacts,
+    Outcome,
+    Platform,
+    TargetChoice,
+    place_of,
+)
+from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote.bundle import Bundle, make_bundle
+from model_profiling.targets.remote.facts import Machine, ask_machine
+from model_profiling.targets.remote.folder import RemoteFolder, Removed
+from model_profiling.targets.remote.shell import Link, Shell
+from model_profiling.targets.remote.transport import RemoteTransport
+
+_RUNNER_S = 120.0
+
+
+class RemoteTarget:
+    """What targets behind a shell have in common. Nothing is asked of the machine before it must be."""
+
+    platform: Platform = "linux"
+
+    def __init__(self, choice: TargetChoice, link: Link) -> None:
+        self.shell = Shell(link)
+        self.build: RunnerBuild | None = None
+        self._choice = choice
+        self._machine: Machine | None = None
+        self._folder: RemoteFolder | None = None
+        self._bundle: Bundle | None = None
+        self._seen_by_runner: frozenset[str] | None = None
+        self._why_no_runner: SetupError | None = None
+
+    @property
+    def name(self) -> str:
+        return self.shell.title
+
+    @property
+    def choice(self) -> TargetChoice:
+        """What opens this very machine again."""
+        return self._choice
+
+    @property
+    def place(self) -> str:
+        return place_of(self.name)
+
+    @property
+    def timings_are_latency(self) -> bool:
+        """Whether the machine runs the runner itself; only the machine can say, so it is asked."""
+        self.prepare()
+        return self.why_emulated is None
+
+    @property
+    def why_emulated(self) -> str | None:
+        return self._machine.why_emulated(self._seen_by_runner) if self._machine else None
+
+    def connect(self) -> Machine:
+        """The machine, reached and asked once; what it lacks is an error."""
+        if self._machine is None:
+            self.shell.link.connect()
+            machine = self._ask()
+            if missing := [tool for tool in machine.missing_tools if tool != "taskset"]:
+                raise SetupError(
+                    f"{self.name} has no {missing[0]}, which the kit needs there", "install it there"
+                )
+            self._machine = machine
+        return self._machine
+
+    def _ask(self) -> Machine:
+        """The machine, now."""
+        return ask_machine(self.shell)
+
+    @property
+    def folder(self) -> RemoteFolder:
+        """The kit's folder there, which need not exist yet."""
+        if self._folder is None:
+            self._folder = RemoteFolder(self.shell, self._choice.device_path or self._base(self.connect()))
+        return self._folder
+
+    def _base(self, machine: Machine) -> str:
+        """Where the kit's folder is made unless the user says otherwise."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        if self.build is not None or self._why_no_runner is not None:
+            return
+        self.connect()
+        try:
+            bundle = self._make_bundle()
+        except SetupError as problem:
+            if this_platform().system == "linux":
+                raise
+            # A runner of the user's own can do without; the kit's cannot.
+            self._why_no_runner = problem
+            self.folder.open()
+            return
+        self.folder.open()
+        self._seen_by_runner = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
+        self._bundle, self.build = bundle, bundle.build
+
+    def _make_bundle(self) -> Bundle:
+        """The runner and what it needs there."""
+        return make_bundle()
+
+    def _ask_runner(self, runner: tuple[str, ...]) -> frozenset[str]:
+        """The CPU features that the runner sees; a machine that cannot run it is told by that."""
+        answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
+        if answer.ok:
+            return frozenset(read_features(answer.stdout))
+        machine = self.connect()
+        if re.search("exec format error|not executable: .*elf|cannot execute binary", answer.stderr.lower()):
+            raise SetupError(
+                f"the CPU of {self.name} is {machine.name or 'of another kind'}: it runs no aarch64 programs",
+                "name an Arm machine",
+            )
+        if re.search("permission denied|can't execute", answer.stderr.lower()):
+            raise SetupError(
+                f"{self.folder.path} on {self.name} is no place from which programs may be run",
+                "name another folder there as device_path of the config's target",
+            )
+        why = answer.last_line or f"exit status {answer.status}"
+        raise SetupError(
+            f"the kit's runner does not start on {self.name}: {why}",
+            "name an executor_runner built for it as runner_path",
+        )
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        def begin() -> Outcome:
+            runner, transport = self._ready(needed=job.runner_path is None)
+            latency = self.why_emulated is None
+            return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=latency)
+
+        return self.shell.repeat(begin)
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        def begin() -> LockstepOutcome:
+            runner, transport = self._ready(needed=True)
+            latency = self.why_emulated is None
+            return execute_lockstep(
+                job, into, stem, runner=runner, transport=transport, timings_are_latency=latency
+            )
+
+        return self.shell.repeat(begin)
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        free = self._machine.available_bytes if self._machine else None
+        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, free)
+
+    def facts(self) -> MachineFacts:
+        """The machine, now."""
+        self.connect()
+        self._machine = self._ask()
+        built = (
+            {"executorch": self.build.executorch_version, "compiler": self.build.compiler}
+            if self.build
+            else {}
+        )
+        facts = self._machine.facts(built)
+        if self._seen_by_runner is not None:
+            seen = tuple(sorted(self._seen_by_runner))
+            source = f"the runner on {self.name}"
+            facts = replace(facts, machine="aarch64", features=seen, features_source=source)
+            if self.why_emulated:
+                facts = replace(facts, cpu=f"emulated ({self.why_emulated}), on {facts.cpu}")
+        return facts
+
+    def clean(self) -> Removed:
+        """Remove everything the kit has put on the machine."""
+        self.connect()
+        return self.folder.clean()
+
+    def close(self) -> None:
+        self.shell.link.close()
+
+    def _ready(self, *, needed: bool) -> tuple[tuple[str, ...], RemoteTransport]:
+        """What starts the kit's runner, if it is `needed`, and the way there. A machine that was away may
+        have forgotten the runner, so it is looked for each time that happened."""
+        if needed and self._why_no_runner is not None:
+            raise self._why_no_runner
+        if needed and self._bundle is None:
+            raise RunError("the target was not prepared", "call prepare() first")
+        cores = self._machine.cores if self._machine else None
+        if self._bundle is None:
+            return (), RemoteTransport(self.shell, self.folder, (), cores)
+        there = self.folder.put_together(self._bundle.files)
+        transport = RemoteTransport(self.shell, self.folder, self._bundle.loader(there), cores)
+        return self._bundle.runner(there), transport

@@ -1,0 +1,198 @@
+"""Power modes on a phone with a real adbd: set, read back, and put back whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Artifact
+from virtual_phone import VirtualPhone
+
+from model_profiling.doctor.checks import phone_settings
+from model_profiling.errors import InputError, SetupError
+from model_profiling.process import Completed
+from model_profiling.runner.cache import state_root
+from model_profiling.targets import TargetChoice
+from model_profiling.targets.protocol import PowerMode
+from model_profiling.targets.remote.android_target import AndroidTarget
+
+USED = {"low_power": "1", "window_animation_scale": "0.5"}
+BOOST = {
+    "animator_duration_scale": "0",
+    "low_power": "0",
+    "stay_on_while_plugged_in": "15",
+    "transition_animation_scale": "0",
+    "window_animation_scale": "0",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def open_phone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AndroidTarget]:
+    def opened(phone: VirtualPhone, mode: PowerMode = "boost") -> AndroidTarget:
+        monkeypatch.setenv("PATH", phone.server.environment["PATH"])
+        target = AndroidTarget(TargetChoice("android", remote=phone.serial, power_mode=mode))
+        target.shell.patience_s = 1.0
+        return target
+
+    return opened
+
+
+def use(phone: VirtualPhone) -> None:
+    """Somebody's phone: some settings have a value, others never had one."""
+    for name, value in USED.items():
+        phone.change_setting(name, value)
+
+
+def journals() -> list[Path]:
+    return list((state_root() / "devices").glob("*.json"))
+
+
+@pytest.mark.parametrize(("mode", "scale", "awake"), [("boost", "0", "15"), ("app", "1", "1")])
+def test_a_mode_is_set_and_everything_put_back(
+    phone: VirtualPhone,
+    open_phone: Callable[..., AndroidTarget],
+    mode: PowerMode,
+    scale: str,
+    awake: str,
+) -> None:
+    use(phone)
+    target = open_phone(phone, mode)
+    with target.held_ready():
+        assert phone.settings() == dict.fromkeys(BOOST, scale) | {
+            "low_power": "0",
+            "stay_on_while_plugged_in": awake,
+        }
+        device = target.facts().device
+        assert device is not None and device.settings["window_animation_scale"] == scale
+        (journal,) = journals()
+        assert phone.path("/data/props").read_text().count(journal.stem) == 1, (
+            "named after the phone's own number"
+        )
+        with (
+            pytest.raises(InputError, match="another run has set a power mode"),
+            open_phone(phone).held_ready(),
+        ):
+            pass
+    assert phone.settings() == USED
+    assert not journals()
+    assert target.take_notes() == ()
+
+
+def test_what_somebody_else_sets_meanwhile_is_left_and_said(
+    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
+) -> None:
+    use(phone)
+    target = open_phone(phone)
+    with target.held_ready():
+        phone.change_setting("low_power", "2")
+        phone.change_setting("stay_on_while_plugged_in", None)
+    assert phone.settings() == USED | {"low_power": "2"}
+    (note,) = target.take_notes()
+    assert "low_power was set to 2 by somebody else meanwhile and was left so; before it was 1" in note
+
+
+def test_a_phone_that_lets_nobody_change_its_settings(
+    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
+) -> None:
+    use(phone)
+    phone.refuse_settings()
+    refused = pytest.raises(SetupError, match=r"does not let adb set .*WRITE_SECURE_SETTINGS")
+    with refused, open_phone(phone).held_ready():
+        raise AssertionError("nothing may be measured so")
+    assert phone.settings() == USED
+    assert not journals()
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "reboot"])
+def test_a_lost_cable_is_made_good_by_whoever_comes_next(
+    phone: VirtualPhone,
+    open_phone: Callable[..., AndroidTarget],
+    sme2prof: Callable[..., Completed],
+    meanwhile: str,
+) -> None:
+    use(phone)
+    target = open_phone(phone)
+    said = pytest.raises(SetupError, match="gone; its power settings could not be put back; the next command")
+    with said, target.held_ready():
+        phone.pull_out()
+        raise SetupError("gone")
+    assert phone.settings() == BOOST
+    assert len(journals()) == 1
+    (check,) = phone_settings()
+    assert "power mode boost of" in check.found and "clean --device SERIAL" in check.fix
+    phone.plug_in()
+    if meanwhile == "reboot":
+        phone.reboot()
+    cleaned = sme2prof("clean", "--device", phone.serial)
+    assert "in power mode boost was cut short: what it had set on" in cleaned.stdout
+    assert phone.settings() == USED
+    assert not journals()
+    later = open_phone(phone, "leave")
+    later.connect()
+    assert later.take_notes() == (), "said once"
+    assert phone_settings() == ()
+
+
+def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
+    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
+) -> None:
+    target = open_phone(phone)
+    with target.held_ready():
+        phone.kill_adbd()
+    assert "the power settings are not put back yet" in target.take_notes()[0]
+    phone.plug_in()
+    open_phone(phone, "leave").connect()
+    assert phone.settings() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_a_run_that_is_ended_from_outside(
+    arm_phone: VirtualPhone,
+    open_phone: Callable[..., AndroidTarget],
+    exported: Callable[..., Artifact],
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    """A terminal that is closed ends a run in order; one that is killed has the next one put things back."""
+    use(arm_phone)
+    config = {
+        "model": str(exported("toy_cnn", "fp16").pte),
+        "output_root": str(tmp_path / "run"),
+        "target": {"remote": arm_phone.serial, "power_mode": "boost"},
+        "experiments": [{"name": "long", "runs": 100_000}],
+        "schedule": {"mode": "rounds"},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
+    open_phone(arm_phone)
+    # Tests that were started with nohup hand that on.
+    unasked = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, unasked)
+    with started as run:
+        limit = time.monotonic() + 120
+        while arm_phone.settings() != BOOST and run.poll() is None and time.monotonic() < limit:
+            time.sleep(0.05)
+        while not any("--model" in words for words in arm_phone.processes()) and run.poll() is None:
+            time.sleep(0.05)
+        run.send_signal(number)
+        said = run.communicate(timeout=60)[1]
+    if number == signal.SIGHUP:
+        assert "interrupted" in said
+        assert arm_phone.settings() == USED
+    else:
+        assert arm_phone.settings() == BOOST
+        open_phone(arm_phone, "leave").connect()
+        assert arm_phone.settings() == USED
+    assert not journals()

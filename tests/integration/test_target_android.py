@@ -1,0 +1,407 @@
+"""`android` on virtual phones with a real adbd: what a job leaves, what each fault costs, what remains."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import ON_ARM
+from stand_ins import command
+from virtual_phone import AdbServer, VirtualPhone
+
+from model_profiling.config.settings import target_settings
+from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
+from model_profiling.run import Run, Times
+from model_profiling.run.journal import has_journal
+from model_profiling.run.manifest import read_manifest
+from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.remote.adb import choose, find_adb
+from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.workflow.measure import RunOptions, run_config
+from model_profiling.workflow.profile import ProfileOptions, make_config
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
+CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
+KIT = "/data/local/tmp/sme2prof-device"
+
+
+@pytest.fixture(autouse=True)
+def on_path(adb: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", adb.environment["PATH"])
+
+
+def target_of(phone: VirtualPhone) -> AndroidTarget:
+    target = open_target(parse_target(f"android:{phone.serial}"))
+    assert isinstance(target, AndroidTarget)
+    target.shell.patience_s, target.shell.silence_s, target.shell.probe_s = 30, 1.5, 2
+    return target
+
+
+def runner(folder: Path, body: str) -> Path:
+    """A runner of the user's own, which is a script of the phone's shell."""
+    path = command(folder, "runner", "")
+    path.write_text(f"#!/system/bin/sh\n{body}\n")
+    return path
+
+
+def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, tmp_path) -> None:
+    target = target_of(arm_phone)
+    target.prepare()
+    assert target.timings_are_latency is ON_ARM, "under QEMU times are the emulator's"
+    facts = target.facts()
+    assert facts.is_arm and facts.has_sme2 is not ON_ARM and "Virtual 1, Android 15" in facts.os
+    assert target.place == f"android-{arm_phone.serial.replace(':', '-')}" and target.platform == "android"
+    assert open_target(target.choice).name == target.name
+    assert target_settings(target.choice) == {"name": "android", "remote": arm_phone.serial}
+    named = tmp_path / "a b;reboot.pte"
+    shutil.copy(exported("toy_cnn", "fp32").pte, named)
+    job = Job(named, etdump=True, save_outputs=True, kernels=True)
+    outcome = target.execute(job, tmp_path / "here", "job")
+    assert outcome.timings_are_latency is False and outcome.kernels_note is None
+    assert any("sme2" in name for name in outcome.kernels) is not ON_ARM
+    assert (
+        outcome.etdump is not None
+        and outcome.etdump.stat().st_size
+        and outcome.outputs[0].stat().st_size == 4000
+    )
+    assert outcome.log.read_text().startswith(f"$ adb -s {arm_phone.serial} shell {KIT}/programs/")
+    turns = target.execute_lockstep(
+        LockstepJob((Job(named), Job(named, warmup=2)), cycles=2), tmp_path, "turns"
+    )
+    assert turns.launch.cycles == 2 and turns.outcomes[0].timings_are_latency is ON_ARM
+    assert target.build is not None
+    with pytest.raises(RunError, match="correct extra_args"):  # it started: a runner for glibc is helped, too
+        target.execute(Job(named, runner_path=target.build.path), tmp_path / "here", "own")
+    assert not arm_phone.processes() and not list(arm_phone.path(f"{KIT}/jobs").iterdir())
+    again, before = target_of(arm_phone), arm_phone.link.passed
+    again.prepare()
+    again.execute(Job(named, cpu_affinity=(0,)), tmp_path / "here", "again")
+    assert not again.folder.sent and arm_phone.link.passed - before < 200_000, "a second run pushes nothing"
+
+
+def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, tmp_path) -> None:
+    arm_phone.small_disk("40m")  # which is gone with the next boot
+    target = target_of(arm_phone)
+    target.prepare()
+    sent = len(target.folder.sent)
+    arm_phone.reboot()
+    outcome = target.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path / "here", "job")
+    assert len(outcome.result.iterations_ns) == 1 and target.shell.times_lost == 1
+    assert len(target.folder.sent) == 2 * sent + 1 and arm_phone.path(f"{KIT}/.sme2prof").exists()
+
+
+def test_two_phones_at_once_with_the_shipped_config(adb, arm_phones, exported, cli, script, tmp_path) -> None:
+    raw = json.loads((CONFIGS / "templates/android_template.json").read_text())
+    raw |= {"model": str(exported("toy_cnn", "fp32").pte), "schedule": {"rounds": 2, "budget_s": 1}}
+    raw["target"].pop("power_mode")
+    runs = []
+    for number, model in enumerate(("Virtual 1", "Virtual 2")):
+        phone, config = arm_phones(model), tmp_path / f"phone{number}.json"
+        target = {**raw["target"], "remote": phone.serial}
+        config.write_text(
+            json.dumps({**raw, "output_root": str(tmp_path / f"run{number}"), "target": target})
+        )
+        runs.append((phone, config, tmp_path / f"run{number}", model))
+    with ThreadPoolExecutor() as pool:
+        ended = list(
+            pool.map(
+                lambda each: script("scripts/android_pipeline.py", "--config", each[1], **adb.environment),
+                runs,
+            )
+        )
+    for (phone, _, run_dir, model), done in zip(runs, ended, strict=True):
+        assert done.ok, done.tail(20)
+        manifest = read_manifest(run_dir)
+        assert manifest is not None and manifest.state == "finished" and manifest.machine.before is not None
+        assert f"Example {model}, Android 15" in manifest.machine.before.os
+        rounds = manifest.schedule.rounds_done if ON_ARM else 0
+        assert [seen.round for seen in manifest.machine.between] == list(range(rounds))
+        assert all(seen.battery and seen.battery.percent for seen in manifest.machine.between)
+        assert manifest.target.name == f"android:{phone.serial}" and manifest.target.platform == "android"
+        assert manifest.target.times is (Times.HARDWARE if ON_ARM else Times.EMULATED)
+        names = {result.experiment for result in manifest.results}
+        assert names == ({"android_baseline"} if ON_ARM else {"android_sme2_on", "android_sme2_off"})
+        assert (run_dir / "report.md").is_file() and Run.open(run_dir).dumps
+        assert cli("validate", run_dir).ok
+    cleaned = cli("clean", "--device", phone.serial, **adb.environment)
+    assert cleaned.ok and f"removed {KIT}: " in cleaned.stdout and not phone.path(KIT).exists()
+    config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
+    refused = script("scripts/android_pipeline.py", "--config", config)
+    assert refused.returncode == 2 and "this config is for target host, not android" in refused.stderr
+
+
+@pytest.mark.skipif(not ON_ARM, reason="a phone without SME2 needs a CPU without it")
+def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, sme2prof, tmp_path) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    words = (
+        "--target",
+        f"android:{arm_phone.serial}",
+        "--rounds",
+        3,
+        "--budget",
+        1,
+        "--outdir",
+        tmp_path,
+        "--json",
+    )
+    done = sme2prof("profile", pte, *words)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (
+        "has no SME2: one baseline is measured on it, what SME2 runs comes from emulation" in facts["targets"]
+    )
+    place = f"android-{arm_phone.serial.replace(':', '-')}"
+    assert [Path(run["run_dir"]).name for run in facts["runs"]] == [place, "emulated"]
+    phone, emulated = (Path(run["run_dir"]) for run in facts["runs"])
+    found = json.loads((phone / "analysis_summary.json").read_text())
+    assert found["sme2_coverage"]["evidence"] == "executed" and found["sme2_headroom"]["kind"] == "projection"
+    # The same operators of the same lines, whichever machine ran them, and the same files.
+    assert operators(phone / "android_baseline") == operators(emulated / "emulated_sme2_off")
+    assert endings(phone / "android_baseline") >= endings(emulated / "emulated_sme2_off")
+    assert {path.name for path in emulated.glob("*.*")} <= {
+        path.name for path in phone.glob("*.*")
+    } | KERNEL_VIEW
+
+
+KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
+
+
+def operators(folder: Path) -> list[tuple[str, ...]]:
+    (table,) = folder.glob("*_exec_operator_details.csv")
+    columns = ("call", "position", "name", "category", "output_shape", "source_file", "source_line")
+    with table.open(newline="") as stream:
+        return [tuple(row[column] for column in columns) for row in csv.DictReader(stream)]
+
+
+def endings(folder: Path) -> set[str]:
+    return {path.name.partition("_t1")[2] for path in folder.glob("*_t1*")}
+
+
+Fault = Callable[[VirtualPhone, AdbServer], None]
+
+
+def killed(phone: VirtualPhone, _adb: AdbServer) -> None:
+    phone.kill_adbd()
+    time.sleep(1)
+    phone.plug_in(wait=False)
+
+
+def pulled_out(phone: VirtualPhone, _adb: AdbServer) -> None:
+    phone.pull_out()
+    time.sleep(1)
+    phone.plug_in(wait=False)
+
+
+def frozen(phone: VirtualPhone, _adb: AdbServer) -> None:
+    phone.freeze()
+    time.sleep(6)
+    phone.thaw()
+
+
+def server_killed(_phone: VirtualPhone, adb: AdbServer) -> None:
+    adb.kill()
+
+
+def restarted(phone: VirtualPhone, _adb: AdbServer) -> None:
+    phone.reboot()
+
+
+@pytest.mark.parametrize(
+    "fault", [killed, pulled_out, frozen, server_killed, restarted], ids=lambda f: f.__name__
+)
+def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
+    fault: Fault, phone, adb, exported, tmp_path
+) -> None:
+    target = target_of(phone)
+    target.folder.open()
+    began = "/data/local/tmp/began"
+    slow = runner(
+        tmp_path,
+        f"echo $$ >>{began}; [ $(wc -l <{began}) -gt 1 ] || sleep 1002; echo 'Iteration 1 of 1: 5 ms'",
+    )
+    fault_thread = threading.Thread(target=lambda: _when(phone.path(began).exists, fault, phone, adb))
+    fault_thread.start()
+    job = Job(exported("toy_cnn", "fp32").pte, runner_path=slow, warmup=0)
+    outcome = target.execute(job, tmp_path / "here", "job")
+    fault_thread.join()
+    assert outcome.result.iterations_ns == (5_000_000,) and len(phone.path(began).read_text().split()) == 2
+    assert target.shell.times_lost == 1
+    _until(lambda: not phone.processes(), "something still runs there")
+    assert not list(phone.path(f"{KIT}/jobs").iterdir())
+
+
+LONG = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("way", "fault"),
+    [
+        ("push", killed),
+        ("pull", pulled_out),
+        ("push", server_killed),
+        pytest.param("push", pulled_out, marks=LONG),
+        pytest.param("push", frozen, marks=LONG),
+        pytest.param("pull", killed, marks=LONG),
+        pytest.param("pull", server_killed, marks=LONG),
+        pytest.param("pull", frozen, marks=LONG),
+    ],
+)
+def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
+    way: str, fault: Fault, phone, adb, tmp_path
+) -> None:
+    target = target_of(phone)
+    target.folder.open()
+    large, size = tmp_path / "large.bin", 3 << 20
+    large.write_bytes(bytes(range(256)) * (size // 256))
+    job = target.folder.new_job()
+    if way == "pull":
+        shutil.copy(large, phone.path(f"{job}/large.bin"))
+        phone.path(f"{job}/large.bin").chmod(0o644)
+    phone.slow_link(3 << 20)
+    start = phone.link.passed
+    thread = threading.Thread(
+        target=lambda: _when(lambda: phone.link.passed - start > size // 3, fault, phone, adb)
+    )
+    thread.start()
+    if way == "push":
+        there = target.folder.put(large)
+        assert phone.path(there).read_bytes() == large.read_bytes()
+        folder = phone.path(there).parent
+        _until(lambda: [path.name for path in folder.iterdir()] == ["large.bin"], "half a file is left")
+    else:
+        target.folder.fetch(job, tmp_path / "here")
+        assert [path.name for path in (tmp_path / "here").iterdir()] == ["large.bin"]
+        assert (tmp_path / "here/large.bin").read_bytes() == large.read_bytes()
+    thread.join()
+    assert target.shell.times_lost >= 1
+
+
+def _when(condition: Callable[[], bool], fault: Fault, phone: VirtualPhone, adb: AdbServer) -> None:
+    _until(condition, "it did not come to the fault")
+    fault(phone, adb)
+
+
+def _until(condition: Callable[[], bool], problem: str) -> None:
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit, problem
+        time.sleep(0.02)
+
+
+def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, exported, tmp_path) -> None:
+    target = target_of(arm_phone)
+    target.shell.patience_s = 1
+    pte = exported("toy_cnn", "fp32").pte
+    config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3, budget_s=1))
+    begun = threading.Thread(
+        target=lambda: (
+            _until(lambda: has_journal(config.output_root), "nothing was measured"),
+            arm_phone.switch_off(),
+        )
+    )
+    begun.start()
+    with pytest.raises(
+        SetupError, match=r"was lost and did not come back within 1 s: .*, then continue with --resume"
+    ):
+        run_config(config, target=target)
+    manifest = read_manifest(config.output_root)
+    assert manifest is not None and manifest.state == "interrupted" and manifest.results
+    begun.join()
+    arm_phone.switch_on()
+    outcome = run_config(config, RunOptions(resume=True), target=target_of(arm_phone))
+    assert outcome.run.manifest is not None and outcome.run.manifest.state == "finished"
+    assert len(outcome.run.manifest.sessions) == 2 and not outcome.failed
+
+
+def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, tmp_path, monkeypatch) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    with pytest.raises(InputError, match=r"adb sees 2 devices and none was chosen; name one: android:127"):
+        phones("Virtual 2")
+        open_target(TargetChoice("android")).place  # noqa: B018
+    monkeypatch.setenv("ANDROID_SERIAL", phone.serial)
+    assert open_target(TargetChoice("android")).name == f"android:{phone.serial}"
+    monkeypatch.delenv("ANDROID_SERIAL")
+    with pytest.raises(SetupError, match=r"there is no device R5CT; choose from android:127.0.0.1:"):
+        open_target(TargetChoice("android", serial="R5CT")).prepare()
+    with pytest.raises(
+        SetupError, match=r"adb cannot connect to 127.0.0.1:1: .*; switch its network debugging on"
+    ):
+        open_target(parse_target("android:127.0.0.1:1")).prepare()
+    system = open_target(TargetChoice("android", remote=phone.serial, device_path="/system"))
+    assert isinstance(system, AndroidTarget)
+    with pytest.raises(
+        InputError, match=r"/system/sme2prof-device on .* cannot be used: it may not be written to"
+    ):
+        system.folder.open()
+    target = target_of(phone)
+    target.folder.open()
+    crash = runner(tmp_path, "kill -ILL $$")
+    with pytest.raises(
+        RunError, match="the runner crashed with SIGILL; a CPU feature is reported but not usable"
+    ):
+        target.execute(Job(pte, runner_path=crash), tmp_path / "here", "job")
+    phone.small_disk("1m")
+    full = target_of(phone)
+    full.folder.open()
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(2 << 20))
+    with pytest.raises(
+        InputError, match="there is no space left; free some space there, or name another folder"
+    ):
+        full.folder.put(large)
+    assert full.folder.put(pte), "what has room goes there"
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("unauthorized", "has not allowed debugging from here; unlock its screen"),
+        ("offline", "does not answer adb; unplug it"),
+        (
+            "no permissions (user in plugdev group; are your udev rules wrong?); see [url]",
+            "may not be used by this user",
+        ),
+        ("recovery", "is in its recovery system; start Android"),
+    ],
+)
+def test_a_phone_that_is_not_ready_says_what_to_do(state: str, says: str, tmp_path, monkeypatch) -> None:
+    """These states need a phone's screen: what adb says of them is told by a stand-in."""
+    listed = f"printf 'List of devices attached\\nR5CT\\t{state}\\n'"
+    answers = f"case $1 in version) echo 'Version 34.0.5' ;; devices) {listed} ;; esac"
+    monkeypatch.setenv("PATH", f"{command(tmp_path, 'adb', answers).parent}:/usr/bin:/bin")
+    with pytest.raises(SetupError, match=f"^android:R5CT {says}"):
+        open_target(TargetChoice("android")).prepare()
+
+
+def test_which_device_is_meant() -> None:
+    assert choose({"A": "device", "B": "offline"}) == "A"
+    with pytest.raises(SetupError, match="adb sees no device; connect one"):
+        choose({})
+    assert parse_target("android:h:5555") == TargetChoice("android", remote="h:5555")
+
+
+def test_adb_is_looked_for_in_the_sdk_and_an_old_one_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    if shutil.which("adb") is None:
+        with pytest.raises(SetupError, match="no adb is installed; the first run on a phone fetches one"):
+            find_adb(fetch=False)
+    sdk = tmp_path / "sdk"
+    monkeypatch.setenv("ANDROID_HOME", str(sdk))
+    command(sdk / "platform-tools", "adb", "echo 'Version 35.0.2-1'")
+    if shutil.which("adb") is None:
+        assert find_adb(fetch=False).path == sdk / "platform-tools/adb"
+    command(tmp_path / "old", "adb", "echo 'Version 23.1'")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:/usr/bin:/bin")
+    assert find_adb(fetch=False).version == "35.0.2"
+    monkeypatch.delenv("ANDROID_HOME")
+    with pytest.raises(ProfilingError, match=r"is Version 23\.1, 28 or newer is needed"):
+        find_adb(fetch=False)

@@ -1,0 +1,344 @@
+"""`ssh:HOST` on a real sshd: what a job leaves, what a fault costs, and that nothing remains there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, missing
+from ssh_server import SshServer
+
+from model_profiling import process
+from model_profiling.config.settings import TargetSettings
+from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
+from model_profiling.run import Times
+from model_profiling.run.manifest import read_manifest
+from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.remote.folder import RemoteFolder
+from model_profiling.targets.remote.shell import LinkLost, printable
+from model_profiling.targets.remote.ssh_target import SshTarget
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
+
+
+def started(folder: Path) -> SshServer:
+    try:
+        server = SshServer(folder)
+        server.start()
+    except SetupError as problem:
+        missing(str(problem))
+        raise
+    return server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    server = started(tmp_path_factory.mktemp("sshd"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder on the other machine in which the kit makes its own."""
+    return tmp_path_factory.mktemp("there") / "it's; a $(folder)"
+
+
+@pytest.fixture
+def connect(
+    server: SshServer, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., SshTarget]]:
+    """`connect("board")`: a target behind the server, not prepared yet."""
+    monkeypatch.setenv("SME2PROF_SSH", server.ssh)
+    opened: list[SshTarget] = []
+
+    def connect(host: str = "board") -> SshTarget:
+        target = open_target(TargetChoice("ssh", host=host, device_path=str(there)))
+        assert isinstance(target, SshTarget)
+        target.shell.patience_s = 20
+        opened.append(target)
+        return target
+
+    yield connect
+    for target in opened:
+        target.close()
+
+
+@pytest.fixture
+def runs_arm() -> None:
+    """A machine that runs aarch64 programs, as this one does or does not."""
+    if os.uname().machine != "aarch64":
+        pytest.skip("sshd runs on this machine, which is not an Arm machine")
+
+
+@pytest.fixture
+def toy(exported: Callable[..., object], tmp_path: Path) -> Path:
+    """A program whose name is just a name."""
+    named = tmp_path / "a b;touch owned;'.pte"
+    named.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())  # type: ignore[attr-defined]
+    return named
+
+
+def processes(words: str) -> list[str]:
+    return [
+        line
+        for line in process.run(["ps", "-axww", "-o", "args="], timeout=20).stdout.splitlines()
+        if words in line
+    ]
+
+
+@pytest.mark.usefixtures("runs_arm")
+def test_everything_comes_back_and_a_second_run_sends_nothing(connect, toy, there, tmp_path) -> None:
+    target = connect()
+    target.prepare()
+    assert target.timings_are_latency and target.platform == "linux" and target.place == "ssh-board"
+    here = open_target(TargetChoice("host")).facts()
+    facts = target.facts()
+    assert (facts.cpu, facts.cores, facts.machine) == (here.cpu, here.cores, here.machine)
+    assert set(facts.features) == set(here.features) and facts.features_source == "the runner on ssh:board"
+    data = tmp_path / "input.bin"
+    data.write_bytes(bytes(4 * 3 * 224 * 224))
+    into = tmp_path / "here"
+    job = Job(toy, runs=2, inputs=(data,), etdump=True, save_outputs=True, kernels=True)
+    outcome = target.execute(job, into, "job")
+    assert len(outcome.result.iterations_ns) == 2 and outcome.kernels_note is None
+    assert outcome.etdump is not None and outcome.etdump.stat().st_size
+    assert outcome.outputs == (into / "job_output0.bin",) and outcome.outputs[0].stat().st_size == 4000
+    assert outcome.log.read_text().startswith("$ ssh ")
+    launch = target.execute_lockstep(LockstepJob((Job(toy), Job(toy, warmup=2)), cycles=2), into, "turns")
+    assert launch.launch.cycles == 2 and len(launch.outcomes) == 2
+    assert target.why_not_lockstep([Job(toy)] * 2, {}) is None
+    assert not list(Path.cwd().glob("owned")) and not list(there.rglob("owned"))
+    assert not list((there / "sme2prof-device/jobs").iterdir()), "a job's folder is gone with it"
+    again = connect()
+    again.prepare()
+    again.execute(Job(toy, inputs=(data,), cpu_affinity=(0,)), into, "again")
+    assert len(target.folder.sent) > 10 and not again.folder.sent
+    with pytest.raises(InputError, match=r"ssh:board has no CPU 1000; choose from 0 to"):
+        again.execute(Job(toy, cpu_affinity=(1000,)), into, "again")
+
+
+@pytest.mark.usefixtures("runs_arm")
+def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, exported, tmp_path) -> None:
+    connect()
+    config, root = tmp_path / "config.json", tmp_path / "run"
+    words = ("--host", "board", "--output", config, "--output-root", root, "--rounds", 2, "--runs", 2)
+    made = sme2prof(
+        "config", "new", "--model", exported("toy_cnn", "fp32").pte, "--platform", "linux", *words
+    )
+    assert made.ok, made.stderr
+    raw = json.loads(config.read_text())
+    raw["target"]["device_path"] = str(tmp_path / "there")
+    raw["schedule"]["budget_s"] = 1
+    config.write_text(json.dumps(raw))
+    done = sme2prof("run", config)
+    assert done.ok, done.stderr
+    manifest = read_manifest(root)
+    assert manifest is not None and (manifest.state, manifest.target.name) == ("finished", "ssh:board")
+    assert manifest.target.times is Times.HARDWARE and manifest.runner.build_id
+    checked = sme2prof("validate", root)
+    assert checked.ok, checked.stdout
+    assert sme2prof("run", config, "--resume").ok
+    cleaned = sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there")
+    assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
+    assert (
+        "nothing to remove"
+        in sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there").stdout
+    )
+
+
+@pytest.mark.usefixtures("runs_arm")
+def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
+    target = connect()
+    target.prepare()
+    with pytest.raises(InputError, match="the program has no method 'backward'"):
+        target.execute(Job(toy, method="backward"), tmp_path / "here", "job")
+    with pytest.raises(RunError, match="did not finish within 1 s"):
+        target.execute(Job(toy, runs=10**9, timeout_s=1), tmp_path / "here", "job")
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nsleep 1000 & sleep 1001\n")
+    hangs.chmod(0o755)
+    with pytest.raises(RunError, match="did not finish within 1 s"):
+        target.execute(Job(toy, runner_path=hangs, timeout_s=1), tmp_path / "here", "job")
+    crashes = tmp_path / "crashes"
+    crashes.write_text("#!/bin/sh\nprintf 'red \\033[31m\\n' >&2; kill -SEGV $$\n")
+    crashes.chmod(0o755)
+    with pytest.raises(RunError, match="crashed with SIGSEGV"):
+        target.execute(Job(toy, runner_path=crashes), tmp_path / "here", "job")
+    assert "red \\x1b[31m" in (tmp_path / "here/job.log").read_text()
+    assert not processes("sleep 100")
+
+
+@pytest.mark.usefixtures("runs_arm")
+def test_a_lost_connection_ends_the_job_and_it_is_begun_again(connect, server, toy, tmp_path) -> None:
+    target = connect()
+    target.prepare()
+    slow = tmp_path / "slow"
+    began = tmp_path / "began"
+    first = f"[ $(wc -l <{began}) -gt 1 ]"
+    slow.write_text(f"#!/bin/sh\necho $$ >>{began}; {first} || sleep 1002; echo 'Iteration 1 of 1: 5 ms'\n")
+    slow.chmod(0o755)
+
+    def cut() -> None:
+        while not began.exists():
+            time.sleep(0.05)
+        server.cut()
+
+    fault = threading.Thread(target=cut)
+    fault.start()
+    outcome = target.execute(Job(toy, runner_path=slow, warmup=0), tmp_path / "here", "job")
+    fault.join()
+    assert outcome.result.iterations_ns == (5_000_000,) and len(began.read_text().split()) == 2
+    assert target.shell.times_lost == 1 and not processes("sleep 1002")
+
+
+def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, server) -> None:
+    target = connect()
+    target.connect()
+    target.shell.patience_s = 1
+    server.stop()
+    try:
+        with pytest.raises(
+            SetupError, match=r"^ssh:board was lost and did not come back within 1 s: .*--resume$"
+        ):
+            target.facts()
+    finally:
+        server.start()
+    target.shell.patience_s = 20
+    assert target.facts().cores, "and when it is back, all is well"
+
+
+@pytest.mark.usefixtures("runs_arm", "connect")
+def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) -> None:
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nsleep 1003\n")
+    hangs.chmod(0o755)
+    script = (
+        "import sys; from pathlib import Path; from model_profiling.targets import *; "
+        "there, toy, runner, here = sys.argv[1:]; "
+        "t = open_target(TargetChoice('ssh', host='board', device_path=there)); t.prepare(); "
+        "t.execute(Job(Path(toy), runner_path=Path(runner)), Path(here), 'job')"
+    )
+    words = [sys.executable, "-c", script, *map(str, (there, toy, hangs, tmp_path / "here"))]
+    kit = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    until = time.monotonic() + 60
+    while not processes("sleep 1003") and time.monotonic() < until:
+        time.sleep(0.1)
+    kit.send_signal(signal.SIGKILL)
+    kit.wait()
+    while (processes("sleep 1003") or processes(f"-F {server.folder}")) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not processes("sleep 1003") and not processes(f"-F {server.folder}")
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("stranger", r"^the host key of stranger is not known; connect once by hand and check it: ssh "),
+        ("changed", r"^the host key of changed is another one than before; "),
+        ("keyless", r"^keyless does not let you in without a question; give it your key"),
+        ("nowhere", r"^there is no host nowhere; "),
+        ("closed", r"^closed refuses connections; "),
+    ],
+)
+def test_what_ssh_complains_of_is_one_line_with_a_cure(connect, host: str, says: str) -> None:
+    with pytest.raises(SetupError, match=says):
+        connect(host).prepare()
+
+
+@pytest.mark.skipif(
+    os.uname().machine == "aarch64", reason="sshd runs on this machine, which is an Arm machine"
+)
+def test_a_machine_that_is_not_arm_is_told(connect) -> None:
+    with pytest.raises(
+        SetupError, match=r"the CPU of ssh:board is x86_64: it runs no aarch64 programs; name an Arm"
+    ):
+        connect().prepare()
+
+
+@pytest.fixture
+def small(tiny_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A small disk, behind a server that sees it."""
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    server = started(folder)
+    monkeypatch.setenv("SME2PROF_SSH", server.ssh)
+    yield tiny_disk
+    server.stop()
+
+
+def test_a_folder_that_cannot_be_used_is_one_line_with_a_cure(small, toy, tmp_path) -> None:
+    def opened(path: Path) -> SshTarget:
+        target = open_target(TargetChoice("ssh", host="board", device_path=str(path)))
+        assert isinstance(target, SshTarget)
+        target.folder.open()
+        return target
+
+    full = opened(small)
+    large = tmp_path / "large.bin"
+    large.write_bytes(os.urandom(1 << 20))
+    with pytest.raises(InputError, match="no space left; free some space there, or name another folder"):
+        full.folder.put(large)
+    little = tmp_path / "little.bin"
+    little.write_bytes(bytes(1000))
+    assert full.folder.put(little).endswith("/little.bin"), "nothing half sent is in its way"
+    process.run(["mount", "-o", "remount,ro", small], timeout=20)
+    with pytest.raises(InputError, match="the file system is read-only; name another folder"):
+        full.folder.new_job()
+    mine = tmp_path / "sme2prof-device/mine"
+    mine.parent.mkdir()
+    mine.touch()
+    for work in (lambda: opened(tmp_path), RemoteFolder(full.shell, str(tmp_path)).clean):
+        with pytest.raises(InputError, match="was not made by the kit"):
+            work()
+    assert mine.exists()
+    with pytest.raises(InputError, match="a part of the path is a file"):
+        opened(toy)
+    full.close()
+
+
+def test_what_another_machine_says_is_bounded_and_harmless(connect) -> None:
+    target = connect()
+    target.connect()
+    shell = target.shell
+    said = shell.script("head -c 40000000 /dev/zero | tr '\\0' x; echo end; echo 'sme2prof-0>' >&2; exit 9")
+    length, end = len(said.stdout), said.stdout[-100_000:]
+    assert said.status == 9 and length < 35_000_000 and end.endswith("xend\n") and "bytes left out]" in end
+    assert said.stderr == "sme2prof-0>\n"
+    for bad in ("kill -9 $PPID", "kill -9 $$"):
+        with pytest.raises(LinkLost, match="ssh:board was lost"):
+            shell.script(f"echo done; {bad}; sleep 1")
+    assert printable("a\x1b]0;x\x07\u202eb\r\nc\td") == "a\\x1b]0;x\\x07\\x202eb\nc\td"
+    assert shell.script("echo x").stdout == "x\n"
+
+
+def test_cleaning_shows_what_it_removed(connect, there, toy) -> None:
+    target = connect()
+    target.folder.open()
+    target.folder.put(toy)
+    removed = target.clean()
+    assert removed.folder == f"{there}/sme2prof-device" and not list(there.iterdir())
+    assert (toy.name, toy.stat().st_size) in {(Path(name).name, size) for name, size in removed.files}
+    assert removed.bytes >= toy.stat().st_size and not target.clean().files
+
+
+def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_target("ssh:me@board.local") == TargetChoice("ssh", host="me@board.local")
+    assert TargetSettings(name="ssh", host="board").choice == TargetChoice("ssh", host="board")
+    assert TargetSettings(host="board").choice.kind == "ssh", "a host that is named is meant"
+    for wrong in ("ssh:", "ssh", "ssh:-oProxyCommand=x", "ssh:a b"):
+        with pytest.raises(ProfilingError, match="ssh:HOST"):
+            open_target(parse_target(wrong))
+    monkeypatch.setenv("SME2PROF_SSH", "/nowhere/ssh")
+    with pytest.raises(
+        SetupError, match="cannot start /nowhere/ssh: no such file or directory; install OpenSSH"
+    ):
+        open_target(parse_target("ssh:board")).prepare()

@@ -1,0 +1,193 @@
+"""A real sshd on 127.0.0.1, with keys and a config of its own, that belongs to the test that started it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+from model_profiling.runner import apt
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.unpacked import unpack_closure
+
+_SERVER = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/user_key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin yes
+PermitUserEnvironment no
+MaxStartups 100
+"""
+_CLIENT = """\
+Host *
+  HostName 127.0.0.1
+  Port {port}
+  User {user}
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile none
+Host stranger
+  UserKnownHostsFile {folder}/nobody
+Host changed
+  UserKnownHostsFile {folder}/changed
+Host * !keyless
+  IdentityFile {folder}/user_key
+Host keyless
+  IdentityFile {folder}/other_key
+Host nowhere
+  HostName nowhere.invalid
+Host closed
+  Port {closed}
+"""
+# As root sshd wants a user of its own and a folder for it; in a mount namespace nobody else sees them.
+# What is mounted later is not seen there.
+_AS_ROOT = """\
+set -e
+mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd
+{ cat /etc/passwd; echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin'; } >"$0/passwd"
+echo 'root:*:19000:0:99999:7:::' >"$0/shadow"
+mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/shadow" /etc/shadow
+exec "$@"
+"""
+
+
+def find_sshd() -> tuple[Path, Path]:
+    """The server and the folder with libraries it may need: the installed one, or the distribution's
+    unpacked."""
+    if found := shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
+        return Path(found), Path("/nonexistent")
+    archive = apt.own_archive("install openssh-server")
+
+    def make(into: Path) -> None:
+        with apt.packages_of(archive, "install openssh-server") as packages:
+            unpack_closure(packages, ["openssh-server"], into / "unpacked", into / "lib")
+
+    home = cached(
+        cache_root() / "tests" / f"{archive.suite}-sshd",
+        make,
+        "openssh-server",
+        fetch=True,
+    )
+    return home / "unpacked/usr/sbin/sshd", home / "lib"
+
+
+@dataclass
+class SshServer:
+    """`ssh` is the client's command that reaches it; any host name is this server, unless the config says
+    more."""
+
+    folder: Path
+    port: int = 0
+    _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("host_key", "user_key", "other_key", "other_host"):
+            process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], timeout=30)
+        self.port, closed = _free_port(), _free_port()
+        user = pwd.getpwuid(os.getuid()).pw_name
+        (self.folder / "sshd_config").write_text(_SERVER.format(port=self.port, folder=self.folder))
+        client = _CLIENT.format(port=self.port, folder=self.folder, user=user, closed=closed)
+        (self.folder / "config").write_text(_last_first(client))
+        for file, key in (("known_hosts", "host_key"), ("changed", "other_host")):
+            public = (self.folder / f"{key}.pub").read_text()
+            (self.folder / file).write_text(f"[127.0.0.1]:{self.port} {public}")
+
+    @property
+    def ssh(self) -> str:
+        return f"ssh -F {self.folder / 'config'}"
+
+    def start(self) -> None:
+        sshd, libraries = find_sshd()
+        command = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        if os.getuid() == 0:
+            command = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                _AS_ROOT,
+                str(self.folder),
+                *command,
+            ]
+        with (self.folder / "sshd.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                command,
+                env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until = time.monotonic() + 20
+        while time.monotonic() < until and self._child.poll() is None:
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.05)
+        said = (self.folder / "sshd.log").read_text().splitlines()
+        self.stop()
+        raise SetupError(f"sshd does not start: {said[-1] if said else 'it says nothing'}", "run as root")
+
+    def cut(self) -> None:
+        """Kill every connection, and leave the server to take new ones."""
+        assert self._child is not None
+        for pid in _descendants(self._child.pid):
+            if "sshd" in _name(pid):
+                os.kill(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """The server and every connection."""
+        if self._child is not None:
+            self.cut()
+            self._child.kill()
+            self._child.wait()
+            self._child = None
+
+
+def _last_first(config: str) -> str:
+    """ssh takes the first value it meets, so what holds for every host comes last."""
+    general, *special = config.split("Host ")[1:]
+    return "".join(f"Host {part}" for part in (*special, general))
+
+
+def _free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found

@@ -1,0 +1,104 @@
+"""Energy from a fuel gauge's readings, as the meter on a phone writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from model_profiling.process import run
+from model_profiling.report.energy_section import energy_table
+from model_profiling.report.markdown import render_markdown
+from model_profiling.run.metrics import Latency
+from model_profiling.targets.device.energy import metered, read_energy
+from model_profiling.targets.device.records import Energy, Gauge
+from model_profiling.targets.device.state import gauge_of
+
+TEN_SECONDS = [10_000_000] * 1000
+
+
+def readings(currents: list[int], voltage: int = 4_000_000, every: float = 1.0, end: float = 112.0) -> str:
+    """A gauge that looks once `every` second, read five times as often."""
+    lines = [
+        f"{end - every * (len(currents) - at / 5):.2f} {currents[at // 5]} {voltage}"
+        for at in range(5 * len(currents))
+    ]
+    return "\n".join([*lines, f"end {end:.2f}"])
+
+
+def test_a_steady_current_is_known_well_and_a_wild_one_badly() -> None:
+    steady = read_energy(readings([-500_000, -500_100] * 6), TEN_SECONDS)
+    assert steady.joules == pytest.approx(0.020, rel=1e-3), "2 W for 10 ms"
+    assert steady.watts == pytest.approx(2.0, rel=1e-3)
+    wild = read_energy(readings([-200_000, -800_000] * 6), TEN_SECONDS)
+    assert None not in (steady.low, steady.high, wild.low, wild.high)
+    assert wild.high - wild.low > 100 * (steady.high - steady.low) > 0  # type: ignore[operator]
+
+
+def test_only_the_inferences_count_and_not_what_the_gauge_remembers() -> None:
+    """Ten seconds of inferences at the end: what came before, and the first two of them, say nothing."""
+    loading = [-3_000_000] * 4
+    text = readings(
+        [*loading, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100]
+    )
+    assert read_energy(text, TEN_SECONDS).watts == pytest.approx(2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "have no end"),
+        (readings([-500_000] * 12), "told 1 different reading in 10 s, 5 are needed"),
+        (readings([0, 1] * 6), "told 0 different readings"),
+        ("end 5\n\n\x00 1 2\n9 9 9", "have no end"),
+    ],
+)
+def test_a_gauge_that_does_not_tell(text: str, says: str) -> None:
+    found = read_energy(text, TEN_SECONDS)
+    assert found.joules is None and says in (found.reason or "")
+
+
+def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    for name, text in (("current", "-500000\n"), ("voltage", "4000000\n")):
+        (tmp_path / name).write_text(text)
+    gauge = Gauge(str(tmp_path / "current"), str(tmp_path / "voltage"))
+    file = tmp_path / "it's a file"
+    done = run(metered(["sh", "-c", "sleep 0.5; echo out; exit 7"], gauge, str(file)), timeout=20)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    *told, last = file.read_text().splitlines()
+    assert 2 <= len(told) <= 4 and told[0].endswith(" -500000 4000000")
+    assert last.startswith("end ")
+
+
+@pytest.mark.parametrize(
+    ("status", "current", "says"),
+    [
+        ("Charging", "-412000", "the phone is charging"),
+        ("Full", "0", "the phone is full"),
+        ("Discharging", "", "tells adb no current"),
+        ("", "-412000", "does not say whether it is charging"),
+    ],
+)
+def test_a_gauge_that_would_tell_something_else_is_not_asked(status: str, current: str, says: str) -> None:
+    texts = {
+        "gauge_status": {"s": status},
+        "gauge_current": {"c": current},
+        "gauge_voltage": {"v": "4000000"},
+    }
+    assert says in str(gauge_of(texts))
+
+
+def test_a_gauge_that_tells() -> None:
+    texts = {
+        "gauge_status": {"s": "Discharging"},
+        "gauge_current": {"/c": "412"},
+        "gauge_voltage": {"/v": "4000"},
+    }
+    assert gauge_of(texts) == Gauge("/c", "/v")
+
+
+def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:
+    known = Latency(experiment="on", threads=1, energy=Energy(0.0204, 0.0199, 0.0209, 2.04, 40))
+    unknown = Latency(experiment="off", threads=1, energy=Energy(reason="the fuel gauge told nothing"))
+    page = render_markdown(energy_table([known, unknown, Latency(experiment="other")]))
+    assert "| on" in page and "20.4" in page and "19.9 to 20.9" in page
+    assert "off, 1 thread: the fuel gauge told nothing" in page and "other" not in page
+    assert energy_table([Latency(experiment="other")]) == []

@@ -1,0 +1,84 @@
+"""What a report says of the phone a run was measured on, and that old manifests are read without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model_profiling.json_record import parse_record, record_json
+from model_profiling.report.machine import machine_rows
+from model_profiling.run.manifest import Between, Machine
+from model_profiling.targets import MachineFacts
+from model_profiling.targets.device.records import Battery, Cluster, DeviceState
+from model_profiling.wording import ranges
+
+PHONE = MachineFacts(
+    cpu="Cortex-A520 + Cortex-X4",
+    machine="aarch64",
+    cores=5,
+    governor="walt",
+    temperature_c=41.0,
+    on_battery=True,
+    clusters=(
+        Cluster("little", (0, 1, 2, 3), "Cortex-A520", 300, 1_900_000, 1_900_000, 400_000, "walt"),
+        Cluster("big", (4,), "Cortex-X4", 1024, 3_300_000, 3_300_000, 3_300_000, "walt"),
+    ),
+    device=DeviceState(
+        model="Example One",
+        soc="EX1000",
+        battery=Battery(87.0, "discharging", 31.0),
+        thermal_status=0,
+        settings={"low_power": "0", "window_animation_scale": None},
+        boot_id="a",
+    ),
+)
+
+
+def test_rows_of_a_phone_that_throttled_and_restarted() -> None:
+    assert PHONE.device is not None
+    little, big = PHONE.clusters
+    later = replace(
+        PHONE,
+        temperature_c=61.0,
+        clusters=(little, replace(big, allowed_khz=2_100_000)),
+        device=replace(PHONE.device, battery=Battery(80.0), thermal_status=3, boot_id="b"),
+    )
+    between = tuple(
+        Between(
+            number, "", facts.temperature_c, facts.device.thermal_status, facts.device.battery, facts.clusters
+        )
+        for number, facts in enumerate((PHONE, later))
+        if facts.device
+    )
+    rows = dict(machine_rows(Machine(PHONE, later, between)))
+    assert rows["Between rounds"] == (
+        "41 to 61 C; battery 80 to 87 %; thermal status severe at worst; clock of little 0.40 GHz; "
+        "clock of big 3.30 GHz"
+    )
+    assert rows["Cluster little"] == "CPUs 0-3, Cortex-A520, up to 1.90 GHz, walt"
+    assert rows["Cluster big"] == (
+        "CPU 4, Cortex-X4, up to 3.30 GHz, of which the system granted 2.10 GHz, walt"
+    )
+    assert rows["Battery"] == "87.0 % before, 80.0 % after (discharging)"
+    assert rows["Thermal status"] == "none before, severe after"
+    assert rows["Power settings"] == "low_power 0"
+    assert rows["Restarted"] == "yes, while it was measured"
+    assert rows["Temperature"] == "41.0 C before, 61.0 C after"
+    assert "Clock governor" not in rows, "each cluster has its own"
+
+
+def test_a_machine_with_one_kind_of_cpu_is_told_as_ever() -> None:
+    rows = dict(machine_rows(Machine(MachineFacts(cpu="N1", governor="performance"))))
+    assert rows["Clock governor"] == "performance"
+    assert not {"Phone", "Battery"} & set(rows)
+
+
+def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:
+    told = record_json(PHONE)
+    assert parse_record(MachineFacts, told, "x", "") == PHONE
+    older = {name: value for name, value in told.items() if name not in ("clusters", "device")}
+    assert parse_record(MachineFacts, older, "x", "") == replace(PHONE, clusters=(), device=None)
+
+
+def test_ranges() -> None:
+    assert ranges([7, 0, 1, 2, 4]) == "0-2, 4, 7"
+    assert ranges([]) == ""

@@ -1,0 +1,189 @@
+"""A phone's state from what phones print.
+
+The figures of the three clusters are the Huawei Mate 20's, as pytorch/cpuinfo records them (test/mock/
+huawei-mate-20.h); the answers of `dumpsys` and `settings` have the form of Android's own sources
+(BatteryService, ThermalManagerService, SettingsService); which units and signs fuel gauges use is in the
+kernel's ABI/testing/sysfs-class-power and in the complaints of those who read them (termux/termux-api#293,
+collectd/collectd#3865).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from model_profiling.errors import InputError
+from model_profiling.targets.device.clusters import find_clusters
+from model_profiling.targets.device.records import Battery, cpus_of_cluster
+from model_profiling.targets.device.settings import changes_for, parse_settings
+from model_profiling.targets.device.state import (
+    amperes,
+    device_id,
+    on_battery,
+    read_device,
+    temperature,
+    volts,
+)
+
+CPU = "/sys/devices/system/cpu/cpu{}/{}"
+
+
+def cpu_files(name: str, values: dict[int, object]) -> dict[str, str]:
+    return {CPU.format(cpu, name): f"{value}\n" for cpu, value in values.items()}
+
+
+def highest(*khz: int) -> dict[str, dict[str, str]]:
+    return {"highest_khz": cpu_files("cpufreq/cpuinfo_max_freq", dict(enumerate(khz)))}
+
+
+MATE_20 = highest(*[1_805_000] * 4, *[1_920_000] * 2, *[2_600_000] * 2)
+
+
+def test_three_kinds_of_cpu_are_little_big_and_prime() -> None:
+    texts = MATE_20 | {
+        "allowed_khz": cpu_files("cpufreq/scaling_max_freq", {6: 2_600_000, 7: 1_700_000}),
+        "cpu_governor": cpu_files("cpufreq/scaling_governor", {0: "schedutil", 1: "schedutil"}),
+    }
+    found = find_clusters(texts, {0: "Cortex-A55", 4: "Cortex-A76", 7: "Cortex-A76"})
+    assert [(each.name, each.cpus, each.highest_khz, each.cpu) for each in found] == [
+        ("little", (0, 1, 2, 3), 1_805_000, "Cortex-A55"),
+        ("big", (4, 5), 1_920_000, "Cortex-A76"),
+        ("prime", (6, 7), 2_600_000, "Cortex-A76"),
+    ]
+    assert found[0].governor == "schedutil" and found[1].governor is None
+    assert found[2].allowed_khz == 1_700_000, "what the least granted of them may do"
+
+
+@pytest.mark.parametrize(
+    ("khz", "little", "big", "prime"),
+    [
+        ((1_800_000, 2_800_000), (0,), (1,), (1,)),
+        ((1, 2, 3), (0,), (1,), (2,)),
+        ((1, 2, 3, 4, 4), (0,), (1, 2), (3, 4)),
+    ],
+)
+def test_what_the_names_mean(
+    khz: tuple[int, ...], little: tuple[int, ...], big: tuple[int, ...], prime: tuple[int, ...]
+) -> None:
+    found = find_clusters(highest(*khz))
+    said = tuple(cpus_of_cluster(found, name, "x") for name in ("little", "big", "prime"))
+    assert said == (little, big, prime)
+
+
+def test_capacity_tells_apart_what_frequency_does_not() -> None:
+    texts = highest(2_000_000, 2_000_000) | {"capacity": cpu_files("cpu_capacity", {0: 400, 1: 1024})}
+    assert [each.cpus for each in find_clusters(texts)] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize(("texts", "says"), [(highest(5, 5), "are all alike"), ({}, "tell no kinds apart")])
+def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        cpus_of_cluster(find_clusters(texts), "big", "android:1")
+
+
+@pytest.mark.parametrize("junk", ["", "nan", "-1", "99999999999999999999", "5; reboot", "0x10", "٣"])
+def test_what_is_no_number_is_not_told(junk: str) -> None:
+    assert find_clusters({"highest_khz": {CPU.format(0, "cpufreq/cpuinfo_max_freq"): junk}}) == ()
+    assert (amperes(junk), volts(junk)) == (None, None)
+
+
+BATTERY = """\
+Current Battery Service state:
+  AC powered: false
+  USB powered: true
+  status: 2
+  health: 2
+  present: true
+  level: 43
+  scale: 50
+  voltage: 4312
+  temperature: 312
+  technology: Li-ion
+"""
+THERMAL = """\
+IsStatusOverride: false
+Thermal Status: 2
+Cached temperatures:
+\tTemperature{mValue=90.1, mType=0, mName=CPU0, mStatus=3}
+HAL Ready: true
+Current temperatures from HAL:
+\tTemperature{mValue=55.25, mType=0, mName=CPU0, mStatus=1}
+\tTemperature{mValue=33.0, mType=3, mName=skin, mStatus=0}
+Current cooling devices from HAL:
+\tCoolingDevice{mValue=0, mType=2, mName=cpu-hotplug}
+"""
+
+
+def said(**texts: str) -> dict[str, dict[str, str]]:
+    return {name: {"-": text} for name, text in texts.items()}
+
+
+def test_a_phone_as_its_services_tell_it() -> None:
+    zone = "/sys/class/thermal/thermal_zone{}/{}"
+    texts = said(
+        manufacturer="Google\n",
+        model="Pixel 9\n",
+        soc_maker="Google",
+        soc_model="Tensor G4",
+        dumpsys_battery=BATTERY,
+        dumpsys_thermal=THERMAL,
+        gauge_current="-412000\n",
+        serial_number="41021FDAS0001X\n",
+    )
+    texts["zone_type"] = {zone.format(0, "type"): "BIG\n", zone.format(1, "type"): "usb_pwr_therm\n"}
+    texts["zone"] = {zone.format(0, "temp"): "57000\n", zone.format(1, "temp"): "61000\n"}
+    texts["zone"] |= {zone.format(2, "temp"): "-274000\n", zone.format(3, "temp"): "0\n"}
+    state = read_device(texts)
+    assert (state.model, state.soc, state.thermal_status) == ("Google Pixel 9", "Google Tensor G4", 2)
+    assert state.battery == Battery(86.0, "charging", 31.2, 0.412, 4.312)
+    assert state.temperatures_c == {"BIG": 57.0, "usb_pwr_therm": 61.0, "CPU0": 55.25, "skin": 33.0}
+    assert temperature(state) == 57.0, "the chip's, though the plug is hotter"
+    assert on_battery(state) is False
+    assert device_id(texts) == "41021FDAS0001X"
+
+
+def test_a_phone_that_tells_nothing() -> None:
+    refused = "cat: /sys/class/power_supply/battery/current_now: Permission denied"
+    state = read_device(said(dumpsys_battery="Can't find service: battery", gauge_current=refused))
+    assert (state.model, state.battery, state.temperatures_c, state.thermal_status) == (None, None, {}, None)
+    assert (temperature(state), on_battery(state)) == (None, None)
+
+
+def test_only_the_battery_tells_a_temperature() -> None:
+    assert temperature(read_device(said(dumpsys_battery=BATTERY))) == 31.2
+
+
+@pytest.mark.parametrize(
+    ("text", "amps"),
+    [
+        ("-1812500", 1.8125),
+        ("1812500", 1.8125),
+        ("-1812", 1.812),
+        ("350", 0.35),
+        ("0", None),
+        ("99999999", None),
+    ],
+)
+def test_a_current_in_either_unit_and_sign(text: str, amps: float | None) -> None:
+    assert amperes(text) == amps
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4312000", 4.312), ("4312", 4.312), ("8600000", 8.6), ("12", None)]
+)
+def test_a_voltage_in_either_unit(text: str, expected: float | None) -> None:
+    assert volts(text) == expected
+
+
+def test_settings_and_what_a_mode_has_to_change() -> None:
+    told = parse_settings(
+        "low_power=null\nstay_on_while_plugged_in=15\nwindow_animation_scale=1.0\n"
+        "transition_animation_scale=0\nanimator_duration_scale=0.0\nother=1\n"
+    )
+    assert told["low_power"] is None and "other" not in told
+    assert [(each.name, each.before, each.value) for each in changes_for("boost", told)] == [
+        ("low_power", None, "0"),
+        ("window_animation_scale", "1.0", "0"),
+    ]
+    assert changes_for("leave", told) == ()
+    error = "low_power=cmd: Can't find service: settings\n"
+    assert parse_settings(error) == {}, "a phone that is still starting"

@@ -1,0 +1,283 @@
+"""What is known of a machine behind a shell, and the shell text that runs there, without a connection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stand_ins import command
+
+from model_profiling.errors import FormatError, InputError, SetupError
+from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.runner.source_build.toolchain import Compiler, Ndk
+from model_profiling.targets.remote import client, scripts
+from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_bundle
+from model_profiling.targets.remote.facts import Machine, ask_machine
+from model_profiling.targets.remote.folder import RemoteFolder
+from model_profiling.targets.remote.ndk import build_with_ndk
+from model_profiling.targets.remote.shell import LinkLost, Shell
+from model_profiling.targets.remote.transport import RemoteTransport
+
+ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
+SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]
+
+
+class Local:
+    """This machine, reached through a shell of its own."""
+
+    title, shown = "local", ("sh", "-c")
+
+    def __init__(self, shell: str = "sh") -> None:
+        self.shell = ("busybox", "sh") if shell == "busybox" else (shell,)
+        self.prefix = ""
+
+    def connect(self) -> None: ...
+    def close(self) -> None: ...
+    def complaint(self, said: str) -> SetupError | None:
+        return SetupError("it is on fire", "put it out") if "smoke" in said else None
+
+    def command(self, script: str) -> Sequence[str]:
+        return (*self.shell, "-c", f"{self.prefix}{script}")
+
+
+def machine(**texts: str) -> Machine:
+    return Machine({name: {"-": text} for name, text in texts.items()})
+
+
+@pytest.mark.parametrize(
+    ("found", "runner", "why"),
+    [
+        (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "dotprod"}, None),
+        (machine(machine="aarch64", cpuinfo=ARM, arch="aarch64"), None, None),
+        (
+            machine(machine="x86_64", cpuinfo="vendor_id\t: GenuineIntel\n"),
+            {"sme2"},
+            "the kernel is one for x86_64",
+        ),
+        (machine(machine="aarch64", cpuinfo=ARM, arch="x86_64"), None, "the kernel is one for x86_64"),
+        (machine(machine="aarch64", modalias="cpu:type:x86,ven0000"), None, "the kernel is one for x86_64"),
+        (machine(machine="aarch64", cpuinfo="flags\t: sse2 avx\n"), None, "the CPU is not an Arm CPU"),
+        (machine(machine="aarch64", cpuinfo=ARM.replace("0x41", "0x00")), None, "the CPU is QEMU's own"),
+        (machine(machine="aarch64", cpuinfo=ARM, emulator="1"), None, "it says that it is an emulator"),
+        (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "programs see sme2, the kernel does not"),
+        (machine(machine="aarch64", cpuinfo=ARM, emulator="00"), None, None),
+        (machine(machine="armv8l", cpuinfo=ARM), None, None),
+        (machine(machine="aarch64"), {"fp16", "sme2"}, None),
+    ],
+)
+def test_an_emulated_cpu_gives_itself_away(found: Machine, runner: set[str] | None, why: str | None) -> None:
+    assert found.why_emulated(frozenset(runner) if runner is not None else None) == why
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's files")
+def test_facts_are_those_of_the_machine_asked() -> None:
+    facts = ask_machine(Shell(Local())).facts({})
+    assert facts.cores == os.cpu_count() and facts.machine == os.uname().machine
+    assert facts.memory_bytes and facts.load_average is not None and "kernel Linux" in facts.os
+
+
+def test_hostile_facts_are_only_text() -> None:
+    facts = machine(
+        machine="aarch64",
+        loadavg="lots",
+        meminfo="MemTotal: many kB",
+        temperature="9" * 400,
+        online="0-",
+        cpuinfo="",
+    ).facts({})
+    assert (facts.load_average, facts.memory_bytes, facts.temperature_c, facts.cores) == (
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="setsid is Linux's")
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_path: Path) -> None:
+    shell, folder = Shell(Local(name)), str(tmp_path / "it's a job")
+    Path(folder).mkdir()
+
+    def run(*argv: str, limit: float = 20) -> tuple[int, str]:
+        answer = shell.script(scripts.watched(argv, folder, limit), stdin="open")
+        return answer.status, answer.stdout
+
+    assert run("sh", "-c", "pwd; exit 7") == (7, f"{folder}\n")
+    assert run("sh", "-c", "kill -SEGV $$")[0] == 128 + signal.SIGSEGV
+    assert run("/nowhere/at all")[0] == 127
+    began = time.monotonic()
+    assert run("sh", "-c", "sleep 1011 & sleep 1012", limit=1)[0] == 124
+    Path(f"{folder}.late").unlink()
+    # The pipe that it reads ends with the client: what hangs on it is killed with all it started.
+    script = scripts.watched(("sh", "-c", "sleep 1013 & sleep 1014"), folder, 60)
+    held = subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE)
+    while not Path(f"{folder}.pid").read_text().strip():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    assert held.stdin is not None
+    held.stdin.close()
+    assert held.wait(timeout=10) != 0 and time.monotonic() - began < 15
+    listed = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    assert not [line for line in listed.splitlines() if "sleep 101" in line]
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
+    shell = Shell(Local(name), patience_s=1, attempts=2)
+    there, file = RemoteFolder(shell, str(tmp_path / "a 'b'")), tmp_path / 'x$(id)"y.bin'
+    file.write_bytes(bytes(range(256)) * 1000)
+    there.open()
+    put = Path(there.put(file))
+    assert put.read_bytes() == file.read_bytes() and put.name == file.name and len(there.sent) == 1
+    put.write_bytes(b"spoilt")
+    again = RemoteFolder(shell, there.base)
+    again.open()
+    assert Path(again.put(file)).read_bytes() == file.read_bytes() and len(again.sent) == 1
+    job = there.new_job()
+    (Path(job) / "left.bin").write_bytes(file.read_bytes())
+    there.fetch(job, tmp_path / "here")
+    assert (tmp_path / "here/left.bin").read_bytes() == file.read_bytes()
+    (Path(job) / ".hidden").touch()
+    there.fetch(job, tmp_path / "here")
+    there.remove_job(job)
+    assert not Path(job).exists() and sorted(path.name for path in (tmp_path / "here").iterdir()) == [
+        "left.bin"
+    ]
+    # What arrives as something else than was sent is sent again, and is an error when it stays so.
+    shell.link.prefix = "cat() { head -c 10; }; "  # type: ignore[attr-defined]
+    other = tmp_path / "other.bin"
+    other.write_bytes(bytes(5000))
+    with pytest.raises(SetupError, match=r"lost 2 times in the same step: other\.bin arrived damaged"):
+        there.put(other)
+    assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))), min_size=1, max_size=4
+    )
+)
+def test_every_word_arrives_as_it_is(words: list[str]) -> None:
+    said = Shell(Local()).run([sys.executable, "-c", "import sys; print(sys.argv[1:])", *words])
+    assert said.ok and said.stdout == f"{words}\n"
+
+
+def test_a_status_without_a_mark_is_a_machine_that_was_lost() -> None:
+    link = Local()
+    shell = Shell(link, patience_s=0.5, attempts=1)
+    assert shell.run(["printf", "%s", "a'b"]).stdout == "a'b"
+    link.prefix = "exit 0; "
+    with pytest.raises(LinkLost, match="local was lost: the connection ended without a word"):
+        shell.script("true")
+    link.prefix = "echo smoke >&2; exit 0; "
+    with pytest.raises(SetupError, match="it is on fire"):
+        shell.script("true")
+    with pytest.raises(SetupError, match=r"lost 1 times in the same step|did not come back"):
+        shell.repeat(lambda: shell.script("true"))
+
+
+def test_a_client_is_cut_off_and_its_output_bounded() -> None:
+    assert client.call(["sleep", "60"], timeout=0.5).cut == "time"
+    assert client.call(["sleep", "60"], timeout=60, silence_s=0.3).cut == "silence"
+    asked = iter([True, False])
+    assert (
+        client.call(["sleep", "60"], timeout=60, silence_s=0.3, still_there=lambda: next(asked)).cut
+        == "silence"
+    )
+    assert next(asked, None) is None, "it was believed once"
+    ended = client.call(["sh", "-c", "sleep 30 & echo done"], timeout=20)
+    assert (ended.stdout, ended.cut) == (b"done\n", None) and ended.seconds < 10
+    with pytest.raises(SetupError, match="cannot start /nowhere/ssh"):
+        client.call(["/nowhere/ssh"], timeout=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads ELF programs")
+def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
+    facts = read_elf(Path(sys.executable).resolve())
+    assert facts is not None and facts.interpreter is not None and "libc.so.6" in facts.needed
+    assert read_elf(Path(__file__)) is None
+    cut = tmp_path / "cut"
+    for length in (6, 40, 64, 200, 3000):
+        cut.write_bytes(Path(sys.executable).resolve().read_bytes()[:length])
+        with pytest.raises(FormatError, match="is a damaged program"):
+            read_elf(cut)
+    with pytest.raises(SetupError, match=r"the runner needs \S+ for aarch64, which is in none of"):
+        gather(Path(sys.executable).resolve(), [tmp_path], opened=["ld-linux-aarch64.so.1"])
+
+
+def test_only_linux_has_a_c_library_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SetupError, match="name an executor_runner built with the Android NDK as runner_path"):
+        make_bundle()
+
+
+def test_a_bundle_is_complete(arm: object) -> None:
+    del arm  # whatever builds it is at hand
+    files = make_bundle().files
+    needed = {name for path in files.values() if (facts := read_elf(path)) for name in facts.needed}
+    assert needed <= set(files) and {"ld-linux-aarch64.so.1", "libexecutorch_backend_xnnpack.so"} <= set(
+        files
+    )
+    kinds = [read_elf(path) for path in files.values()]
+    assert all(facts is not None and facts.machine == AARCH64 for facts in kinds)
+    theirs = {name for name in files if not name.startswith("libexecutorch")}
+    folders = sorted({path.parent for path in files.values()})
+    sent = gather(files["sme2prof-runner"], folders, opened=OPENED, not_sent=theirs)
+    assert set(sent) == {"sme2prof-runner", *(name for name in files if name.startswith("libexecutorch"))}
+    assert Bundle(None, sent).runner("/d") == ("env", "LD_LIBRARY_PATH=/d", "/d/sme2prof-runner")  # type: ignore[arg-type]
+
+
+def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NDK is at hand: a stand-in notes its command lines. What it would make has never been run."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    notes, root = tmp_path / "notes", tmp_path / "executorch"
+    note = f'echo "$*" >>{notes}; while [ $# -gt 1 ]; do [ "$1" = -o ] && : >"$2"; shift; done; :'
+    clang = command(tmp_path, "clang++", note)
+    ndk = Ndk(tmp_path, "27.2", Compiler(clang, clang, "Clang", "18.0.3"))
+    with pytest.raises(SetupError, match=r"has no version\.py.*; correct SME2PROF_ANDROID_EXECUTORCH"):
+        build_with_ndk(ndk, root)
+    method = root / "include/executorch/runtime/executor/method.h"
+    method.parent.mkdir(parents=True)
+    method.touch()
+    (root / "lib").mkdir()
+    (root / "version.py").write_text("__version__ = '1.5.1'")
+    build = build_with_ndk(ndk, root)
+    assert build.compiler == "Clang 18.0.3 of NDK r27.2, from the Android NDK" and build.path.is_file()
+    *compiled, linked = notes.read_text().splitlines()
+    assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
+    assert len(compiled) > 10 and f"-isystem{root}/include" in compiled[0]
+    assert f"-L{root}/lib" in linked and "-lexecutorch_threadpool" in linked and "rpath" not in linked
+
+
+def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_path: Path) -> None:
+    del arm
+    there = RemoteFolder(Shell(Local()), str(tmp_path / "there"))
+    there.open()
+    transport = RemoteTransport(there.shell, there, loader=("/k/ld.so", "--library-path", "/k"), cores=2)
+    for_linux = make_bundle().build.path
+    *loader, put = transport.put_runner(for_linux)
+    assert loader == ["/k/ld.so", "--library-path", "/k"] and os.access(put, os.X_OK)
+    script = command(tmp_path, "runner", "echo hi")
+    assert len(transport.put_runner(script)) == 1
+    other = tmp_path / "other"
+    other.write_bytes(for_linux.read_bytes()[:18] + b"\x3e\0" + for_linux.read_bytes()[20:])
+    with pytest.raises(InputError, match="is not a program for aarch64; name a runner built for the device"):
+        transport.put_runner(other)
+    folder = there.new_job()
+    done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
+    assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
+    with pytest.raises(SetupError, match=r"local cannot start /nowhere/x: .*; name a device_path on it"):
+        transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
+    with pytest.raises(InputError, match="local has no CPU 2; choose from 0 to 1"):
+        transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))

@@ -1,0 +1,341 @@
+"""Phones without a phone: real adb and a real adbd on loopback, each phone a root of its own without a libc
+for what is pushed to it, and every fault that phones have.
+
+`AdbServer` is an adb with a server, keys and a port of its own: the user's is never touched. `VirtualPhone`
+is one phone. Both end with the test process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from virtual_phone_link import Link
+from virtual_phone_parts import Parts, phone_parts
+from virtual_phone_root import SHELL_UID, fill_sys, make_root
+
+from model_profiling import process
+from model_profiling.errors import SetupError
+
+_INIT = Path(__file__).with_name("virtual_phone_init.py")
+_PROPERTIES = {
+    "ro.product.manufacturer": "Example",
+    "ro.product.model": "Virtual 1",
+    "ro.product.name": "virtual",
+    "ro.product.device": "virtual",
+    "ro.product.cpu.abi": "arm64-v8a",
+    "ro.soc.manufacturer": "Example",
+    "ro.soc.model": "EX1000",
+    "ro.board.platform": "ex1000",
+    "ro.build.version.release": "15",
+    "ro.build.version.sdk": "35",
+    "sys.boot_completed": "1",
+}
+_WRAPPER = """\
+#!/bin/sh
+export HOME={home} TMPDIR={home} ANDROID_ADB_SERVER_PORT={port} ADB_USB=0 ADB_EMU=0 ADB_MDNS=0
+unset ADB_SERVER_SOCKET ANDROID_ADB_SERVER_ADDRESS ANDROID_SERIAL ADB_TRACE
+LD_LIBRARY_PATH={libraries} exec {adb} "$@"
+"""
+# Waits for the end of the test process and ends the server, whoever has started it again meanwhile.
+_WATCH = "cat >&2; exec {adb} kill-server"
+
+
+class AdbServer:
+    """`bin` is a folder with an `adb` that talks to this server alone: put it first on the PATH. The server
+    sees no USB device and no emulator, so a phone that is really there is not disturbed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.parts: Parts = phone_parts()
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.port = _free_port()
+        self.adb_path = self.bin / "adb"
+        words = {"home": folder, "port": self.port, "libraries": self.parts.adb_libraries}
+        self.adb_path.write_text(_WRAPPER.format(adb=self.parts.adb, **words))
+        self.adb_path.chmod(0o755)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        watch = ["sh", "-c", _WATCH.format(adb=self.adb_path)]
+        self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, **quiet)
+        serve = [self.adb_path, "server", "nodaemon"]
+        self._server = subprocess.Popen(serve, stdin=subprocess.DEVNULL, **quiet)
+        _wait_for(lambda: _listener(self.port) is not None, "the adb server does not start")
+
+    def adb(self, *words: str, timeout: float = 30) -> process.Completed:
+        return process.run([self.adb_path, *words], timeout=timeout)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process must be given to find this adb."""
+        return {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+
+    def kill(self) -> None:
+        """The server dies as one that crashed, not as one that was asked to end."""
+        pid = _listener(self.port)
+        assert pid is not None, "no adb server is running"
+        os.kill(pid, signal.SIGKILL)
+        _wait_for(lambda: self._server.poll() is not None or pid != self._server.pid, "the server lives on")
+
+    def close(self) -> None:
+        self._watch.communicate(timeout=30)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(timeout=5)
+        self._server.kill()
+        self._server.wait()
+
+
+class VirtualPhone:
+    """One phone, switched on, and known to its adb server as `serial`.
+
+    With `qemu`, on a machine that is not aarch64 itself, every aarch64 program runs under that emulator with
+    SME2, by a binfmt_misc entry of the phone's own user namespace. (On aarch64 it would catch every program.)
+    `rootless` makes it as a user without rights must; its shell is then root of its own namespace.
+    """
+
+    def __init__(
+        self,
+        server: AdbServer,
+        folder: Path,
+        *,
+        model: str = "Virtual 1",
+        qemu: Path | None = None,
+        rootless: bool = False,
+    ) -> None:
+        self.server = server
+        self.root = folder / "root"
+        self.log = folder / "adbd.log"
+        self.link = Link()
+        self._qemu = qemu
+        self._uid = 0 if rootless or qemu is not None or os.getuid() != 0 else SHELL_UID
+        self._adbd_port = 0
+        self._init: subprocess.Popen[str] | None = None
+        own = {"ro.product.model": model, "ro.serialno": f"VP{uuid.uuid4().hex[:10].upper()}"}
+        make_root(self.root, server.parts, {**_PROPERTIES, **own}, owner=self._uid)
+        if qemu is not None:
+            (self.root / "data/cpuinfo").write_text(_EMULATED_CPU)
+        self.switch_on()
+
+    @property
+    def serial(self) -> str:
+        return self.link.serial
+
+    # What a person does with it.
+
+    def switch_on(self) -> None:
+        """Boot: another boot id, and what the kernel tells is as it ever was. Settings are kept."""
+        fill_sys(self.root, os.cpu_count() or 1)
+        (self.root / "data/boot_id").write_text(f"{uuid.uuid4()}\n")
+        shown = [line for line in self.path("/data/props").read_text().splitlines() if "ro.product" in line]
+        plan = {
+            "root": str(self.root),
+            "log": str(self.log),
+            "uid": str(self._uid),
+            "runtime": str(self.server.parts.runtime),
+            "loader": self.server.parts.loader,
+            "properties": "\n".join(shown),
+            **({"qemu": str(self._qemu)} if self._qemu else {}),
+        }
+        private = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--propagation", "private"]
+        own_user = [] if self._uid else ["--user", "--map-root-user"]
+        with self.log.open("ab") as log:
+            self._init = subprocess.Popen(
+                ["unshare", *own_user, *private, sys.executable, "-S", str(_INIT), json.dumps(plan)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._tell("boot")
+        self.plug_in()
+
+    def switch_off(self) -> None:
+        """Everything that runs on it ends at once."""
+        self.link.pull_out()
+        if self._init is not None:
+            self._init.communicate(timeout=30)
+        self._init = None
+        self._adbd_port = 0
+
+    def reboot(self) -> None:
+        self.switch_off()
+        self.switch_on()
+
+    def plug_in(self, *, wait: bool = True) -> None:
+        """Start adbd, if it is not running, and connect; `wait` until adb calls it a device."""
+        self.link.plug_in(self._port())
+        if not wait:
+            return
+
+        def answers() -> bool:
+            if self.state() != "device":
+                self.server.adb("disconnect", self.serial)  # one that is offline would wait its turn
+                self.server.adb("connect", self.serial)
+            return self.state() == "device"
+
+        _wait_for(answers, "the virtual phone does not answer")
+
+    def pull_out(self) -> None:
+        """The cable is pulled: adbd lives on, and sends SIGHUP to what it has started."""
+        self.link.pull_out()
+
+    def state(self) -> str:
+        """What adb calls it: `device`, `offline`, or nothing."""
+        return self.server.adb("-s", self.serial, "get-state").stdout.strip()
+
+    # Faults.
+
+    def kill_adbd(self) -> None:
+        """adbd crashes; what it has started lives on. `plug_in` starts another."""
+        self._tell("kill")
+        self.link.pull_out()
+        self._adbd_port = 0
+
+    def freeze(self) -> None:
+        """adbd hangs, with its connection open."""
+        self._tell("freeze")
+
+    def thaw(self) -> None:
+        self._tell("thaw")
+
+    def small_disk(self, size: str) -> None:
+        """/data/local/tmp becomes an empty disk of `size` (as `2m`) until the phone is switched off."""
+        self._tell("disk", size)
+
+    def slow_link(self, bytes_per_s: float | None) -> None:
+        """How fast the cable is; None is as fast as can be."""
+        self.link.bytes_per_s = bytes_per_s
+
+    # Its state, as nobody but a test can see and change it.
+
+    def path(self, on_phone: str) -> Path:
+        """Where a file of the phone is here (not on a small disk: that one is the phone's alone)."""
+        return self.root / on_phone.lstrip("/")
+
+    def write(self, on_phone: str, text: str) -> None:
+        """Give a file of the phone, such as one in /sys, another content."""
+        self.path(on_phone).parent.mkdir(parents=True, exist_ok=True)
+        self.path(on_phone).write_text(f"{text}\n")
+
+    def settings(self, namespace: str = "global") -> dict[str, str]:
+        """Every setting that has a value."""
+        folder = self.path(f"/data/settings/{namespace}")
+        return {path.name: path.read_text().strip() for path in sorted(folder.iterdir())}
+
+    def change_setting(self, name: str, value: str | None, namespace: str = "global") -> None:
+        """Somebody else changes a setting, or deletes it."""
+        place = f"/data/settings/{namespace}/{name}"
+        self.path(place).unlink(missing_ok=True)
+        if value is not None:
+            self.write(place, value)
+
+    def refuse_settings(self, refuse: bool = True) -> None:
+        """Be a phone that lets no shell change its settings (some makers' are)."""
+        mark = self.path("/data/settings/refused")
+        mark.touch() if refuse else mark.unlink(missing_ok=True)
+
+    def processes(self) -> list[str]:
+        """The command lines of everything that runs on it besides adbd."""
+        answer = self._tell("processes")
+        assert isinstance(answer, list)
+        return answer
+
+    def shell(self, command: str, timeout: float = 30) -> process.Completed:
+        """What a test asks on its own account, past the kit."""
+        return self.server.adb("-s", self.serial, "shell", "-n", command, timeout=timeout)
+
+    def close(self) -> None:
+        self.switch_off()
+        self.server.adb("disconnect", self.serial)
+
+    def _port(self) -> int:
+        if not self._adbd_port:
+            answer = self._tell("start")
+            assert isinstance(answer, int)
+            self._adbd_port = answer
+        return self._adbd_port
+
+    def _tell(self, *words: str) -> object:
+        init = self._init
+        assert init is not None and init.stdin and init.stdout, "the phone is switched off"
+        with contextlib.suppress(BrokenPipeError):
+            init.stdin.write(json.dumps(words) + "\n")
+            init.stdin.flush()
+        line = init.stdout.readline()
+        said = json.loads(line) if line else {"problem": self._end_of_log()}
+        if "problem" in said:
+            self._init = None
+            init.communicate()
+            raise SetupError(f"a virtual phone cannot run here: {said['problem']}", "run the tests as root")
+        return said["answer"]
+
+    def _end_of_log(self) -> str:
+        return " / ".join(self.log.read_text(errors="replace").splitlines()[-3:]) or "it said nothing"
+
+
+# What aarch64 programs see where the machine is another; QEMU shows them this itself, but not to `cat`.
+_EMULATED_CPU = """\
+processor	: 0
+Features	: fp asimd atomics fphp asimdhp asimddp sve sve2 i8mm bf16 sme smei8i32 smef16f32 smef32f32 sme2
+CPU implementer	: 0x00
+CPU architecture: 8
+CPU variant	: 0x0
+CPU part	: 0x051
+CPU revision	: 0
+"""
+
+
+@contextlib.contextmanager
+def adb_server(folder: Path) -> Iterator[AdbServer]:
+    server = AdbServer(folder)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def virtual_phone(phone: VirtualPhone) -> Iterator[VirtualPhone]:
+    """`phone` for as long as the block takes; its files are removed with it."""
+    try:
+        yield phone
+    finally:
+        phone.close()
+        shutil.rmtree(phone.root, ignore_errors=True)
+
+
+def _wait_for(condition: Callable[[], bool], problem: str) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > limit:
+            raise SetupError(problem, "see its log")
+        time.sleep(0.02)
+
+
+def _listener(port: int) -> int | None:
+    """The process that listens on a TCP port of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    inodes = [words[9] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"]
+    for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
+        with contextlib.suppress(OSError):
+            if str(link.readlink()) == f"socket:[{inodes[0]}]":
+                return int(link.parts[2])
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
