@@ -17,6 +17,7 @@ from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
 
 _TRACED_SHARE = 0.25
 """Of the time there is, for what needs the event tracer."""
+_TRACED_TURN = 4
 TRIAL = TurnPlan(turn_length=4, cycles=1)
 """The launch that is not kept: it tells how long a turn and a start take."""
 
@@ -39,7 +40,7 @@ class Pace:
 def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_turns: int | None) -> TurnPlan:
     """Turns and cycles of each launch of a run. `most` is how many launches were asked for; `traced_turns`
     is the most that are wanted with the event tracer on, None without it."""
-    launches = max(EXACT_ROUNDS, most or PLANNED_LAUNCHES)
+    launches = None if most is None else max(EXACT_ROUNDS, most)
     share = 1 - _TRACED_SHARE
     if traced_turns is not None:
         launches, share = EXACT_ROUNDS, _TRACED_SHARE
@@ -49,9 +50,12 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
         programs,
         share * budget_s,
         launches,
-        start_s=min(pace.start_s, share * budget_s / launches / 2),
+        start_s=min(pace.start_s, share * budget_s / (launches or PLANNED_LAUNCHES) / 2),
     )
-    return found if traced_turns is None else found._replace(cycles=min(found.cycles, traced_turns))
+    if traced_turns is None:
+        return found
+    # Every run of a dump is read and kept: a few are enough.
+    return TurnPlan(min(found.turn_length, _TRACED_TURN), min(found.cycles, traced_turns))
 
 
 def plan_kept(journal: Journal, series: Series, kind: Kind) -> TurnPlan | None:
