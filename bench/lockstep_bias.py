@@ -27,6 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from quality.neighbours import Neighbours, leave, working
+from quality.page import put_into
 from quality.pools import CLOCK_NS
 from quality.programs import exported
 
@@ -62,6 +63,7 @@ def main() -> int:
     parser.add_argument("--programs", type=Path, help="make the program here, and use the one that is there")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", action="store_true", help="print what each launch says")
+    parser.add_argument("--into", type=Path, help="put the table into this page, between its marks")
     asked = parser.parse_args()
     if asked.launches < 6:
         parser.error("--launches: six are the least that say how sure they are")
@@ -75,9 +77,9 @@ def main() -> int:
             every = kinds(program, target)
             with working(Neighbours(asked.neighbours), asked.seed):
                 launch_all(target, every, asked, Path(scratch))
+        return report(every, asked)
     except ProfilingError as problem:
         sys.exit(f"lockstep_bias: {problem}")
-    return report(every, asked)
 
 
 def kinds(program: Path, target: HostTarget) -> list[Kind]:
@@ -118,31 +120,36 @@ def turns_of(
 
 
 def report(every: Sequence[Kind], asked: argparse.Namespace) -> int:
-    print("| launches of | place | takes longer by | mean of launches | one launch | |")
-    print("|---|---|---|---|---|---|")
+    lines = ["| launches of | place | takes longer by | one launch | |", "|---|---|---|---|---|"]
     even = True
     for kind in every:
         first = [launch[0] for launch in kind.places]
         for place in range(1, len(kind.jobs)):
             other = [launch[place] for launch in kind.places]
-            found = compare_launches(first, other)
-            assert found.ratio is not None and found.low is not None and found.high is not None
             alone = [one(ours, theirs) for ours, theirs in zip(first, other, strict=True)]
+            found = compare_launches(first, other, resolution=CLOCK_NS)
+            assert found.ratio is not None and found.low is not None and found.high is not None
             low, high = 1 / found.high - 1, 1 / found.low - 1
             good = max(-low, high) <= ALLOWED
             even = even and good
-            print(
-                f"| {kind.title} | {place + 1} against 1 "
-                f"| {1 / found.ratio - 1:+.3%} [{low:+.3%}, {high:+.3%}] "
-                f"| {np.mean(alone):+.3%} | ± {np.std(alone, ddof=1):.2%}, {min(alone):+.2%} to "
-                f"{max(alone):+.2%} | {'pass' if good else 'FAIL'} |"
+            cells = (
+                kind.title,
+                f"{place + 1} against 1",
+                f"{1 / found.ratio - 1:+.3%} [{low:+.3%}, {high:+.3%}]",
+                f"± {np.std(alone, ddof=1):.2%}, {min(alone):+.2%} to {max(alone):+.2%}",
+                "pass" if good else "FAIL",
             )
+            lines.append(f"| {' | '.join(cells)} |")
             if asked.each:
-                print("  ".join(f"{value:+.2%}" for value in alone), file=sys.stderr)
-    print(
-        f"\n{'pass' if even else 'FAIL'}: {asked.launches} launches of each kind, every interval within "
-        f"{ALLOWED:.1%} of even"
-    )
+                said = "  ".join(f"{value:+.2%}" for value in alone)
+                print(f"{kind.title}, {place + 1} against 1: {said}", file=sys.stderr)
+    lines += [
+        "",
+        f"{asked.launches} launches of each kind; every interval must lie within {ALLOWED:.1%} of even.",
+    ]
+    print("\n".join(lines))
+    if asked.into:
+        put_into(asked.into, "\n".join(lines), "bench/lockstep_bias.py")
     return 0 if even else 1
 
 

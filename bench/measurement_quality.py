@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the measurements here, after every condition")
     parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="judge what was kept earlier")
     parser.add_argument("--programs", type=Path, help="make the programs here, and use those that are there")
-    parser.add_argument("--into", type=Path, help="put the tables into this page, between its two marks")
+    parser.add_argument("--into", type=Path, help="put tables and picture into this page, between its marks")
     parser.add_argument("--picture", type=Path, help="draw the power curves into this SVG file")
     asked = parser.parse_args()
     if asked.trials < 1:
@@ -77,10 +77,12 @@ def main() -> int:
         figures = judge_all(campaign, trials, asked.seed)
         found = outcomes(campaign, figures)
         print(page.whole(campaign, figures, found, trials))
-        if asked.into:
-            page.put_into(asked.into, page.short(campaign, figures, found, trials))
         if asked.picture:
             draw(asked.picture, figures)
+        if asked.into:
+            shown = page.linked(asked.picture, asked.into) if asked.picture else ""
+            text = shown + page.short(campaign, figures, found, trials)
+            page.put_into(asked.into, text, "bench/measurement_quality.py")
     except ProfilingError as problem:
         sys.exit(f"measurement_quality: {problem}")
     return 1 if any(outcome.holds is False for outcome in found) else 0

@@ -136,10 +136,7 @@ def rounds(pool: Pool, pair: Pair, draw: random.Random) -> Answer:
     count = max(EXACT_ROUNDS, int(equal_seconds(pool) / np.mean(costs)))
     drawn = draw.sample(range(len(pool.rounds)), min(count, len(pool.rounds)))
     sides = ([pool.rounds[number][name].iterations_ns for number in drawn] for name in pair)
-    return _of_kit(
-        compare_rounds(*sides, practical_threshold=0.0, resolution=CLOCK_NS),
-        sum(costs[number] for number in drawn),
-    )
+    return _of_kit(compare_rounds(*sides, practical_threshold=0.0), sum(costs[number] for number in drawn))
 
 
 def launches(count: int) -> Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from model_profiling.errors import InputError
@@ -11,8 +12,6 @@ from quality.methods import METHODS, equal_seconds
 from quality.pools import CHECKED, CONDITIONS, Campaign
 from quality.programs import EFFECTS, LAYERS
 
-BEGIN = "<!-- bench/measurement_quality.py --into: begin -->"
-END = "<!-- bench/measurement_quality.py --into: end -->"
 _SHOWN = (0.01, 0.02, 0.03)
 _SAID = {True: "pass", False: "FAIL", None: "not judged"}
 
@@ -32,17 +31,26 @@ def short(campaign: Campaign, figures: dict[str, ByMethod], outcomes: list[Outco
     return _joined([_head(campaign, trials), _pools(campaign), _side_by_side(figures), _outcomes(outcomes)])
 
 
-def put_into(path: Path, text: str) -> None:
-    """Replace what stands between the two marks in `path`."""
+def linked(picture: Path, document: Path) -> str:
+    """The picture as `document` shows it."""
+    place = Path(os.path.relpath(picture.resolve(), document.resolve().parent)).as_posix()
+    return f"![How often each method says that more work is slower, by condition]({place})\n\n"
+
+
+def put_into(document: Path, text: str, bench: str) -> None:
+    """Replace what stands between the marks of `bench` in `document`."""
+    begin, end = (f"<!-- {bench} --into: {edge} -->" for edge in ("begin", "end"))
     try:
-        page = path.read_text(encoding="utf-8")
+        content = document.read_text(encoding="utf-8")
     except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem.strerror}", "correct the path") from problem
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise InputError(f"{path} does not say where the figures go", f'write "{BEGIN}" and "{END}" into it')
-    write_text(path, f"{before}{BEGIN}\n{text}\n{END}{after}")
+        raise InputError(f"cannot read {document}: {problem.strerror}", "correct the path") from problem
+    before, begins, rest = content.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (begins and ends):
+        raise InputError(
+            f"{document} does not say where the tables go", f'write "{begin}" and "{end}" into it'
+        )
+    write_text(document, f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def _joined(blocks: list[list[str]]) -> str:

@@ -114,14 +114,16 @@ def test_tables_go_between_the_marks_of_a_page(steady: pools.Pool, tmp_path: Pat
     shown = {"quiet": dict.fromkeys(methods.METHODS, curve)}
     text = page.short(campaign, shown, figures.outcomes(campaign, shown), 10)
     assert "| the kit's rounds | 50.0% / 50% / 50% / 50% |" in text and "| FAIL |" in text
-    document = tmp_path / "page.md"
-    document.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    page.put_into(document, text)
-    page.put_into(document, text)
-    assert document.read_text() == f"before\n{page.BEGIN}\n{text}\n{page.END}\nafter\n"
-    document.write_text("nothing")
-    with pytest.raises(InputError, match="does not say where the figures go"):
-        page.put_into(document, text)
+    document = tmp_path / "docs" / "page.md"
+    document.parent.mkdir()
+    begin, end = "<!-- bench/x.py --into: begin -->", "<!-- bench/x.py --into: end -->"
+    document.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    for _ in range(2):
+        page.put_into(document, text, "bench/x.py")
+        assert document.read_text() == f"before\n{begin}\n{text}\n{end}\nafter\n"
+    with pytest.raises(InputError, match="does not say where the tables go"):
+        page.put_into(document, text, "bench/y.py")
+    assert "](images/power.svg)" in page.linked(tmp_path / "docs" / "images" / "power.svg", document)
 
 
 def is_gone(pid: int) -> bool:
