@@ -71,7 +71,8 @@ def machine(**texts: str) -> Machine:
         (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "programs see sme2, the kernel does not"),
         (machine(machine="aarch64", cpuinfo=ARM, emulator="00"), None, None),
         (machine(machine="armv8l", cpuinfo=ARM), None, None),
-        (machine(machine="aarch64"), {"fp16", "sme2"}, None),
+        (machine(machine="aarch64"), {"fp16", "sme2"}, "its kernel tells nothing of the CPU"),
+        (machine(machine="aarch64", cpuinfo=ARM.replace(" asimddp", "")), {"fp16", "dotprod"}, None),
     ],
 )
 def test_an_emulated_cpu_gives_itself_away(found: Machine, runner: set[str] | None, why: str | None) -> None:
@@ -85,13 +86,16 @@ def test_facts_are_those_of_the_machine_asked() -> None:
     assert facts.memory_bytes and facts.load_average is not None and "kernel Linux" in facts.os
 
 
-def test_hostile_facts_are_only_text() -> None:
+@pytest.mark.parametrize(
+    ("load", "memory", "online"), [("lots", "many", "0-"), ("1.2.3 4", "9" * 5000, "0-" + "9" * 5000)]
+)
+def test_hostile_facts_are_only_text(load: str, memory: str, online: str) -> None:
     facts = machine(
         machine="aarch64",
-        loadavg="lots",
-        meminfo="MemTotal: many kB",
+        loadavg=load,
+        meminfo=f"MemTotal: {memory} kB",
         temperature="9" * 400,
-        online="0-",
+        online=online,
         cpuinfo="",
     ).facts({})
     assert (facts.load_average, facts.memory_bytes, facts.temperature_c, facts.cores) == (
