@@ -24,7 +24,8 @@ from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_b
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.ndk import build_with_ndk
-from model_profiling.targets.remote.shell import LinkLost, Shell
+from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
+from model_profiling.targets.remote.ssh import SshLink
 from model_profiling.targets.remote.transport import RemoteTransport
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
@@ -166,6 +167,70 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
 
 
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_folder_that_others_planted_is_neither_used_nor_removed(name: str, tmp_path: Path) -> None:
+    shell, theirs = Shell(Local(name)), tmp_path / "theirs"
+    theirs.mkdir()
+    there = RemoteFolder(shell, str(tmp_path / "base"))
+    home = Path(there.path)
+    home.parent.mkdir()
+    (theirs / scripts.MARKER).write_text("theirs")
+    home.symlink_to(theirs)
+    for use in (there.open, there.clean):
+        with pytest.raises(InputError, match="was not made by the kit"):
+            use()
+    home.unlink()
+    home.mkdir()
+    (home / scripts.MARKER).symlink_to(theirs / "new")
+    for use in (there.open, there.clean):
+        with pytest.raises(InputError, match="was not made by the kit"):
+            use()
+    assert [path.name for path in theirs.iterdir()] == [scripts.MARKER]
+    assert (theirs / scripts.MARKER).read_text() == "theirs"
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_folder_is_removed_marker_last_whatever_is_in_it(name: str, tmp_path: Path) -> None:
+    shell = Shell(Local(name))
+    there = RemoteFolder(shell, str(tmp_path))
+    there.open()
+    home = Path(there.path)
+    (home / "a\nb c").touch()
+    (home / ".hidden").mkdir()
+    shell.link.prefix = "rm() { false; }; find() { false; }; "  # type: ignore[attr-defined]
+    assert not shell.script(scripts.remove_home(there.path)).ok and (home / scripts.MARKER).is_file()
+    shell.link.prefix = ""  # type: ignore[attr-defined]
+    assert (scripts.MARKER, 33) in there.clean().files and not home.exists()
+    assert shell.script(scripts.remove_home(there.path)).ok, "an answer that was lost is asked for again"
+    home.mkdir()
+    assert shell.script(scripts.remove_home(there.path)).ok and not home.exists()
+
+
+def test_a_lost_answer_does_not_take_the_next_jobs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = RemoteFolder(Shell(Local(), patience_s=5), str(tmp_path))
+    there.open()
+    answers, ask = iter([True, False]), Shell.script
+
+    def lossy(shell: Shell, script: str) -> Answer:
+        answer = ask(shell, script)
+        if "mkdir" in script and next(answers):
+            raise LinkLost("local was lost", "")
+        return answer
+
+    monkeypatch.setattr(Shell, "script", lossy)
+    assert Path(there.new_job()).is_dir()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_line_without_an_end_is_read(name: str) -> None:
+    shell = Shell(Local(name))
+    shell.link.prefix = "read() { l=7; return 1; }; "  # type: ignore[attr-defined]
+    said = shell.script(scripts.machine_facts({"here": "/sys/kernel"}, {"after": ":"})).stdout
+    assert said == "@@ here /sys/kernel\n7\n@@ after -\n"
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -189,6 +254,14 @@ def test_a_status_without_a_mark_is_a_machine_that_was_lost() -> None:
         shell.script("true")
     with pytest.raises(SetupError, match=r"lost 1 times in the same step|did not come back"):
         shell.repeat(lambda: shell.script("true"))
+
+
+def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2PROF_SSH", " ")
+    assert SshLink("board").shown == ("ssh", "board")
+    loud = command(tmp_path, "loud", "printf 'no \\033[31m\\n' >&2; exit 255")
+    with pytest.raises(SetupError, match=r"board cannot be reached: no \\x1b\[31m"):
+        SshLink("board", str(loud)).connect()
 
 
 def test_a_client_is_cut_off_and_its_output_bounded() -> None:
