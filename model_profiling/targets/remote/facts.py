@@ -75,21 +75,18 @@ class Machine:
         """
         cpuinfo = self.text("cpuinfo")
         # A 32-bit shell calls a 64-bit Arm CPU armv8l.
-        if self.name and not (is_arm(self.name) or self.name.startswith("arm")):
-            return f"the kernel is one for {self.name}"
-        if re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo):
-            return "the CPU is not an Arm CPU"
-        if re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo):
-            return "the CPU is QEMU's own"
-        if self.text("emulator").strip("0"):
-            return "it says that it is an emulator"
-        if not cpuinfo:
-            return "its kernel tells nothing of the CPU"
+        foreign = self.name and not (is_arm(self.name) or self.name.startswith("arm"))
         listed = from_proc_cpuinfo(cpuinfo)
-        invented = (seen_by_runner or frozenset()) - listed - _GUESSED
-        if listed and invented:
-            return f"programs see {', '.join(sorted(invented))}, the kernel does not"
-        return None
+        invented = (seen_by_runner or frozenset()) - listed - _GUESSED if listed else frozenset()
+        signs = (
+            (foreign, f"the kernel is one for {self.name}"),
+            (re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo), "the CPU is not an Arm CPU"),
+            (re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo), "the CPU is QEMU's own"),
+            (self.text("emulator").strip("0"), "it says that it is an emulator"),
+            (not cpuinfo, "its kernel tells nothing of the CPU"),
+            (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
+        )
+        return next((why for shown, why in signs if shown), None)
 
     def facts(self, versions: Mapping[str, str]) -> MachineFacts:
         cpuinfo = self.text("cpuinfo")
