@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand_ins import command
+from stand_ins import command, long_sleep
 
 from model_profiling.errors import FormatError, InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
@@ -120,11 +120,11 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     assert run("sh", "-c", "pwd; exit 7") == (7, f"{folder}\n")
     assert run("sh", "-c", "kill -SEGV $$")[0] == 128 + signal.SIGSEGV
     assert run("/nowhere/at all")[0] == 127
-    began = time.monotonic()
-    assert run("sh", "-c", "sleep 1011 & sleep 1012", limit=1)[0] == 124
+    began, sleeps = time.monotonic(), [long_sleep() for _ in range(4)]
+    assert run("sh", "-c", f"{sleeps[0]} & {sleeps[1]}", limit=1)[0] == 124
     Path(f"{folder}.late").unlink()
     # The pipe that it reads ends with the client: what hangs on it is killed with all it started.
-    script = scripts.watched(("sh", "-c", "sleep 1013 & sleep 1014"), folder, 60)
+    script = scripts.watched(("sh", "-c", f"{sleeps[2]} & {sleeps[3]}"), folder, 60)
     held = subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE)
     while not Path(f"{folder}.pid").read_text().strip():
         time.sleep(0.02)
@@ -133,7 +133,7 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     held.stdin.close()
     assert held.wait(timeout=10) != 0 and time.monotonic() - began < 15
     listed = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
-    assert not [line for line in listed.splitlines() if "sleep 101" in line]
+    assert not [words for words in sleeps if words in listed]
 
 
 @pytest.mark.parametrize("name", SHELLS)
