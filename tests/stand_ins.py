@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,12 @@ def command(folder: Path, name: str, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def long_sleep() -> str:
+    """A command that never ends by itself, in words that no other test has, also one that runs beside it: of
+    one length, so that none is the beginning of another."""
+    return f"sleep {10**6 + secrets.randbelow(9 * 10**6)}"
 
 
 def mac_commands(folder: Path, mac: str) -> Path:

@@ -71,7 +71,9 @@ def _make_runtime(root: Path, runtime: Path) -> None:
         needed |= {Path(path) for path in re.findall(r"=> (/\S+) \(", listed.stdout)}
     # A shell that is linked statically: /system/bin/sh must not need the loader it would have to start.
     shells = [root / f"usr/lib/{kind}/bin/mksh" for kind in (f"{folder.name[:-4]}-musl", "diet", "klibc")]
-    shell = next(path for path in shells if path.is_file())
+    shell = next((path for path in shells if path.is_file()), None)
+    if shell is None:
+        raise SetupError("mksh's package has no shell that is linked statically", _CURE)
     for path in (*programs, *needed):
         shutil.copy2(path, runtime / path.name)  # follows links: what is there is all there is
     shutil.copy2(shell, runtime / "sh")

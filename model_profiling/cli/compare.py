@@ -77,11 +77,11 @@ def command(
     are measured here first, taking turns, which finds the smallest differences. With
     --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
     """
-    share = None if limit is None else limit / 100
+    share, failed = None if limit is None else limit / 100, 0
     if are_programs(a, b):
         if across_machines or times is not None:
             raise click.UsageError("--across-machines and --times are about measurements, not programs")
-        comparison = _measured(a, b, share, quiet=quiet, as_json=as_json, **measuring)
+        comparison, failed = _measured(a, b, share, quiet=quiet, as_json=as_json, **measuring)
     else:
         given = [name.removesuffix("_s") for name, value in measuring.items() if value]
         if given:
@@ -107,7 +107,7 @@ def command(
             f"{first.name} cannot be compared: {first.end_to_end.reason}",
             "a gate without an answer does not pass",
         )
-    return 0
+    return failed
 
 
 def _measured(
@@ -123,7 +123,8 @@ def _measured(
     outdir: Path | None,
     resume: bool,
     force: bool,
-) -> Comparison:
+) -> tuple[Comparison, int]:
+    """What was found, and 2 where a program did not work."""
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
     try:
@@ -144,5 +145,4 @@ def _measured(
         raise
     if not quiet and not as_json:
         frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
-    return found.comparison
+    return found.comparison, print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)

@@ -6,12 +6,13 @@ import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from model_profiling.cli import frame
 from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
+from model_profiling.config.settings import ScheduleMode
 from model_profiling.errors import InputError
 from model_profiling.run.names import default_run_dir
 
@@ -32,9 +33,11 @@ def _threads(text: str) -> tuple[int, ...]:
 @click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
 @click.option("--output-root", type=click.Path(path_type=Path), help="The run directory.")
 @click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
-@click.option("--runs", type=click.IntRange(1), help="Timed inferences in each process. Default: 10.")
+@click.option("--runs", type=click.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
 @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
-@click.option("--rounds", type=click.IntRange(1), default=12, show_default=True, help="Rounds of on and off.")
+@click.option("--mode", type=click.Choice(get_args(ScheduleMode)), help="Take turns, or one by one.")
+@click.option("--rounds", type=click.IntRange(1), help="The most launches, or how many rounds.")
+@frame.budget_option
 @click.option("--precision", type=click.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
 @click.option("--device", help="Serial of the Android device.")
 @click.option("--host", help="Arm Linux machine to reach with ssh.")
@@ -64,7 +67,7 @@ def new(
         suggested = default_run_dir(model, kind or here)
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested)))
         threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1")
-        runs = runs or click.prompt("Timed inferences in each process", type=click.IntRange(1), default=10)
+        runs = runs or click.prompt("Turns with the tracer on", type=click.IntRange(1), default=10)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False)
         output = output or Path(click.prompt("Write the config to", default="config.json"))
     wanted = NewConfig(

@@ -81,8 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return _failure("interrupted; nothing was left half written", 130)
+    except (KeyboardInterrupt, click.Abort) as ended:
+        # Who was interrupted in the middle of something says what is left to do.
+        return _failure(f"interrupted; {str(ended) or 'nothing was left half written'}", 130)
     except click.ClickException as problem:
         where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
         return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`")

@@ -6,6 +6,7 @@ model exist, is an experiment named twice) is checked by `config`, which also wo
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -33,8 +34,9 @@ Mode = Literal["timing", "xnntrace"]
 ScheduleMode = Literal["lockstep", "rounds"]
 
 USUAL_ROUNDS = 12
-MOST_LAUNCHES = 60
 BUDGET_S = 30.0
+MOST_LAUNCHES = 60
+"""Of so many seconds; more say no more."""
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
@@ -294,7 +296,9 @@ class Schedule(Settings):
     @property
     def most_rounds(self) -> int:
         """How many rounds, or launches, are measured at most."""
-        return self.rounds or (MOST_LAUNCHES if self.in_lockstep else USUAL_ROUNDS)
+        if self.rounds is not None or not self.in_lockstep:
+            return self.rounds or USUAL_ROUNDS
+        return max(MOST_LAUNCHES, math.ceil(MOST_LAUNCHES * (self.time_limit_s or 0) / BUDGET_S))
 
     @property
     def time_limit_s(self) -> float | None:

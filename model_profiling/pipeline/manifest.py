@@ -12,7 +12,7 @@ from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experiment_of
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
-from model_profiling.run.journal import Journal
+from model_profiling.run.journal import TIMED, Journal, seconds_of
 from model_profiling.run.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
 from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
@@ -63,7 +63,7 @@ def schedule_facts(
         mode="lockstep" if settings.in_lockstep else "rounds",
         ended=ended,
         budget_s=settings.time_limit_s if rounds else None,
-        measured_s=round(journal.seconds_measured, 3) if rounds else None,
+        measured_s=round(_seconds(config, journal), 3) if rounds else None,
         seed=schedule.seed,
         rounds=len(rounds),
         rounds_done=len(done),
@@ -73,6 +73,11 @@ def schedule_facts(
         stopped_early=ended not in (None, "rounds"),
         order=tuple(tuple(step.key for step in steps) for steps in (schedule.evidence, *rounds)),
     )
+
+
+def _seconds(config: ProfileConfig, journal: Journal) -> float:
+    own = {experiment.name for experiment in config.experiments}
+    return seconds_of(entry for entry in journal.entries() if entry.kind in TIMED and entry.experiment in own)
 
 
 def with_results(
@@ -104,8 +109,6 @@ def _result(
     done = [entry for entry in entries if entry.state == "done"]
     failed = next((entry for entry in entries if entry.state == "failed"), None)
     dumps = sorted((entry for entry in done if entry.etdump), key=lambda entry: entry.round)
-    # A round that could not be measured in turns has dumps of another kind than the launches before it.
-    dumps = [entry for entry in dumps if bool(entry.launch) == bool(dumps[0].launch)]
     evidence = journal.evidence(series)
     shown = evidence or (done[0] if done else None)
     return Result(

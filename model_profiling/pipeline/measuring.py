@@ -20,7 +20,7 @@ from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import make_scratch
 from model_profiling.progress import Progress
-from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
+from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment, seconds_of
 from model_profiling.run.manifest import Between, Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
@@ -67,8 +67,24 @@ class Measuring:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """What is compared and can be: neither side failed."""
-        return tuple(pair for pair in pairs(self.config) if not self.failed & {pair.baseline, pair.candidate})
+        """What is compared and can be: both sides are measured, and neither failed."""
+        measured = {step.series for step in self.steps_of(0)}
+        return tuple(pair for pair in pairs(self.config) if {pair.baseline, pair.candidate} <= measured)
+
+    @property
+    def timed_entries(self) -> list[Entry]:
+        """What was measured of this config; another may have put its own experiments into the run."""
+        own = {experiment.name for experiment in self.config.experiments}
+        return [entry for entry in self.journal.entries() if entry.kind in TIMED and entry.experiment in own]
+
+    @property
+    def rounds_begun(self) -> int:
+        return max((entry.round + 1 for entry in self.timed_entries), default=0)
+
+    @property
+    def seconds_measured(self) -> float:
+        """What launches and lone processes took; a launch counts once."""
+        return seconds_of(self.timed_entries)
 
     def do(self, step: Step, **job: Any) -> None:
         """Run one process by itself; `job` changes its job."""

@@ -8,9 +8,10 @@ or precise enough, or time spent) comes out the same when a killed run is contin
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -30,7 +31,7 @@ from model_profiling.pipeline.launches import (
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import experiment_of
 from model_profiling.pipeline.starting import make_scratch
-from model_profiling.run.journal import TIMED, Step
+from model_profiling.run.journal import Step
 from model_profiling.run.latencies import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
@@ -56,25 +57,31 @@ class Rounds:
     across: bool = False
     """Whether series of different runs are compared with each other, each with all of the same threads."""
     _paces: dict[object, Pace] = field(default_factory=dict)
+    _fit: dict[object, str | None] = field(default_factory=dict)
+    """Why programs cannot take turns; asked once, what memory is free changes from moment to moment."""
     _taking_turns: bool = True
 
     def measure(self) -> None:
         """Measure what is missing, and say in each run what ended it."""
         if not any(run.steps_of(0) for run in self.runs):
             return
-        measured = [entry for run in self.runs for entry in run.journal.entries() if entry.kind in TIMED]
+        measured = [entry for run in self.runs for entry in run.timed_entries]
         # A run that is continued goes on as it went: what could not take turns will not.
         self._taking_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
-        ended: Ended = "rounds"
-        for number in range(self._settings.most_rounds):
-            if found := self._have_ended(number):
-                ended = found
+        number, ended = 0, None
+        while ended is None:
+            # What was begun is finished, whatever it took: half a round is none.
+            begun = max(run.rounds_begun for run in self.runs)
+            if number >= begun and (ended := self._have_ended(number)):
                 break
+            in_turns = self._in_turns
             if not self._done(number):
                 self._measure_round(number)
                 self._look(number)
             self._show(number + 1)
+            # Rounds and launches are not mixed: where turns cannot be taken any more, all is measured anew.
+            number = number + 1 if in_turns == self._in_turns else 0
         for run in self.runs:
             run.ended = ended
 
@@ -85,6 +92,11 @@ class Rounds:
     @property
     def _in_turns(self) -> bool:
         return self._settings.in_lockstep and self._taking_turns
+
+    @property
+    def _spent(self) -> float:
+        """Seconds of measuring: of several runs one may have measured more by itself before."""
+        return min(run.seconds_measured for run in self.runs)
 
     @property
     def _most_alone(self) -> int:
@@ -105,7 +117,7 @@ class Rounds:
         if limit is None or not self._in_turns:
             first.progress.advance(rounds, max(rounds, self._most_alone), f"round {rounds}")
             return
-        spent = round(first.journal.seconds_measured)
+        spent = round(self._spent)
         whole = max(spent, round(limit))
         first.progress.advance(spent, whole, f"{plural(rounds, 'launch')}, {spent} s of {limit:g} s at most")
 
@@ -114,36 +126,44 @@ class Rounds:
 
         A round cut short is measured again whole: its processes must have run side by side.
         """
-        steps = list(self._steps(number))
+        steps = self._steps(number)
         if not all(run.journal.done(step) for run, step in steps):
             return False
-        groups = _groups(steps)
-        return all(len({run.journal.launch_of(step) for run, step in group}) == 1 for group in groups)
+        for group in _groups(steps):
+            launches = {run.journal.launch_of(step) for run, step in group}
+            if len(launches) > 1 or (None not in launches) != (self._in_turns and _kits_own(*group[0])):
+                return False
+        return True
 
-    def _steps(self, number: int) -> Iterator[_Asked]:
-        for run in self.runs:
-            for step in run.steps_of(number):
-                yield run, step
+    def _steps(self, number: int) -> list[_Asked]:
+        """What a round measures, in the order drawn; of several runs in an order over all of them."""
+        steps = [(run, step) for run in self.runs for step in run.steps_of(number)]
+        if len(self.runs) > 1:
+            random.Random(f"{self.runs[0].schedule.seed}/{number}").shuffle(steps)
+        return steps
 
     def _measure_round(self, number: int) -> None:
-        steps = list(self._steps(number))
-        alone: list[tuple[_Asked, str]] = []
-        for group in _groups(steps) if self._in_turns else ():
-            if reason := self._take_turns(group):
-                alone += [(each, reason) for each in group]
-        left = [each for each, _ in alone] if self._in_turns else steps
-        before = [set(run.failed) for run in self.runs]
-        for run, step in (each for each in steps if each in left):  # in the order drawn
-            if step.series not in run.failed:
+        failed = [set(run.failed) for run in self.runs]
+        alone: dict[_Asked, str] = {}
+        if self._in_turns:
+            for group in _groups(self._steps(number)):
+                if reason := self._take_turns(group):
+                    alone |= dict.fromkeys(group, reason)
+        steps = self._steps(number)
+        for run, step in steps:
+            if step.series not in run.failed and ((run, step) in alone or not self._in_turns):
                 run.do(step)
-        # A launch may fail because one of its programs does. If each runs, it was taking turns that failed.
-        if [run.failed for run in self.runs] != before:
+        if [run.failed for run in self.runs] != failed:
+            # One of the programs does not work, which ended the launch; the others can do without it.
+            if self._in_turns and any(_kits_own(*each) for each in alone):
+                self._measure_round(number)
             return
-        for (run, step), reason in sorted(alone, key=lambda found: found[0][1].key):
+        for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
             seen = f"measured in rounds, not in lockstep: {reason}"
             run.warn(Remark(step.series, "no_lockstep", seen))
-            if _kits_own(run, step):
-                self._taking_turns = False
+        # If each of them runs, it was taking turns that failed, and would again.
+        if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
+            self._taking_turns = False
 
     def _look(self, number: int) -> None:
         target = self.runs[0].target
@@ -158,9 +178,12 @@ class Rounds:
         target = first.target
         if not isinstance(target, LockstepTarget):
             return f"target {target.name} starts one program at a time"
-        if reason := target.why_not_lockstep([run.job(step) for run, step in group], self._peaks()):
+        programs = _programs(group)
+        if programs not in self._fit:
+            jobs = [run.job(step) for run, step in group]
+            self._fit[programs] = target.why_not_lockstep(jobs, self._peaks())
+        if reason := self._fit[programs]:
             return reason
-        reason = None
         for _ in range(_ATTEMPTS):
             try:
                 self._launch(target, self._planned(target, group), group, step.round)
@@ -208,12 +231,14 @@ class Rounds:
         first, step = group[0]
         if kept := plan_kept(first.journal, step.series, step.kind):
             return kept
-        programs = tuple(sorted((str(run.place.path), step.series) for run, step in group))
+        programs = _programs(group)
         if programs not in self._paces:
             self._paces[programs] = self._try(target, group)
         pace = self._paces[programs]
-        traced = experiment_of(first.config, step.series).runs if step.kind == "traced" else None
-        limit = self._settings.time_limit_s or 0.0
+        runs = max(experiment_of(run.config, step.series).runs for run, step in group)
+        traced = runs if step.kind == "traced" else None
+        groups = [found for found in _groups(self._steps(step.round)) if found[0][1].kind == step.kind]
+        limit = (self._settings.time_limit_s or 0.0) / len(groups)
         return plan(pace, len(group), limit, self._settings.rounds, traced)
 
     def _try(self, target: LockstepTarget, group: Sequence[_Asked]) -> Pace:
@@ -257,16 +282,16 @@ class Rounds:
     def _have_ended(self, rounds: int) -> Ended | None:
         """What ends measuring after so many rounds, if anything does."""
         settings = self._settings
+        if rounds >= (settings.most_rounds if self._in_turns else self._most_alone):
+            return "rounds"
         if rounds < settings.min_rounds:
             return None
         if self._precise(rounds):
             return "precision"
         limit = settings.time_limit_s
         limited = limit is not None and (self._in_turns or settings.budget_s is not None)
-        if limited and max(run.journal.seconds_measured for run in self.runs) >= (limit or 0):
+        if limited and self._spent >= (limit or 0):
             return "budget"
-        if not self._in_turns and rounds >= self._most_alone:
-            return "rounds"
         if self._in_turns and settings.rounds is None and not self._compared:
             return "nothing compared"
         return None
@@ -307,6 +332,11 @@ def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
         affinity = experiment_of(run.config, step.series).cpu_affinity
         groups.setdefault((step.kind, _kits_own(run, step), affinity), []).append((run, step))
     return list(groups.values())
+
+
+def _programs(group: Sequence[_Asked]) -> object:
+    """What names the programs of a group, with the tracer or without."""
+    return tuple(sorted((str(run.place.path), step.series) for run, step in group))
 
 
 def _kits_own(run: Measuring, step: Step) -> bool:

@@ -68,6 +68,8 @@ def _ending(part: Part) -> str:
         return f" It ended{took} because the budget of {facts.budget_s:g} s was spent."
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
+    if facts.ended == "rounds" and facts.mode == "lockstep":
+        return f" It ended{took} with the last launch that was asked for."
     return ""
 
 

@@ -32,6 +32,7 @@ gives kernels and outputs and is never timed, `energy` runs long and alone for a
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 
+_LONGEST_NS = 10**15
 _FIX = "measure again with --force, or another output_root"
 
 
@@ -162,13 +163,6 @@ class Journal:
             if entry.launch
         }
 
-    @property
-    def seconds_measured(self) -> float:
-        """What launches and lone processes took that measured something; a launch counts once."""
-        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
-        launches = {entry.launch: entry.seconds for entry in timed if entry.launch}
-        return sum(launches.values()) + sum(entry.seconds for entry in timed if not entry.launch)
-
     def done(self, step: Step) -> bool:
         entry = self._entries.get(step.key)
         return entry is not None and entry.state == "done"
@@ -209,6 +203,13 @@ class Journal:
         self._entries |= {entry.step.key: entry for entry in entries}
 
 
+def seconds_of(entries: Iterable[Entry]) -> float:
+    """What these processes took together; a launch counts once."""
+    entries = list(entries)
+    launches = {entry.launch: entry.seconds for entry in entries if entry.launch}
+    return sum(launches.values()) + sum(entry.seconds for entry in entries if not entry.launch)
+
+
 def moment() -> str:
     """Now, as files say it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -235,4 +236,14 @@ def _parse(path: Path, number: int, line: bytes) -> Entry:
         content = json.loads(line)
     except (ValueError, RecursionError) as problem:
         raise FormatError(f"{path}, line {number} is damaged: {problem}", _FIX) from problem
-    return parse_record(Entry, content, f"{path}, line {number} is damaged", _FIX)
+    entry = parse_record(Entry, content, f"{path}, line {number} is damaged", _FIX)
+    if entry.launch and not (
+        entry.turns_ns
+        and len({len(turn) for turn in entry.turns_ns}) == 1
+        and all(0 < ns < _LONGEST_NS for turn in entry.turns_ns for ns in turn)
+        and entry.turns_ns[0]
+    ):
+        raise FormatError(f"{path}, line {number} is damaged: its turns cannot have been taken", _FIX)
+    if any(not 0 <= ns < _LONGEST_NS for ns in entry.iterations_ns):
+        raise FormatError(f"{path}, line {number} is damaged: an inference took impossibly long", _FIX)
+    return entry

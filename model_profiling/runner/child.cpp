@@ -93,7 +93,7 @@ void check_outputs(const Session& session) {
 void move_heap(uint64_t layout) {
   constexpr uint64_t kStep = 16;
   constexpr uint64_t kSteps = 4096;
-  static void* volatile kept = nullptr;
+  [[maybe_unused]] static void* volatile kept = nullptr;
   kept = std::malloc(kStep * (1 + layout % kSteps));
 }
 

@@ -126,7 +126,8 @@ def _plan_remote(target: RemoteTarget) -> TargetPlan:
     finally:
         target.close()
     if target.why_emulated:
-        return TargetPlan(choice, choice, f"{name} runs under an emulator: no latency is measured")
+        why = f"{name} does not count as hardware ({target.why_emulated})"
+        return TargetPlan(choice, choice, f"{why}: no latency is measured")
     if has_sme2:
         return TargetPlan(choice, choice, f"{name} has SME2: on and off are measured on it")
     lacks = f"{name} has no SME2: one baseline is measured on it"

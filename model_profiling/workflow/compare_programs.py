@@ -7,6 +7,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.settings import target_settings
 from model_profiling.errors import InputError
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress
@@ -93,7 +94,7 @@ def _config(
     raw = {
         "model": str(program.resolve()),
         "output_root": str(root.resolve()),
-        "target": {"name": target.name},
+        "target": target_settings(target.choice),
         "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
         "schedule": {"budget_s": budget_s} if budget_s is not None else {},
     }

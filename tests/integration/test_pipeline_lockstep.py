@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from conftest import ROOT
 
 from model_profiling import process
 from model_profiling.config.reading import parse_config
+from model_profiling.errors import FormatError
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.latencies import timed, way_of
 from model_profiling.run.series import Series
@@ -223,3 +225,45 @@ def test_what_cannot_be_compared_is_one_line(
     done = sme2prof("compare", *(word.format(**names) for word in words))
     assert done.returncode == 2 and said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -> None:
+    """Every round of what works is measured in turns, and all dumps are of one kind."""
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2, budget_s=1)
+    raw["experiments"].append({"name": "bad", "runs": 2, "warmup": 1, "extra_args": ["--no-such-flag"]})
+    outcome = measured(raw)
+    assert [result.experiment for result in outcome.failed] == ["bad"]
+    good = [entry for entry in timings(outcome.run_dir) if entry.experiment != "bad"]
+    assert len(good) == 8 and None not in {entry.launch for entry in good}
+    (found,) = outcome.run.metrics.comparisons if outcome.run.metrics else ()
+    assert found.speedup.unit == "launch" and not any(
+        "not in manifest" in str(line) for line in outcome.warnings
+    )
+
+
+def test_only_one_experiment_is_part_of_a_run_and_the_rest_follows(
+    exported, sme2prof: Run, tmp_path: Path
+) -> None:
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5)
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    assert sme2prof("run", tmp_path / "c.json", "--only", "one").returncode == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["state"] == "partial" and manifest["schedule"]["ended"] in ("nothing compared", "budget")
+    done = sme2prof("run", tmp_path / "c.json", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["state"] == "finished"
+    sides = [timed(Journal(tmp_path / "run"), Series(name, 1)) for name in ("one", "two")]
+    assert sides[0].launches.keys() == sides[1].launches.keys()
+    valid = validate(tmp_path / "run")
+    assert valid.ok, valid.as_text()
+
+
+def test_turns_that_cannot_have_been_taken_are_damage(exported, tmp_path: Path) -> None:
+    outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=1, budget_s=0.2))
+    journal = outcome.run_dir / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    for turns in ("[[]]", "[]", f"[[{10**400}]]", "[[0, 0]]", "[[5], [5, 6]]"):
+        spoilt = [re.sub(r'"turns_ns": \[\[.*?\]\]', f'"turns_ns": {turns}', line) for line in lines]
+        journal.write_text("\n".join(spoilt) + "\n")
+        with pytest.raises(FormatError, match="is damaged"):
+            Journal(outcome.run_dir)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
-from stand_ins import command
+from stand_ins import command, long_sleep
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import target_settings
@@ -225,7 +225,7 @@ def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     began = "/data/local/tmp/began"
     slow = runner(
         tmp_path,
-        f"echo $$ >>{began}; [ $(wc -l <{began}) -gt 1 ] || sleep 1002; echo 'Iteration 1 of 1: 5 ms'",
+        f"echo $$ >>{began}; [ $(wc -l <{began}) -gt 1 ] || {long_sleep()}; echo 'Iteration 1 of 1: 5 ms'",
     )
     fault_thread = threading.Thread(target=lambda: _when(phone.path(began).exists, fault, phone, adb))
     fault_thread.start()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, missing
 from ssh_server import SshServer
+from stand_ins import long_sleep
 
 from model_profiling import process
 from model_profiling.config.settings import TargetSettings
@@ -164,7 +165,8 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
     with pytest.raises(RunError, match="did not finish within 1 s"):
         target.execute(Job(toy, runs=10**9, timeout_s=1), tmp_path / "here", "job")
     hangs = tmp_path / "hangs"
-    hangs.write_text("#!/bin/sh\nsleep 1000 & sleep 1001\n")
+    one, other = long_sleep(), long_sleep()
+    hangs.write_text(f"#!/bin/sh\n{one} & {other}\n")
     hangs.chmod(0o755)
     with pytest.raises(RunError, match="did not finish within 1 s"):
         target.execute(Job(toy, runner_path=hangs, timeout_s=1), tmp_path / "here", "job")
@@ -174,7 +176,7 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
     with pytest.raises(RunError, match="crashed with SIGSEGV"):
         target.execute(Job(toy, runner_path=crashes), tmp_path / "here", "job")
     assert "red \\x1b[31m" in (tmp_path / "here/job.log").read_text()
-    assert not processes("sleep 100")
+    assert not processes(one) and not processes(other)
 
 
 @pytest.mark.usefixtures("runs_arm")
@@ -183,8 +185,8 @@ def test_a_lost_connection_ends_the_job_and_it_is_begun_again(connect, server, t
     target.prepare()
     slow = tmp_path / "slow"
     began = tmp_path / "began"
-    first = f"[ $(wc -l <{began}) -gt 1 ]"
-    slow.write_text(f"#!/bin/sh\necho $$ >>{began}; {first} || sleep 1002; echo 'Iteration 1 of 1: 5 ms'\n")
+    first, forever = f"[ $(wc -l <{began}) -gt 1 ]", long_sleep()
+    slow.write_text(f"#!/bin/sh\necho $$ >>{began}; {first} || {forever}; echo 'Iteration 1 of 1: 5 ms'\n")
     slow.chmod(0o755)
 
     def cut() -> None:
@@ -197,7 +199,7 @@ def test_a_lost_connection_ends_the_job_and_it_is_begun_again(connect, server, t
     outcome = target.execute(Job(toy, runner_path=slow, warmup=0), tmp_path / "here", "job")
     fault.join()
     assert outcome.result.iterations_ns == (5_000_000,) and len(began.read_text().split()) == 2
-    assert target.shell.times_lost == 1 and not processes("sleep 1002")
+    assert target.shell.times_lost == 1 and not processes(forever)
 
 
 def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, server) -> None:
@@ -219,7 +221,8 @@ def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, ser
 @pytest.mark.usefixtures("runs_arm", "connect")
 def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) -> None:
     hangs = tmp_path / "hangs"
-    hangs.write_text("#!/bin/sh\nsleep 1003\n")
+    forever = long_sleep()
+    hangs.write_text(f"#!/bin/sh\n{forever}\n")
     hangs.chmod(0o755)
     script = (
         "import sys; from pathlib import Path; from model_profiling.targets import *; "
@@ -230,13 +233,13 @@ def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) ->
     words = [sys.executable, "-c", script, *map(str, (there, toy, hangs, tmp_path / "here"))]
     kit = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)})
     until = time.monotonic() + 60
-    while not processes("sleep 1003") and time.monotonic() < until:
+    while not processes(forever) and time.monotonic() < until:
         time.sleep(0.1)
     kit.send_signal(signal.SIGKILL)
     kit.wait()
-    while (processes("sleep 1003") or processes(f"-F {server.folder}")) and time.monotonic() < until:
+    while (processes(forever) or processes(f"-F {server.folder}")) and time.monotonic() < until:
         time.sleep(0.1)
-    assert not processes("sleep 1003") and not processes(f"-F {server.folder}")
+    assert not processes(forever) and not processes(f"-F {server.folder}")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,10 @@ def test_what_runs_on_a_phone_that_vanishes(phone: VirtualPhone, fault: str, liv
     assert not sleeping.is_alive(), "adb noticed"
     assert phone.state() != "device"
     phone.plug_in()
-    assert any("sleep 60" in words for words in phone.processes()) == lives_on
+    deadline = time.monotonic() + 10  # hanging up takes a moment
+    while (found := any("sleep 60" in words for words in phone.processes())) != lives_on:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
     assert phone.shell("echo back").stdout == "back\n"
 
 

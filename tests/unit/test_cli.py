@@ -86,6 +86,7 @@ def test_an_expected_failure_is_one_line_and_debug_shows_where(cli: Cli) -> None
     [
         (ProfilingError("a is wrong\nacross lines", "do b"), 2, "error: a is wrong across lines; do b"),
         (KeyboardInterrupt(), 130, "error: interrupted; nothing was left half written"),
+        (KeyboardInterrupt("a is to be put back"), 130, "error: interrupted; a is to be put back"),
         (
             ZeroDivisionError("oops"),
             2,

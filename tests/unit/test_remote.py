@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand_ins import command
+from stand_ins import command, long_sleep
 
 from model_profiling.errors import FormatError, InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
@@ -24,7 +24,8 @@ from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_b
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.ndk import build_with_ndk
-from model_profiling.targets.remote.shell import LinkLost, Shell
+from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
+from model_profiling.targets.remote.ssh import SshLink
 from model_profiling.targets.remote.transport import RemoteTransport
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
@@ -71,7 +72,8 @@ def machine(**texts: str) -> Machine:
         (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "programs see sme2, the kernel does not"),
         (machine(machine="aarch64", cpuinfo=ARM, emulator="00"), None, None),
         (machine(machine="armv8l", cpuinfo=ARM), None, None),
-        (machine(machine="aarch64"), {"fp16", "sme2"}, None),
+        (machine(machine="aarch64"), {"fp16", "sme2"}, "its kernel tells nothing of the CPU"),
+        (machine(machine="aarch64", cpuinfo=ARM.replace(" asimddp", "")), {"fp16", "dotprod"}, None),
     ],
 )
 def test_an_emulated_cpu_gives_itself_away(found: Machine, runner: set[str] | None, why: str | None) -> None:
@@ -85,13 +87,16 @@ def test_facts_are_those_of_the_machine_asked() -> None:
     assert facts.memory_bytes and facts.load_average is not None and "kernel Linux" in facts.os
 
 
-def test_hostile_facts_are_only_text() -> None:
+@pytest.mark.parametrize(
+    ("load", "memory", "online"), [("lots", "many", "0-"), ("1.2.3 4", "9" * 5000, "0-" + "9" * 5000)]
+)
+def test_hostile_facts_are_only_text(load: str, memory: str, online: str) -> None:
     facts = machine(
         machine="aarch64",
-        loadavg="lots",
-        meminfo="MemTotal: many kB",
+        loadavg=load,
+        meminfo=f"MemTotal: {memory} kB",
         temperature="9" * 400,
-        online="0-",
+        online=online,
         cpuinfo="",
     ).facts({})
     assert (facts.load_average, facts.memory_bytes, facts.temperature_c, facts.cores) == (
@@ -115,11 +120,11 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     assert run("sh", "-c", "pwd; exit 7") == (7, f"{folder}\n")
     assert run("sh", "-c", "kill -SEGV $$")[0] == 128 + signal.SIGSEGV
     assert run("/nowhere/at all")[0] == 127
-    began = time.monotonic()
-    assert run("sh", "-c", "sleep 1011 & sleep 1012", limit=1)[0] == 124
+    began, sleeps = time.monotonic(), [long_sleep() for _ in range(4)]
+    assert run("sh", "-c", f"{sleeps[0]} & {sleeps[1]}", limit=1)[0] == 124
     Path(f"{folder}.late").unlink()
     # The pipe that it reads ends with the client: what hangs on it is killed with all it started.
-    script = scripts.watched(("sh", "-c", "sleep 1013 & sleep 1014"), folder, 60)
+    script = scripts.watched(("sh", "-c", f"{sleeps[2]} & {sleeps[3]}"), folder, 60)
     held = subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE)
     while not Path(f"{folder}.pid").read_text().strip():
         time.sleep(0.02)
@@ -128,7 +133,7 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     held.stdin.close()
     assert held.wait(timeout=10) != 0 and time.monotonic() - began < 15
     listed = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
-    assert not [line for line in listed.splitlines() if "sleep 101" in line]
+    assert not [words for words in sleeps if words in listed]
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -162,6 +167,70 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
 
 
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_folder_that_others_planted_is_neither_used_nor_removed(name: str, tmp_path: Path) -> None:
+    shell, theirs = Shell(Local(name)), tmp_path / "theirs"
+    theirs.mkdir()
+    there = RemoteFolder(shell, str(tmp_path / "base"))
+    home = Path(there.path)
+    home.parent.mkdir()
+    (theirs / scripts.MARKER).write_text("theirs")
+    home.symlink_to(theirs)
+    for use in (there.open, there.clean):
+        with pytest.raises(InputError, match="was not made by the kit"):
+            use()
+    home.unlink()
+    home.mkdir()
+    (home / scripts.MARKER).symlink_to(theirs / "new")
+    for use in (there.open, there.clean):
+        with pytest.raises(InputError, match="was not made by the kit"):
+            use()
+    assert [path.name for path in theirs.iterdir()] == [scripts.MARKER]
+    assert (theirs / scripts.MARKER).read_text() == "theirs"
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_folder_is_removed_marker_last_whatever_is_in_it(name: str, tmp_path: Path) -> None:
+    shell = Shell(Local(name))
+    there = RemoteFolder(shell, str(tmp_path))
+    there.open()
+    home = Path(there.path)
+    (home / "a\nb c").touch()
+    (home / ".hidden").mkdir()
+    shell.link.prefix = "rm() { false; }; find() { false; }; "  # type: ignore[attr-defined]
+    assert not shell.script(scripts.remove_home(there.path)).ok and (home / scripts.MARKER).is_file()
+    shell.link.prefix = ""  # type: ignore[attr-defined]
+    assert (scripts.MARKER, 33) in there.clean().files and not home.exists()
+    assert shell.script(scripts.remove_home(there.path)).ok, "an answer that was lost is asked for again"
+    home.mkdir()
+    assert shell.script(scripts.remove_home(there.path)).ok and not home.exists()
+
+
+def test_a_lost_answer_does_not_take_the_next_jobs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = RemoteFolder(Shell(Local(), patience_s=5), str(tmp_path))
+    there.open()
+    answers, ask = iter([True, False]), Shell.script
+
+    def lossy(shell: Shell, script: str) -> Answer:
+        answer = ask(shell, script)
+        if "mkdir" in script and next(answers):
+            raise LinkLost("local was lost", "")
+        return answer
+
+    monkeypatch.setattr(Shell, "script", lossy)
+    assert Path(there.new_job()).is_dir()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_line_without_an_end_is_read(name: str) -> None:
+    shell = Shell(Local(name))
+    shell.link.prefix = "read() { l=7; return 1; }; "  # type: ignore[attr-defined]
+    said = shell.script(scripts.machine_facts({"here": "/sys/kernel"}, {"after": ":"})).stdout
+    assert said == "@@ here /sys/kernel\n7\n@@ after -\n"
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -185,6 +254,14 @@ def test_a_status_without_a_mark_is_a_machine_that_was_lost() -> None:
         shell.script("true")
     with pytest.raises(SetupError, match=r"lost 1 times in the same step|did not come back"):
         shell.repeat(lambda: shell.script("true"))
+
+
+def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2PROF_SSH", " ")
+    assert SshLink("board").shown == ("ssh", "board")
+    loud = command(tmp_path, "loud", "printf 'no \\033[31m\\n' >&2; exit 255")
+    with pytest.raises(SetupError, match=r"board cannot be reached: no \\x1b\[31m"):
+        SshLink("board", str(loud)).connect()
 
 
 def test_a_client_is_cut_off_and_its_output_bounded() -> None:

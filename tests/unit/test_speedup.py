@@ -85,7 +85,7 @@ def test_false_verdicts_over_all_noises_stay_below_five_percent() -> None:
 @pytest.mark.parametrize("kind", ["normal", "wandering", "heavy tails"])
 def test_stopping_early_does_not_invent_differences(kind: str, target: float) -> None:
     noise = np.random.default_rng(13)
-    trials, most = 100, 22
+    trials, most = 50, 22
     wrong = early = 0
     for _ in range(trials):
         baseline, candidate = measured(NOISES[kind](noise, most))

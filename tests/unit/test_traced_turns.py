@@ -74,7 +74,7 @@ def test_all_runs_count_but_warm_up_and_the_first_of_each_turn(runs: int, warmup
 sometimes = st.dictionaries(st.sampled_from([CONV, ADD, NORM]), st.integers(1, 500), min_size=1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(sometimes, min_size=2, max_size=12), st.integers(2, 4))
 def test_a_dump_in_turns_is_the_dump_of_the_runs_that_count(runs: list[Operators], turn: int) -> None:
     """Every figure, whatever operators a run has: they add up, and only runs that count have a say."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from model_profiling import signals
 from model_profiling.errors import ProfilingError, SetupError
 from model_profiling.targets.device.power_journal import PowerJournal, Unfinished
 from model_profiling.targets.device.settings import (
+    Restored,
     Shell,
     changes_for,
     put_back,
@@ -64,8 +66,11 @@ class PowerSettings:
                 again(lambda: self._begin(mode))
                 yield
             except BaseException as problem:
-                with contextlib.suppress(ProfilingError):
+                # Who interrupts a second time ends nothing earlier, and is told the same.
+                with contextlib.suppress(ProfilingError, KeyboardInterrupt):
                     self._end()
+                if self._journal.path.exists() and isinstance(problem, KeyboardInterrupt):
+                    raise self._interrupted() from problem
                 if self._journal.path.exists() and isinstance(problem, ProfilingError):
                     raise SetupError(
                         f"{problem.problem}; its power settings could not be put back",
@@ -76,9 +81,19 @@ class PowerSettings:
                 raise
             try:
                 again(self._end)
+            except KeyboardInterrupt as problem:
+                if self._journal.path.exists():
+                    raise self._interrupted() from problem
+                raise
             except ProfilingError as problem:
                 # What was measured is whole; whoever reaches the phone next puts them back.
                 self.notes.append(f"the power settings are not put back yet: {problem}")
+
+    def _interrupted(self) -> KeyboardInterrupt:
+        return KeyboardInterrupt(
+            f"the power settings of {self.title} are still to be put back: the next command that reaches it "
+            "does that"
+        )
 
     def _begin(self, mode: PowerMode) -> None:
         earlier = self._journal.read()
@@ -95,16 +110,19 @@ class PowerSettings:
         unfinished = self._journal.read()
         if unfinished is None:
             return
-        restored = put_back(self.shell, unfinished.changes, self.title)
-        self._journal.remove()
-        self.notes.extend(restored.notes)
+        self.notes.extend(self._put_back(unfinished).notes)
+
+    def _put_back(self, unfinished: Unfinished) -> Restored:
+        with signals.put_off():
+            restored = put_back(self.shell, unfinished.changes, self.title)
+            self._journal.remove()
+        return restored
 
     def _finish_earlier(self) -> None:
         unfinished = self._journal.read()
         if unfinished is None:
             return
-        restored = put_back(self.shell, unfinished.changes, self.title)
-        self._journal.remove()
+        restored = self._put_back(unfinished)
         if restored.back:
             names = listing(change.name for change in restored.back)
             self.notes.append(

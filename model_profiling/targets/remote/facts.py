@@ -27,6 +27,8 @@ _FILES = {
     "boot": "/proc/sys/kernel/random/boot_id",
     "online": "/sys/devices/system/cpu/present",
 }
+# cpuinfo, which the runner asks, knows these of some CPUs by their id, where an old kernel lists neither.
+_GUESSED = frozenset({"dotprod", "fp16"})
 _COMMANDS = {
     "machine": "uname -m",
     "system": "uname -sr",
@@ -68,29 +70,28 @@ class Machine:
 
         QEMU tells a program that the machine is aarch64, but passes on most of the real kernel's files. Its
         own CPU has the implementer 0, which no maker has. A feature that the runner sees and the kernel does
-        not list comes from an emulator, too.
+        not list comes from an emulator, too, unless the runner's library guesses it. A CPU that nothing is
+        said of is not taken for a real one.
         """
         cpuinfo = self.text("cpuinfo")
         # A 32-bit shell calls a 64-bit Arm CPU armv8l.
-        if self.name and not (is_arm(self.name) or self.name.startswith("arm")):
-            return f"the kernel is one for {self.name}"
-        if re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo):
-            return "the CPU is not an Arm CPU"
-        if re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo):
-            return "the CPU is QEMU's own"
-        if self.text("emulator").strip("0"):
-            return "it says that it is an emulator"
+        foreign = self.name and not (is_arm(self.name) or self.name.startswith("arm"))
         listed = from_proc_cpuinfo(cpuinfo)
-        invented = (seen_by_runner or frozenset()) - listed
-        if listed and invented:
-            return f"programs see {', '.join(sorted(invented))}, the kernel does not"
-        return None
+        invented = (seen_by_runner or frozenset()) - listed - _GUESSED if listed else frozenset()
+        signs = (
+            (foreign, f"the kernel is one for {self.name}"),
+            (re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo), "the CPU is not an Arm CPU"),
+            (re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo), "the CPU is QEMU's own"),
+            (self.text("emulator").strip("0"), "it says that it is an emulator"),
+            (not cpuinfo, "its kernel tells nothing of the CPU"),
+            (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
+        )
+        return next((why for shown, why in signs if shown), None)
 
     def facts(self, versions: Mapping[str, str]) -> MachineFacts:
         cpuinfo = self.text("cpuinfo")
         features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
-        load = re.match(r"[\d.]+", self.text("loadavg"))
-        memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", self.text("meminfo"))
+        load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
             machine=self.name,
@@ -100,7 +101,7 @@ class Machine:
             os=self._system(),
             governor=self.text("governor") or None,
             load_average=float(load[0]) if load else None,
-            memory_bytes=int(memory[1]) * 1024 if memory else None,
+            memory_bytes=self._memory("MemTotal"),
             temperature_c=self._temperature(),
             versions=dict(versions),
             on_battery=self._on_battery(),
@@ -110,14 +111,17 @@ class Machine:
     @property
     def cores(self) -> int | None:
         """CPUs that are there, asleep or not."""
-        last = re.search(r"(\d+)$", self.text("online"))
+        last = re.search(r"(?<![0-9])([0-9]{1,5})$", self.text("online"))
         if last:
             return int(last[1]) + 1
         return len(re.findall(r"(?m)^processor\s*:", self.text("cpuinfo"))) or None
 
     @property
     def available_bytes(self) -> int | None:
-        said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", self.text("meminfo"))
+        return self._memory("MemAvailable")
+
+    def _memory(self, name: str) -> int | None:
+        said = re.search(rf"(?m)^{name}:\s+([0-9]{{1,15}}) kB", self.text("meminfo"))
         return int(said[1]) * 1024 if said else None
 
     def _system(self) -> str:

@@ -140,8 +140,13 @@ class RemoteFolder:
         self._look_again()
         for folder in self._left_behind:
             self.remove_job(folder)
-        folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
-        answer = self.shell.repeat(lambda: self.shell.script(scripts.make_folder(folder)))
+
+        def make() -> tuple[str, Answer]:
+            # A new name each time: the folder may have been made, and only the answer lost.
+            folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
+            return folder, self.shell.script(scripts.make_folder(folder))
+
+        folder, answer = self.shell.repeat(make)
         if answer.stdout.strip() != self._boot:
             raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
         if "No such file" in answer.stderr:
@@ -196,9 +201,10 @@ class RemoteFolder:
         listed = self.shell.repeat(lambda: self.shell.script(scripts.inventory(self.path), timeout=_COPY_S))
         if not listed.ok:
             raise self._refusal(listed)
-        found = [line.partition(" ") for line in listed.stdout.splitlines() if line]
-        removed = Removed(self.path, tuple((name.removeprefix("./"), int(size)) for size, _, name in found))
-        if found:
+        # A name with a line's end in it, or a file that went meanwhile, has no size to tell.
+        found = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
+        removed = Removed(self.path, tuple((name, int(size)) for size, name in found))
+        if listed.stdout.strip():
             answer = self.shell.repeat(lambda: self.shell.script(scripts.remove_home(self.path)))
             if not answer.ok:
                 raise self._refusal(answer)

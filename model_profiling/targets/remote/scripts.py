@@ -32,12 +32,15 @@ def make_home(home: str) -> str:
     """The kit's folder, new or again; what was left half done in it goes after a day. A
     folder that somebody else has made is left alone."""
     return (
-        f"umask 077; h={quoted(home)}; m={_marker(home)}; "
+        f"umask 077; {_ours(home)}"
         # Another process of the kit may be about to mark it.
-        f'if [ -e "$h" ] && [ ! -f "$m" ]; then rmdir "$h" || sleep 1; fi; '
-        f'if [ -e "$h" ] && [ ! -f "$m" ]; then exit {NOT_OURS}; fi; '
-        'mkdir -p "$h" && echo \'made by sme2prof, safe to remove\' >"$m" && mkdir -p "$h/jobs" && '
-        '{ find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
+        'if there && ! ours; then rmdir "$h" || sleep 1; fi; '
+        f"if there && ! ours; then exit {NOT_OURS}; fi; "
+        # Neither a folder nor a marker that appears meanwhile is written to.
+        'if ! ours; then mkdir -p "${h%/*}/" || exit; '
+        'if mkdir "$h"; then (set -C; echo \'made by sme2prof, safe to remove\' >"$m") || exit; '
+        f"else sleep 1; ours || exit; fi; fi; "
+        'mkdir -p "$h/jobs" && { find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
         'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ] && ' + _BOOT
     )
 
@@ -93,8 +96,14 @@ def _end_job(folder: str) -> str:
     )
 
 
-def _marker(home: str) -> str:
-    return quoted(f"{home}/{MARKER}")
+def _ours(home: str) -> str:
+    """Defines `there`, whether anything has the name of the kit's folder $h, and `ours`, whether that is a
+    folder with a marker $m, both of this user's making: where others may write, they may have put a link."""
+    return (
+        f"h={quoted(home)}; m={quoted(f'{home}/{MARKER}')}; "
+        'there() { [ -e "$h" ] || [ -L "$h" ]; }; '
+        'ours() { [ ! -L "$h" ] && [ -O "$h" ] && [ ! -L "$m" ] && [ -f "$m" ] && [ -O "$m" ]; }; '
+    )
 
 
 def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
@@ -104,7 +113,7 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
     run = f'setsid sh -c \'echo $$ >"$0" && exec "$@"\' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!'
     timer = (
-        f'setsid sh -c \'{_KILL}sleep "$1"; : >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
+        f'setsid sh -c \'{_KILL}sleep "$1"; true >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
         "</dev/null >/dev/null 2>&1 3<&- & t=$!"
     )
     # Android's shell keeps descriptor 3 to itself, so it becomes the tether's standard input.
@@ -122,7 +131,8 @@ def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
     def read_all(name: str, pattern: str) -> str:
         # What the kernel tells in /sys is one line, and a phone has hundreds: the shell reads them itself.
         if pattern.startswith("/sys/"):
-            return f'for f in {pattern}; do l=; read -r l <"$f" && echo "@@ {name} $f" && echo "$l"; done'
+            said = f'echo "@@ {name} $f" && echo "$l"'
+            return f'for f in {pattern}; do l=; {{ read -r l <"$f" || [ -n "$l" ]; }} && {said}; done'
         whole = f'[ -r "$f" ] && echo "@@ {name} $f" && head -c 200000 "$f" && echo'
         return f"for f in {pattern}; do {whole}; done"
 
@@ -139,15 +149,17 @@ def features(loader: Sequence[str]) -> str:
 def inventory(home: str) -> str:
     """A line for each file in the kit's folder, with its size; none when there is no such folder."""
     return (
-        f'h={quoted(home)}; [ -e "$h" ] || exit 0; [ -f {_marker(home)} ] || exit {NOT_OURS}; '
+        f"{_ours(home)}there || exit 0; ours || exit {NOT_OURS}; "
         'cd "$h" && find . -type f | while IFS= read -r f; do echo "$(wc -c <"$f") $f"; done'
     )
 
 
 def remove_home(home: str) -> str:
-    """Ends every job that runs from the kit's folder, then removes it."""
-    jobs = quoted(f"{home}/jobs")
+    """Ends every job that runs from the kit's folder, then removes it; the marker goes last, so that what a
+    lost connection leaves can still be removed, and the same may be asked twice."""
     return (
-        f"[ -f {_marker(home)} ] || exit {NOT_OURS}; {_end_job(home)}"
-        f'for p in {jobs}/*.pid; do end_job "$p"; done; rm -rf {quoted(home)}'
+        f'{_ours(home)}there || exit 0; ours || {{ rmdir "$h" 2>/dev/null && exit 0; exit {NOT_OURS}; }}; '
+        f'{_end_job(home)}for p in "$h"/jobs/*.pid; do end_job "$p"; done; '
+        f'find "$h" -mindepth 1 -maxdepth 1 ! -name {MARKER} -exec rm -rf {{}} +; '
+        f'[ "$(ls -A "$h")" = {MARKER} ] && rm -f "$m" && rmdir "$h"'
     )

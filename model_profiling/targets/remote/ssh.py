@@ -16,6 +16,7 @@ from pathlib import Path
 
 from model_profiling.errors import InputError, SetupError
 from model_profiling.process import kill_group
+from model_profiling.targets.remote.shell import printable
 
 # An option of ssh, or a command of its config, must not pass for a host.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")
@@ -74,7 +75,7 @@ class SshLink:
         if not _HOST.fullmatch(host):
             raise InputError(f"{host!r} is no host that ssh could reach", "write ssh:HOST or ssh:USER@HOST")
         self.host = host
-        self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", "ssh")))
+        self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", ""))) or ("ssh",)
         self._connection: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._end: weakref.finalize[..., SshLink] | None = None
@@ -133,7 +134,7 @@ class SshLink:
         if not _says_ready(child):
             said = complaints.read_text(encoding="utf-8", errors="replace")
             self.close()
-            last = [line.strip() for line in said.splitlines() if line.strip()]
+            last = [line.strip() for line in printable(said).splitlines() if line.strip()]
             raise self.complaint(said) or SetupError(
                 f"{self.host} cannot be reached: {last[-1] if last else 'it did not answer in time'}",
                 f"see that this works without a question: {shlex.join(self.shown)} true",
