@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
 # What runs the tests in the background may ignore Ctrl-C; the programs they start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as under nohup
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
