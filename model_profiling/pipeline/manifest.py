@@ -12,7 +12,7 @@ from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experiment_of
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
-from model_profiling.run.journal import TIMED, Journal, seconds_of
+from model_profiling.run.journal import Journal, seconds_of
 from model_profiling.run.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
 from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
@@ -55,15 +55,16 @@ def schedule_facts(
 ) -> ScheduleFacts:
     """How the run was laid out, and how far it went."""
     settings, rounds = config.schedule, schedule.rounds
+    ours = [experiment.name for experiment in config.experiments]
     if settings.in_lockstep and settings.rounds is None:
         # How many there will be is not known before they were enough.
-        rounds = rounds[: max(1, journal.rounds_begun(experiment.name for experiment in config.experiments))]
+        rounds = rounds[: max(1, journal.rounds_begun(ours))]
     done = [number for number, steps in enumerate(rounds) if steps and journal.all_done(steps)]
     return ScheduleFacts(
         mode="lockstep" if settings.in_lockstep else "rounds",
         ended=ended,
         budget_s=settings.time_limit_s if rounds else None,
-        measured_s=round(_seconds(config, journal), 3) if rounds else None,
+        measured_s=round(seconds_of(journal.timed_of(ours)), 3) if rounds else None,
         seed=schedule.seed,
         rounds=len(rounds),
         rounds_done=len(done),
@@ -73,11 +74,6 @@ def schedule_facts(
         stopped_early=ended not in (None, "rounds"),
         order=tuple(tuple(step.key for step in steps) for steps in (schedule.evidence, *rounds)),
     )
-
-
-def _seconds(config: ProfileConfig, journal: Journal) -> float:
-    own = {experiment.name for experiment in config.experiments}
-    return seconds_of(entry for entry in journal.entries() if entry.kind in TIMED and entry.experiment in own)
 
 
 def with_results(

@@ -18,9 +18,9 @@ from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.errors import RunError
 from model_profiling.pipeline.schedule import Schedule, experiment_of
-from model_profiling.pipeline.starting import make_scratch
+from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.progress import Progress
-from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment, seconds_of
+from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended
 from model_profiling.run.names import XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
@@ -73,34 +73,22 @@ class Measuring:
 
     @property
     def timed_entries(self) -> list[Entry]:
-        """What was measured of this config; another may have put its own experiments into the run."""
-        own = {experiment.name for experiment in self.config.experiments}
-        return [entry for entry in self.journal.entries() if entry.kind in TIMED and entry.experiment in own]
-
-    @property
-    def rounds_begun(self) -> int:
-        return max((entry.round + 1 for entry in self.timed_entries), default=0)
-
-    @property
-    def seconds_measured(self) -> float:
-        """What launches and lone processes took; a launch counts once."""
-        return seconds_of(self.timed_entries)
+        """What was measured of this config."""
+        return self.journal.timed_of(experiment.name for experiment in self.config.experiments)
 
     def do(self, step: Step, **job: Any) -> None:
         """Run one process by itself; `job` changes its job."""
         blank = self.blank(step, self.rest())
         began = time.monotonic()
-        scratch = make_scratch(self.place)
-        try:
-            outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
-            entry = self.keep(blank, outcome)
-        except RunError as problem:
-            # One experiment that crashes must not cost the others their results, nor lost evidence its times.
-            if step.kind in TIMED:
-                self.failed.add(step.series)
-            entry = self._failure(blank, problem, scratch)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with scratch_folder(self.place) as scratch:
+            try:
+                outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
+                entry = self.keep(blank, outcome)
+            except RunError as problem:
+                # One that crashes must not cost the others their results, nor lost evidence its times.
+                if step.kind in TIMED:
+                    self.failed.add(step.series)
+                entry = self._failure(blank, problem, scratch)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
     def look_at(self, device: MachineFacts, round_number: int) -> None:

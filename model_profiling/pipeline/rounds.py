@@ -8,10 +8,10 @@ or precise enough, or time spent) comes out the same when a killed run is contin
 
 from __future__ import annotations
 
+import contextlib
 import random
-import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -30,8 +30,8 @@ from model_profiling.pipeline.launches import (
 )
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import experiment_of
-from model_profiling.pipeline.starting import make_scratch
-from model_profiling.run.journal import Step
+from model_profiling.pipeline.starting import scratch_folder
+from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.latencies import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
@@ -72,7 +72,7 @@ class Rounds:
         number, ended = 0, None
         while ended is None:
             # What was begun is finished, whatever it took: half a round is none.
-            begun = max(run.rounds_begun for run in self.runs)
+            begun = max((entry.round + 1 for run in self.runs for entry in run.timed_entries), default=0)
             if number >= begun and (ended := self._have_ended(number)):
                 break
             in_turns = self._in_turns
@@ -96,7 +96,7 @@ class Rounds:
     @property
     def _spent(self) -> float:
         """Seconds of measuring: of several runs one may have measured more by itself before."""
-        return min(run.seconds_measured for run in self.runs)
+        return min(seconds_of(run.timed_entries) for run in self.runs)
 
     @property
     def _most_alone(self) -> int:
@@ -198,8 +198,7 @@ class Rounds:
         temperature = first.rest()
         blanks = [run.blank(step, temperature) for run, step in group]
         began = time.monotonic()
-        scratch = make_scratch(first.place)
-        try:
+        with _scratch(first) as scratch:
             jobs = [run.job(step) for run, step in group]
             seed = f"{first.schedule.seed}/{number}/{step.kind}"
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
@@ -211,11 +210,6 @@ class Rounds:
                     zip(group, blanks, outcome.outcomes, strict=True)
                 )
             ]
-        except RunError:
-            _keep_log(first, scratch)
-            raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
         seconds = round(time.monotonic() - began, 4)
         for run in self.runs:
             own = [
@@ -243,17 +237,11 @@ class Rounds:
 
     def _try(self, target: LockstepTarget, group: Sequence[_Asked]) -> Pace:
         first, _ = group[0]
-        scratch = make_scratch(first.place)
         jobs = [replace(run.job(step), etdump=False) for run, step in group]
         began = time.monotonic()
-        try:
+        with _scratch(first) as scratch:
             launch = launch_of(jobs, TRIAL, f"{first.schedule.seed}/trial", self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
-        except RunError:
-            _keep_log(first, scratch)
-            raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
         return Pace.of(outcome, time.monotonic() - began)
 
     def _peaks(self) -> dict[Path, int]:
@@ -320,9 +308,16 @@ class Rounds:
         )
 
 
-def _keep_log(run: Measuring, scratch: Path) -> None:
-    if (log := scratch / f"process{LOG}").is_file():
-        files.move(log, run.place.path / FAILED_LAUNCH)
+@contextlib.contextmanager
+def _scratch(run: Measuring) -> Iterator[Path]:
+    """A folder for a launch; of one that fails the log is kept."""
+    with scratch_folder(run.place) as scratch:
+        try:
+            yield scratch
+        except RunError:
+            if (log := scratch / f"process{LOG}").is_file():
+                files.move(log, run.place.path / FAILED_LAUNCH)
+            raise
 
 
 def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:

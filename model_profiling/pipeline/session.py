@@ -27,7 +27,7 @@ from model_profiling.pipeline.starting import Earlier, check_directory, clear_wo
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, names
-from model_profiling.run.journal import TIMED, Journal, moment
+from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import MachineFacts, Target, TunedTarget
@@ -345,7 +345,7 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
     planned = {key for keys in manifest.schedule.order for key in keys}
     if any(entry.state == "failed" for entry in ours):
         return "failed"
-    begun = 1 + max((entry.round for entry in ours if entry.kind in TIMED), default=-1)
+    begun = journal.rounds_begun(manifest.experiments)
     halved = {key for keys in manifest.schedule.order[1 : 1 + begun] for key in keys} - done
     if not halved and (manifest.schedule.stopped_early or planned <= done):
         return "finished"

@@ -44,17 +44,22 @@ class Earlier:
         return next((part for part in self.parts if wanted & set(part.experiments)), None)
 
 
-def make_scratch(place: RunFiles) -> Path:
-    """An empty folder for one process. No two attempts share one, so a process that outlived a killed
-    pipeline cannot write among the files of its successor."""
+@contextlib.contextmanager
+def scratch_folder(place: RunFiles) -> Iterator[Path]:
+    """An empty folder for one process or launch, gone afterwards. No two attempts share one, so a process
+    that outlived a killed pipeline cannot write among the files of its successor."""
     files.make_folder(place.work)
     try:
-        return Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
+        scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(
             f"cannot write {place.work}: {reason}", "free some space, then continue with --resume"
         ) from problem
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) -> Earlier:

@@ -175,11 +175,16 @@ class Journal:
     def all_done(self, steps: Iterable[Step]) -> bool:
         return all(self.done(step) for step in steps)
 
+    def timed_of(self, experiments: Iterable[str]) -> list[Entry]:
+        """What was timed of these experiments; another config may have put its own into the run."""
+        wanted = set(experiments)
+        return [
+            entry for entry in self._entries.values() if entry.kind in TIMED and entry.experiment in wanted
+        ]
+
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """How many rounds of these experiments have left anything here."""
-        wanted = set(experiments)
-        timed = [entry for entry in self._entries.values() if entry.kind in TIMED]
-        return max((entry.round + 1 for entry in timed if entry.experiment in wanted), default=0)
+        return max((entry.round + 1 for entry in self.timed_of(experiments)), default=0)
 
     def append(self, *entries: Entry) -> None:
         lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]

@@ -19,7 +19,7 @@ from model_profiling.pipeline.starting import (
     Earlier,
     check_startable,
     clear_work,
-    make_scratch,
+    scratch_folder,
     settle_earlier,
 )
 from model_profiling.run import Manifest, Times
@@ -184,7 +184,7 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
 
 def test_what_a_killed_pipeline_left_running_is_ended(tmp_path: Path) -> None:
     place = RunFiles(tmp_path / "linux", "m")
-    scratch = make_scratch(place)
+    files.make_folder(scratch := place.work / "process-killed")
     orphan = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)", "--result", scratch / "x.json"],
         start_new_session=True,
@@ -209,5 +209,8 @@ def test_what_a_killed_pipeline_left_running_is_ended(tmp_path: Path) -> None:
 
 def test_scratch_folders_are_never_shared(tmp_path: Path) -> None:
     place = RunFiles(tmp_path, "m")
-    assert make_scratch(place) != make_scratch(place)
-    assert os.path.commonpath([make_scratch(place), place.work]) == str(place.work)
+    with scratch_folder(place) as first, scratch_folder(place) as second:
+        assert first != second
+        assert first.is_dir() and second.is_dir()
+        assert os.path.commonpath([first, second]) == str(place.work)
+    assert not first.exists() and not second.exists()
