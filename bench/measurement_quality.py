@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from quality import page
 from quality.figures import judge_all, outcomes
 from quality.neighbours import leave
-from quality.picture import check_pictures, draw
+from quality.picture import draw
 from quality.pools import CONDITIONS, Campaign, keep, measure, read
 from quality.programs import LAYERS, exported
 
@@ -70,8 +70,6 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
     try:
-        if asked.picture:
-            check_pictures()
         campaign = read(asked.sources) if asked.sources else measured(asked)
         trials = min(asked.trials, 100) if asked.quick else asked.trials
         figures = judge_all(campaign, trials, asked.seed)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
-from model_profiling.errors import SetupError
 from model_profiling.files import write_text
 from quality.figures import Figures
 from quality.methods import ADAPTIVE
@@ -23,16 +21,8 @@ _LINES = {
 }
 
 
-def check_pictures() -> None:
-    """Whether pictures can be drawn, before there is anything to draw."""
-    for package in ("altair", "vl_convert"):
-        if find_spec(package) is None:
-            raise SetupError(f"a picture needs {package}", 'pip install -e ".[bench]"')
-
-
 def draw(path: Path, figures: dict[str, dict[str, Figures]]) -> None:
     """Write the picture as SVG."""
-    check_pictures()
     import altair as alt
     import vl_convert
 

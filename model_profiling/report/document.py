@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,32 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """Numbers as a picture: live in a browser, an SVG file beside a Markdown page, left out of a terminal."""
+
+    name: str
+    """What its file is called, without an ending; unique on a page."""
+    title: str
+    summary: str
+    """The same in words, for those who do not see it."""
+    spec: Mapping[str, object]
+    """Vega-Lite."""
+    source: str = ""
+    """The file of the run, and the place in it, that the numbers are from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explorer:
+    """Data to sort, filter and open in a browser; elsewhere the blocks `instead`."""
+
+    kind: Literal["operators", "modules", "timeline"]
+    title: str
+    data: Mapping[str, object]
+    """Plain JSON; what each kind holds is written where it is made."""
+    instead: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Details that a reader opens."""
 
@@ -79,7 +106,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Table | Items | Commands | Figure | Folded
+Block = Heading | Paragraph | Table | Items | Commands | Figure | Chart | Explorer | Folded
 
 
 def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:
@@ -96,3 +123,13 @@ def plain(text: Text) -> str:
     """The words alone."""
     parts = text if isinstance(text, tuple) else (text,)
     return "".join(part if isinstance(part, str) else part.text for part in parts)
+
+
+def charts_in(blocks: Iterable[Block]) -> Iterator[Chart]:
+    """Every chart that a page without a browser shows."""
+    for block in blocks:
+        match block:
+            case Chart():
+                yield block
+            case Explorer(instead=inside) | Folded(blocks=inside):
+                yield from charts_in(inside)

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from model_profiling.report.document import (
     Block,
+    Chart,
     Code,
     Commands,
+    Explorer,
     Figure,
     Folded,
     Heading,
@@ -23,11 +25,16 @@ from model_profiling.report.document import (
 from model_profiling.wording import MISSING
 
 
-def render_markdown(blocks: Iterable[Block]) -> str:
-    return "\n\n".join(_block(block) for block in blocks) + "\n"
+def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
+    """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
+    return "\n\n".join(_blocks(blocks, pictures)) + "\n"
 
 
-def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind
+def _blocks(blocks: Iterable[Block], pictures: str) -> list[str]:
+    return [text for block in blocks if (text := _block(block, pictures))]
+
+
+def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each kind
     match block:
         case Heading(text, level):
             return f"{'#' * level} {_one_line(text)}"
@@ -41,8 +48,12 @@ def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind
             return "\n".join(("```", *lines, "```"))
         case Figure(file, caption):
             return f"![{_one_line(caption)}]({file})"
+        case Chart(name, title, summary):
+            return f"![{_one_line(f'{title}. {summary}')}]({pictures}/{name}.svg)" if pictures else ""
+        case Explorer(instead=inside):
+            return "\n\n".join(_blocks(inside, pictures))
         case Folded(summary, inside):
-            body = "\n\n".join(map(_block, inside))
+            body = "\n\n".join(_blocks(inside, pictures))
             return f"<details><summary>{_one_line(summary)}</summary>\n\n{body}\n\n</details>"
 
 

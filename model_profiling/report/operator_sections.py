@@ -13,6 +13,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import Breakdown, break_down, pair_table, series_table, verdict_of
+from model_profiling.report.charts.categories import category_shift
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, Table, Text, make_table
 from model_profiling.report.verdict import largest_parts, shift_text
@@ -28,8 +29,8 @@ def categories(data: ReportData) -> list[Block]:
     if compared := _compared(data):
         return [
             block
-            for pair, pairing in compared
-            for block in _category_change(pair, pairing, len(compared) > 1)
+            for place, (pair, pairing) in enumerate(compared, start=1)
+            for block in _category_change(pair, pairing, place, len(compared) > 1)
         ]
     series = headline_series(data)
     if series is None:
@@ -45,13 +46,15 @@ def _compared(data: ReportData) -> list[tuple[PairReport, Pairing]]:
     ]
 
 
-def _category_change(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
     if named:
         yield Heading(pair.label, 3)
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
     yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
+    shift = shift_text(*largest_parts(pairing))
+    yield category_shift(pairing, f"categories_{place}", shift)
     yield pair_table(pairing, _BOTH_SIDES)
-    yield Paragraph(Strong(shift_text(*largest_parts(pairing))))
+    yield Paragraph(Strong(shift))
 
 
 def _work_by_category(series: SeriesAnalysis) -> list[Block]:

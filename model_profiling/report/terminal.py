@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from model_profiling.report.document import (
     Block,
+    Chart,
     Commands,
+    Explorer,
     Figure,
     Folded,
     Heading,
@@ -37,6 +39,10 @@ def _lines(block: Block) -> Iterator[str]:
             yield from (f"  {line}" for line in lines)
         case Figure(file, caption):
             yield f"{caption}: {file}"
+        case Chart():
+            return
+        case Explorer(instead=inside):
+            yield from (line for within in inside for line in _lines(within))
         case Folded(summary, inside):
             yield summary
             yield from (f"  {line}" for within in inside for line in _lines(within))

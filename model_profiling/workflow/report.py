@@ -10,8 +10,11 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.progress import Progress
+from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.combined import combined_document
 from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.document import Block, charts_in
+from model_profiling.report.html import render_html
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import run_document
 from model_profiling.run import Run, Times, names
@@ -40,7 +43,23 @@ def write_report(
 
 
 def write_run_report(data: ReportData, path: Path) -> Path:
-    files.write_text(path, render_markdown(run_document(data)))
+    return write_page(run_document(data), path, data.title)
+
+
+def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
+    """Write a page to `path`: HTML alone where it ends so, else Markdown, its pictures in a folder beside it,
+    and the same page as HTML."""
+    page = path.with_suffix(names.HTML)
+    if path != page:
+        pictures = path.with_name(path.stem + names.PICTURES)
+        drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
+        for name, svg in drawn.items():
+            files.write_text(pictures / name, svg)
+        for old in pictures.glob("*.svg"):
+            if old.name not in drawn:
+                old.unlink()
+        files.write_text(path, render_markdown(blocks, pictures.name))
+    files.write_text(page, render_html(blocks, title))
     return path
 
 
@@ -54,5 +73,6 @@ def write_combined_report(
 ) -> list[ReportData]:
     """Write one page about several runs to `out`."""
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
-    files.write_text(out, render_markdown(combined_document(runs, title or "Runs side by side")))
+    title = title or "Runs side by side"
+    write_page(combined_document(runs, title), out, title)
     return runs

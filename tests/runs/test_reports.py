@@ -334,9 +334,9 @@ def test_the_command_and_the_script_write_the_same_report(
     done = sme2prof("report", run_dir, "--title", "Mine")
     first = (run_dir / "report.md").read_text()
     assert done.returncode == 0 and first.startswith("# Mine\n") and str(run_dir / "report.md") in done.stdout
-    done = script("scripts/generate_report.py", "--run-dir", run_dir, "--out", tmp_path / "r.md")
+    done = script("scripts/generate_report.py", "--run-dir", run_dir, "--out", tmp_path / "report.md")
     assert done.ok, done.tail()
-    assert (tmp_path / "r.md").read_text().split("\n", 1)[1] == first.split("\n", 1)[1]
+    assert (tmp_path / "report.md").read_text().split("\n", 1)[1] == first.split("\n", 1)[1]
     assert sme2prof("report", tmp_path / "nothing").returncode == 2
 
 
