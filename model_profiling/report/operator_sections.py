@@ -13,9 +13,25 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import Breakdown, break_down, pair_table, series_table, verdict_of
-from model_profiling.report.charts.categories import category_shift
+from model_profiling.report.charts.categories import categories_of, category_shift, work_by_category
+from model_profiling.report.charts.operators import (
+    arithmetic_of_operators,
+    longest_operators,
+    operators_before_after,
+)
+from model_profiling.report.charts.roofline import roofline_chart
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, Table, Text, make_table
+from model_profiling.report.document import (
+    Block,
+    Chart,
+    Code,
+    Heading,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    make_table,
+)
 from model_profiling.report.verdict import largest_parts, shift_text
 from model_profiling.wording import MISSING, plural, size, speedup
 
@@ -37,7 +53,11 @@ def categories(data: ReportData) -> list[Block]:
         return []
     if not series.times.are_shown:
         return _work_by_category(series)
-    return [Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."), series_table(series)]
+    return [
+        Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
+        categories_of(series, "categories"),
+        series_table(series),
+    ]
 
 
 def _compared(data: ReportData) -> list[tuple[PairReport, Pairing]]:
@@ -52,7 +72,7 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
     yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
     shift = shift_text(*largest_parts(pairing))
-    yield category_shift(pairing, f"categories_{place}", shift)
+    yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
 
@@ -67,6 +87,7 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
             "time: arithmetic operations, and bytes of all tensors counted once."
         ),
+        *_drawn(work_by_category(series, "work")),
         make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
 
@@ -82,11 +103,12 @@ def _work(operators: Sequence[Operator]) -> tuple[str, str]:
 def operators(data: ReportData) -> list[Block]:
     """The operators that take longest, with their place in the model; in pairs, what became of each."""
     if compared := _compared(data):
-        return [
+        changes = [
             block
-            for pair, pairing in compared
-            for block in _operator_changes(pair, pairing, len(compared) > 1)
+            for place, (pair, pairing) in enumerate(compared, start=1)
+            for block in _operator_changes(pair, pairing, place, len(compared) > 1)
         ]
+        return [*changes, *_under_the_roof(headline_series(data))]
     structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
     if not data.times.are_shown and structural is not None:
         return _kernel_changes(structural)
@@ -94,7 +116,7 @@ def operators(data: ReportData) -> list[Block]:
     if series is None:
         return []
     if not series.times.are_shown:
-        return [_operators_without_time(series)]
+        return _operators_without_time(series)
     longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
     shown = break_down(series)
     rows: list[tuple[Text, ...]] = [
@@ -109,7 +131,20 @@ def operators(data: ReportData) -> list[Block]:
     ]
     rows += [(name, category, *cells, MISSING, MISSING) for name, category, cells in _rest(shown, longest)]
     headers = ("operator", "category", "ms", "share", "module", "source")
-    return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
+    return [
+        *_drawn(longest_operators(series, longest, "operators")),
+        *_how_many(len(longest), len(series.operators)),
+        make_table(headers, rows, numbers=(2, 3)),
+        *_under_the_roof(series),
+    ]
+
+
+def _drawn(chart: Chart | None) -> list[Block]:
+    return [chart] if chart else []
+
+
+def _under_the_roof(series: SeriesAnalysis | None) -> list[Block]:
+    return _drawn(roofline_chart(series)) if series and series.times.are_shown else []
 
 
 def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -123,10 +158,11 @@ def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, s
             yield f"{len(members) - len(named)} more", category.value, rest.cells
 
 
-def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+def _operator_changes(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
     longest = sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
     if named:
         yield Heading(pair.label, 3)
+    yield from _drawn(operators_before_after(pairing, longest, f"operators_{place}"))
     yield from _how_many(len(longest), len(pairing.operators))
     yield changes_table(pairing, longest, _BOTH_SIDES, rest=True)
     yield from _tally(pairing)
@@ -200,10 +236,13 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
     ]
     headers = ("operator", "category", "million operations", "kernel", "module", "source")
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
-    return [title, make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
+    drawn = arithmetic_of_operators(
+        [(found.main, _became(found)) for found in ordered], pairing.label, "operators"
+    )
+    return [title, *_drawn(drawn), make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
 
 
-def _operators_without_time(series: SeriesAnalysis) -> Table:
+def _operators_without_time(series: SeriesAnalysis) -> list[Block]:
     ordered = sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
     rows = [
         (
@@ -215,7 +254,9 @@ def _operators_without_time(series: SeriesAnalysis) -> Table:
         )
         for operator in ordered
     ]
-    return make_table(("operator", "category", "million operations", "module", "source"), rows, numbers=(2,))
+    headers = ("operator", "category", "million operations", "module", "source")
+    drawn = arithmetic_of_operators([(found, found.family) for found in ordered], series.name, "operators")
+    return [*_drawn(drawn), make_table(headers, rows, numbers=(2,))]
 
 
 def backends(data: ReportData) -> list[Block]:

@@ -1,0 +1,96 @@
+"""Turns of two programs beside the ratio of the two, so that the machine's noise is seen to cancel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model_profiling.report.charts.drawing import (
+    AFTER,
+    BEFORE,
+    About,
+    Row,
+    across,
+    make_chart,
+    named,
+    thinned,
+    tooltips,
+)
+from model_profiling.report.data import PairReport
+from model_profiling.report.document import Chart
+from model_profiling.run import Run, names
+from model_profiling.run.latencies import shared_launches, timed, way_of
+from model_profiling.statistics.lockstep import paired_cycles
+from model_profiling.wording import plural
+
+_MOST = 240
+_LINES = {"before": BEFORE, "after": AFTER, "ratio": "#b5532f"}
+_LEAST_RANGE = 2.0
+
+
+def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
+    """How far each turn of either side, and their ratio, lies from its own median; None unless they took
+    turns and got their answer from that."""
+    import altair as alt
+
+    found = pair.speedup
+    if run.journal is None or pair.with_tracer or found.ratio is None or found.unit != "launch":
+        return None
+    sides = timed(run.journal, pair.pair.baseline), timed(run.journal, pair.pair.candidate)
+    if way_of(*sides, same_run=True) != "lockstep":
+        return None
+    cycles = paired_cycles(*shared_launches(sides[0].launches, sides[1].launches))
+    if not cycles or any((launch <= 0).any() for launch in cycles):
+        return None
+    whole = np.concatenate(cycles)
+    launches = np.repeat(np.arange(1, len(cycles) + 1), [len(launch) for launch in cycles])
+    values = {"before": whole[:, 0], "after": whole[:, 1], "ratio": whole[:, 0] / whole[:, 1]}
+    away = {what: 100 * (each / np.median(each) - 1) for what, each in values.items()}
+    spread = {what: np.percentile(each, [5, 95]) for what, each in away.items()}
+    edge = max(_LEAST_RANGE, *(2 * float(np.abs(edges).max()) for edges in spread.values()))
+    rows: list[Row] = [
+        {
+            "turn": at + 1,
+            "launch": int(launches[at]),
+            "what": what,
+            "at": round(float(np.clip(each[at], -edge, edge)), 3),
+            "percent": round(float(each[at]), 3),
+            "value": round(float(values[what][at]), 5),
+        }
+        for what, each in away.items()
+        for at in thinned(range(len(whole)), _MOST)
+    ]
+    lines = list(_LINES)
+    legend = alt.Legend(orient="top", columns=3, title=None, symbolStrokeWidth=3)
+    some = f"; {_MOST} of {len(whole):,} shown" if len(whole) > _MOST else ""
+    scale = alt.Scale(domain=[1, max(2, len(whole))], nice=False, zero=False)
+    x = across(f"turn, {plural(len(cycles), 'launch')} one after another{some}", scale, alt.Axis(grid=False))
+    vertical = alt.Scale(domain=[-edge, edge], nice=False)
+    drawn = alt.layer(
+        alt.Chart(alt.NamedData(name="rows"))
+        .mark_line(clip=True)
+        .encode(
+            x=x("turn"),
+            y=alt.Y("at:Q", title="% from its own median", scale=vertical),
+            color=alt.Color(
+                "what:N", scale=alt.Scale(domain=lines, range=list(_LINES.values())), legend=legend
+            ),
+            strokeWidth=alt.StrokeWidth(
+                "what:N", scale=alt.Scale(domain=lines, range=[1.2, 1.2, 2.6]), legend=None
+            ),
+            strokeDash=alt.StrokeDash(
+                "what:N", scale=alt.Scale(domain=lines, range=[[1, 0], [4, 2], [1, 0]]), legend=legend
+            ),
+            detail="launch:N",
+            tooltip=tooltips(
+                what="what:N", launch="launch", turn="turn", value="ms, or ratio", percent="% from its median"
+            ),
+        )
+    ).properties(height=220)
+    before, after, ratio = (float(edges[1] - edges[0]) for edges in spread.values())
+    summary = (
+        f"Over {plural(len(whole), 'turn')} in {plural(len(cycles), 'launch')} nine in ten times before lie "
+        f"within {before:.1f}% of each other, times after within {after:.1f}%, their ratios within "
+        f"{ratio:.1f}%. Of each launch the median of its ratios counts; together they say {found.ratio:.3f}x."
+    )
+    title = f"Turn by turn, {named(pair.label)}: what the machine does meets both sides"
+    return make_chart(About(name, title, summary, f"{names.JOURNAL}: turns_ns"), drawn, {"rows": rows})
