@@ -96,18 +96,18 @@ def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str,
     layers: list[altair.Chart] = [
         base.mark_bar().encode(
             x=x("start"),
-            x2="end:Q",
+            x2=alt.X2("end"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             color=category_colour(str(row["category"]) for row in segments if row["end"] != row["start"]),
             tooltip=tooltips(side="side:N", category="category:N", ms="ms", share="%"),
         ),
         # The largest is underlined, so that it is told without colours.
         base.transform_filter("datum.largest")
         .mark_rule(strokeWidth=3)
-        .encode(x=x("start"), x2="end:Q", y=y("bottom")),
+        .encode(x=x("start"), x2=alt.X2("end"), y=y("bottom")),
         base.mark_text(clip=True).encode(
-            x=x("middle"), y=y("centre"), text="text:N", color=alt.Color("ink:N", scale=None)
+            x=x("middle"), y=y("centre"), text=alt.Text("text:N"), color=alt.Color("ink:N", scale=None)
         ),
         row_labels(y),
     ]
@@ -115,9 +115,9 @@ def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str,
         followed = alt.Chart(alt.NamedData(name="path")).mark_area(
             orient="horizontal", opacity=0.28, color=PARTS[last]
         )
-        layers.insert(0, followed.encode(x=x("start"), x2="end:Q", y=y("y")))
+        layers.insert(0, followed.encode(x=x("start"), x2=alt.X2("end"), y=y("y")))
     spoken = " ".join(_spoken(side, shown) for side, shown in sides.items())
-    drawn = alt.layer(*layers).properties(height=_STACK * len(rows))
+    drawn = alt.layer(*layers, height=_STACK * len(rows))
     about = replace(about, summary=f"{about.summary} {spoken}")
     return make_chart(about, drawn, {"rows": rows, "segments": segments, "path": path})
 
@@ -179,8 +179,12 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
                 "percent": round(100 * part, 1),
                 "top": place + top,
                 "bottom": place + top + 0.22,
+                "strength": strength,
             }
-            for what, part, top in (("arithmetic", work / flops, 0.42), ("data", data / moved, 0.7))
+            for what, part, top, strength in (
+                ("arithmetic", work / flops, 0.42, 1),
+                ("data", data / moved, 0.7, 0.45),
+            )
         ]
     title = "% of all arithmetic (upper bar), of all data (lower bar)"
     x, y = across(title, alt.Scale(domain=[0, 100])), down(len(rows))
@@ -189,19 +193,18 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
         .mark_bar()
         .encode(
             x=x("zero"),
-            x2="percent:Q",
+            x2=alt.X2("percent"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             color=alt.Color(
                 "category:N", scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())), legend=None
             ),
-            fillOpacity=alt.FillOpacity(
-                "what:N", scale=alt.Scale(domain=["arithmetic", "data"], range=[1, 0.45]), legend=None
-            ),
+            fillOpacity=alt.FillOpacity("strength:Q", scale=None),
             tooltip=tooltips(category="category:N", what="of:N", percent="%"),
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     said = "; ".join(str(row["label"]) for row in rows)
     title = f"Where the work is: {named(series.name)}"
     return make_chart(About(name, title, f"{said}.", names.GRAPH), drawn, {"rows": rows, "bars": bars})

@@ -72,24 +72,25 @@ def _latencies(found: Dtypes) -> Chart | None:
     drawn = alt.layer(
         base.mark_bar(color=series_colour(0)).encode(
             x=x("zero"),
-            x2="median:Q",
+            x2=alt.X2("median"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             tooltip=tooltips(dtype="dtype:N", median="median ms", p5="5% ms", p95="95% ms"),
         ),
-        base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2="p95:Q", y=y("middle")),
+        base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("middle")),
         ahead_of.mark_bar(opacity=0.4, color=BEFORE).encode(
-            x=x("from"), x2="to:Q", y=y("top"), y2="bottom:Q"
+            x=x("from"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom")
         ),
         ahead_of.mark_bar(fillOpacity=0, strokeDash=[5, 3], stroke=BEFORE, strokeWidth=1.5).encode(
             x=x("zero"),
-            x2="to:Q",
+            x2=alt.X2("to"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             tooltip=tooltips(**{"dtype": "dtype:N", "from": "projected, from ms", "to": "to ms"}),
         ),
         row_labels(y),
-    ).properties(height=_TALL_ROW * len(rows))
+        height=_TALL_ROW * len(rows),
+    )
     said = "; ".join(str(row["label"]) for row in rows)
     doubt = "" if found.judged_by_time else " These latencies say nothing about Arm."
     title = (
@@ -120,10 +121,11 @@ def _work(found: Dtypes) -> Chart | None:
                 "percent": round(100 * part, 1),
                 "top": place + top,
                 "bottom": place + top + 0.22,
+                "strength": strength,
             }
-            for what, part, top in (
-                ("arithmetic", work.flops / flops, 0.42),
-                ("data", work.bytes_moved / moved, 0.7),
+            for what, part, top, strength in (
+                ("arithmetic", work.flops / flops, 0.42, 1),
+                ("data", work.bytes_moved / moved, 0.7, 0.45),
             )
         ]
     title = ["% of the most: arithmetic (upper bar), data (lower bar)", "no time was measured"]
@@ -133,16 +135,15 @@ def _work(found: Dtypes) -> Chart | None:
         .mark_bar(color=series_colour(0))
         .encode(
             x=x("zero"),
-            x2="percent:Q",
+            x2=alt.X2("percent"),
             y=y("top"),
-            y2="bottom:Q",
-            fillOpacity=alt.FillOpacity(
-                "what:N", scale=alt.Scale(domain=["arithmetic", "data"], range=[1, 0.45]), legend=None
-            ),
+            y2=alt.Y2("bottom"),
+            fillOpacity=alt.FillOpacity("strength:Q", scale=None),
             tooltip=tooltips(dtype="dtype:N", what="of:N", percent="% of the most"),
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     said = "; ".join(str(row["label"]) for row in rows)
     name = f"Work of {named(found.model)} by number format"
     about = About("dtypes", name, f"{said}. No latency was measured.", names.DTYPES)

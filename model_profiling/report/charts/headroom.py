@@ -77,20 +77,23 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
         .mark_bar(color=series_colour(0))
         .encode(
             x=x("zero"),
-            x2="ms:Q",
+            x2=alt.X2("ms"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             tooltip=tooltips(series="series:N", ms="measured ms"),
         ),
         alt.Chart(alt.NamedData(name="stripes"))
         .mark_rule(strokeWidth=1, opacity=0.35)
-        .encode(x=x("at"), y=y("top"), y2="bottom:Q"),
-        ahead.mark_bar(color=BEFORE, opacity=0.4).encode(x=x("from"), x2="to:Q", y=y("top"), y2="bottom:Q"),
+        .encode(x=x("at"), y=y("top"), y2=alt.Y2("bottom")),
+        ahead.mark_bar(color=BEFORE, opacity=0.4).encode(
+            x=x("from"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom")
+        ),
         ahead.mark_bar(fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE).encode(
-            x=x("zero"), x2="to:Q", y=y("top"), y2="bottom:Q", tooltip=tooltips(**tip)
+            x=x("zero"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom"), tooltip=tooltips(**tip)
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     title = "What SME2 could bring: a projection, not a measurement"
     about = About("headroom", title, f"{'; '.join(said)}.", f"{names.ANALYSIS}: sme2_headroom")
     data = {"rows": rows, "measured": measured, "projected": projected, "stripes": stripes}

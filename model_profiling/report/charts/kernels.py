@@ -71,9 +71,9 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     drawn = alt.layer(
         base.mark_bar().encode(
             x=x("zero"),
-            x2="calls:Q",
+            x2=alt.X2("calls"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             color=alt.Color(
                 "series:N",
                 scale=alt.Scale(domain=list(painted), range=list(painted.values())),
@@ -81,8 +81,11 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
             ),
             tooltip=tooltips(kernel="kernel:N", series="series:N", calls="calls"),
         ),
-        base.mark_text(align="left", dx=4, fontSize=10).encode(x=x("calls"), y=y("middle"), text="text:N"),
+        base.mark_text(align="left", dx=4, fontSize=10).encode(
+            x=x("calls"), y=y("middle"), text=alt.Text("text:N")
+        ),
         row_labels(y),
-    ).properties(height=height * len(rows))
+        height=height * len(rows),
+    )
     title = f"Kernels that ran{' under emulation' if place.emulated else ''}, by calls"
     return make_chart(About(name, title, f"{'; '.join(said)}.", source), drawn, {"rows": rows, "bars": bars})

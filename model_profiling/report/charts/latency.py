@@ -61,15 +61,16 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
     base, colour = alt.Chart(alt.NamedData(name="rows")), series_colour(0)
     shown = tooltips(label="comparison:N", ratio="speedup", low="from", high="to")
     drawn = alt.layer(
-        base.mark_rule(strokeDash=[3, 3]).encode(x=x("none"), y=y("top"), y2="bottom:Q"),
+        base.mark_rule(strokeDash=[3, 3]).encode(x=x("none"), y=y("top"), y2=alt.Y2("bottom")),
         base.mark_bar(height=8, opacity=0.45, color=colour).encode(
-            x=x("low"), x2="high:Q", y=y("middle"), tooltip=shown
+            x=x("low"), x2=alt.X2("high"), y=y("middle"), tooltip=shown
         ),
         base.mark_point(filled=True, size=110, shape="diamond", opacity=1, color=colour).encode(
             x=x("ratio"), y=y("middle"), tooltip=shown
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     said = ". ".join(str(row["label"]) for row in rows)
     title = "What was compared: speedup with its interval"
     return make_chart(
@@ -108,7 +109,12 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
     base = alt.Chart(alt.NamedData(name="rows"))
     drawn = alt.layer(
         base.mark_bar(opacity=0.22).encode(
-            x=x("p5"), x2="p95:Q", y=y("top"), y2="bottom:Q", color=paint, tooltip=tooltips(label="series:N")
+            x=x("p5"),
+            x2=alt.X2("p95"),
+            y=y("top"),
+            y2=alt.Y2("bottom"),
+            color=paint,
+            tooltip=tooltips(label="series:N"),
         ),
         alt.Chart(alt.NamedData(name="samples"))
         .mark_point(filled=True, size=14, opacity=0.55)
@@ -118,9 +124,10 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
             color=paint,
             tooltip=tooltips(series="series:N", launch=found[0].unit, ms="ms"),
         ),
-        base.mark_rule(strokeWidth=2.5).encode(x=x("median"), y=y("top"), y2="bottom:Q"),
+        base.mark_rule(strokeWidth=2.5).encode(x=x("median"), y=y("top"), y2=alt.Y2("bottom")),
         row_labels(y),
-    ).properties(height=_SAMPLED_ROW * len(found))
+        height=_SAMPLED_ROW * len(found),
+    )
     said = "; ".join(
         f"{each.label}: median {milliseconds(each.summary.median)} ms, nine in ten between "
         f"{milliseconds(each.summary.p5)} and {milliseconds(each.summary.p95)} ms, "

@@ -65,27 +65,23 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
     scale = alt.Scale(domain=[1, max(2, len(whole))], nice=False, zero=False)
     x = across(f"turn, {plural(len(cycles), 'launch')} one after another{some}", scale, alt.Axis(grid=False))
     vertical = alt.Scale(domain=[-edge, edge], nice=False)
+    base = alt.Chart(alt.NamedData(name="rows")).encode(
+        x=x("turn"),
+        y=alt.Y("at:Q", title="% from its own median", scale=vertical),
+        color=alt.Color("what:N", scale=alt.Scale(domain=lines, range=list(_LINES.values())), legend=legend),
+        strokeDash=alt.StrokeDash(
+            "what:N", scale=alt.Scale(domain=lines, range=[[1, 0], [4, 2], [1, 0]]), legend=legend
+        ),
+        detail=alt.Detail("launch:N"),
+        tooltip=tooltips(
+            what="what:N", launch="launch", turn="turn", value="ms, or ratio", percent="% from its median"
+        ),
+    )
     drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="rows"))
-        .mark_line(clip=True)
-        .encode(
-            x=x("turn"),
-            y=alt.Y("at:Q", title="% from its own median", scale=vertical),
-            color=alt.Color(
-                "what:N", scale=alt.Scale(domain=lines, range=list(_LINES.values())), legend=legend
-            ),
-            strokeWidth=alt.StrokeWidth(
-                "what:N", scale=alt.Scale(domain=lines, range=[1.2, 1.2, 2.6]), legend=None
-            ),
-            strokeDash=alt.StrokeDash(
-                "what:N", scale=alt.Scale(domain=lines, range=[[1, 0], [4, 2], [1, 0]]), legend=legend
-            ),
-            detail="launch:N",
-            tooltip=tooltips(
-                what="what:N", launch="launch", turn="turn", value="ms, or ratio", percent="% from its median"
-            ),
-        )
-    ).properties(height=220)
+        base.transform_filter("datum.what !== 'ratio'").mark_line(strokeWidth=1.2, clip=True),
+        base.transform_filter("datum.what === 'ratio'").mark_line(strokeWidth=2.6, clip=True),
+        height=220,
+    )
     before, after, ratio = (float(edges[1] - edges[0]) for edges in spread.values())
     summary = (
         f"Over {plural(len(whole), 'turn')} in {plural(len(cycles), 'launch')} nine in ten times before lie "

@@ -73,7 +73,7 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
     )  # fmt: skip
     both = base.transform_filter("isValid(datum.before) && isValid(datum.after)")
     drawn = alt.layer(
-        both.mark_rule(strokeWidth=2, color=BEFORE).encode(x=x("before"), x2="after:Q", y=y("middle")),
+        both.mark_rule(strokeWidth=2, color=BEFORE).encode(x=x("before"), x2=alt.X2("after"), y=y("middle")),
         base.mark_point(size=90, filled=False, strokeWidth=2, opacity=1).encode(
             x=x("before"), y=y("middle"), color=colour, tooltip=tip
         ),
@@ -81,7 +81,8 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
             x=x("after"), y=y("middle"), color=colour, tooltip=tip
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     title = f"The {len(rows)} longest operators before and after: {named(pairing.label)}"
     source = f"{names.ANALYSIS}: pairs, {named(pairing.label)}, operators"
     return make_chart(About(name, title, f"{'; '.join(said)}.", source), drawn, {"rows": rows})
@@ -135,14 +136,15 @@ def _bars(about: About, bars: Sequence[tuple[Operator, str, float]], axis: str) 
         .mark_bar()
         .encode(
             x=x("zero"),
-            x2="value:Q",
+            x2=alt.X2("value"),
             y=y("top"),
-            y2="bottom:Q",
+            y2=alt.Y2("bottom"),
             color=category_colour(str(row["category"]) for row in rows),
             tooltip=tooltips(operator="operator:N", category="category:N", module="module:N", value=axis),
         ),
         row_labels(y),
-    ).properties(height=ROW * len(rows))
+        height=ROW * len(rows),
+    )
     said = "; ".join(
         f"{named(operator.name)} ({operator.category.value}): {text}" for operator, text, _ in bars
     )

@@ -84,11 +84,12 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
         ),
         text.transform_filter("datum.left")
         .mark_text(align="left", dx=13, clip=True)
-        .encode(x=x("intensity"), y=y("y"), text="text:N"),
+        .encode(x=x("intensity"), y=y("y"), text=alt.Text("text:N")),
         text.transform_filter("!datum.left")
         .mark_text(align="right", dx=-13, clip=True)
-        .encode(x=x("intensity"), y=y("y"), text="text:N"),
-    ).properties(height=300)
+        .encode(x=x("intensity"), y=y("y"), text=alt.Text("text:N")),
+        height=300,
+    )
     title = f"Operators under the roof: {named(series.name)}"
     data = {"points": points, "roof": line, "labels": labels}
     source = f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)"

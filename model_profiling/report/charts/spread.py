@@ -56,7 +56,7 @@ def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
     first = min(each.summary.minimum for each in shown)
     scale = alt.Scale(domain=[first * 0.98, usual_end(shown) * 1.01], nice=False, zero=False)
     drawn = (
-        alt.Chart(alt.NamedData(name="rows"))
+        alt.Chart(alt.NamedData(name="rows"), height=220)
         .mark_line(interpolate="step-after", clip=True, strokeWidth=2.2)
         .encode(
             x=across(f"ms{_left_out(found, shown)}", scale)("ms"),
@@ -71,10 +71,9 @@ def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
                 scale=alt.Scale(domain=lines, range=list(_DASHES[: len(lines)])),
                 legend=series_legend(),
             ),
-            order="share:Q",
+            order=alt.Order("share:Q"),
             tooltip=tooltips(series="series:N", share="% at most", ms="ms"),
         )
-        .properties(height=220)
     )
     said = "; ".join(
         f"{each.label}: 5% within {milliseconds(each.summary.p5)} ms, half within "
@@ -160,9 +159,10 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
         .encode(x=x("at"), y=y("y"), color=paint, tooltip=tip),
         alt.Chart(alt.NamedData(name="medians"))
         .mark_rule(strokeWidth=3)
-        .encode(x=x("from"), x2="to:Q", y=y("y"), color=paint, tooltip=tip),
+        .encode(x=x("from"), x2=alt.X2("to"), y=y("y"), color=paint, tooltip=tip),
         row_labels(y),
-    ).properties(height=_LANE * len(shown))
+        height=_LANE * len(shown),
+    )
     said = "; ".join(str(row["label"]) for row in rows)
     title = f"Latency over {plural(count, unit)}: does it drift?"
     data = {"rows": rows, "points": points, "medians": medians}

@@ -73,12 +73,15 @@ def threads_chart(data: ReportData) -> Chart | None:
     tip = tooltips(experiment="experiment:N", threads="threads", median="median ms", p5="5% ms", p95="95% ms")
     drawn = alt.layer(
         base.mark_line(strokeWidth=2, opacity=0.6).encode(x=x, y=y("median"), color=colour),
-        base.mark_rule(strokeWidth=2).encode(x=x, y=y("p5"), y2="p95:Q", color=colour),
+        base.mark_rule(strokeWidth=2).encode(x=x, y=y("p5"), y2=alt.Y2("p95"), color=colour),
         base.mark_point(filled=True, size=90, opacity=1).encode(
             x=x, y=y("median"), color=colour, shape=shape, tooltip=tip
         ),
-        base.mark_text(align="left", dx=10, baseline="middle").encode(x=x, y=y("median"), text="text:N"),
-    ).properties(height=220)
+        base.mark_text(align="left", dx=10, baseline="middle").encode(
+            x=x, y=y("median"), text=alt.Text("text:N")
+        ),
+        height=220,
+    )
     said = "; ".join(
         f"{name}: "
         + ", ".join(
@@ -106,13 +109,13 @@ def ladder_chart(data: ReportData) -> Chart | None:
     y, base = down(len(rows)), alt.Chart(alt.NamedData(name="rows"))
     layers = [
         base.mark_bar(color=series_colour(0), opacity=0.8).encode(
-            x=x("zero"), x2="value:Q", y=y("top"), y2="bottom:Q", tooltip=tooltips(label="rung:N")
+            x=x("zero"), x2=alt.X2("value"), y=y("top"), y2=alt.Y2("bottom"), tooltip=tooltips(label="rung:N")
         ),
         row_labels(y),
     ]
     if data.timed:
-        layers.append(base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2="p95:Q", y=y("middle")))
-    drawn = alt.layer(*layers).properties(height=ROW * len(rows))
+        layers.append(base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("middle")))
+    drawn = alt.layer(*layers, height=ROW * len(rows))
     said = "; ".join(str(row["label"]) for row in rows)
     source = f"{names.METRICS}: latencies, comparisons" if data.timed else f"the files *{names.KERNELS_CSV}"
     title = "The ladder: what each CPU feature brings"
