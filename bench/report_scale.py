@@ -1,11 +1,13 @@
 """What a report costs where a run directory holds ten times as many runs: time, memory, size of the page.
 
-    python bench/report_scale.py [--pte FILE] [--runs 1000] [--longest 10000] [--json FILE]
+    python bench/report_scale.py [--pte FILE] [--runs 1000] [--longest 10000] [--mode lockstep] [--json FILE]
 
-Two run directories are measured here, both with one program taking turns with itself: one with `--runs`
-traced inferences of each side, one with `--longest`, and more without the tracer. Then `sme2prof report` makes
-the report of each in fresh processes, from the dumps to report.md, its pictures and report.html. The promise is judged by processor time, which neighbours on the machine do not stretch; the time by the clock
-stands beside it. Memory is the peak of the whole process. Exits with 1 when a promise is not kept.
+Two run directories are measured here, both with one program against itself: one with `--runs` inferences of
+each side with the tracer and as many without it, one with `--longest`. In lockstep, where a launch has at most
+a hundred turns, dumps stay short and the journal grows. Then `sme2prof report` makes the report of each in
+fresh processes, from the dumps to report.md, its pictures and report.html. The promise is judged by processor
+time, which neighbours on the machine do not stretch; the time by the clock stands beside it. Memory is the
+peak of the whole process. Exits with 1 when a promise is not kept.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ AT_MOST_MEMORY = 2.0
 """Bounded: ten times the runs may not take ten times the memory, and hardly more at all."""
 AT_MOST_PAGE = 2.5e6
 
-CYCLES, COUNTED = 100, 3
-"""Turns of a launch, and what counts of a traced turn."""
+ROUNDS = 10
+LAUNCH = 100 * 7
+"""Inferences of one launch that count, at most."""
 FEWEST_LAUNCHES = 6
 
 REPORT = """
@@ -46,18 +49,18 @@ print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "code": code}))
 """
 
 
-def make_run(pte: Path, runs: int, folder: Path) -> Path:
-    """Measure `runs` traced inferences or a few more of each side, in launches of up to a hundred turns."""
-    launches = max(FEWEST_LAUNCHES, math.ceil(runs / (CYCLES * COUNTED)))
+def make_run(pte: Path, runs: int, folder: Path, mode: str) -> Path:
+    """Measure about as many inferences of each side."""
+    rounds = ROUNDS if mode == "rounds" else max(FEWEST_LAUNCHES, math.ceil(runs / LAUNCH))
     raw: dict[str, object] = {
         "model": str(pte.resolve()),
         "output_root": str(folder),
         "target": {"name": "host"},
         "experiments": [
-            {"name": name, "runs": math.ceil(runs / launches / COUNTED), "warmup": 1, "threads": [1]}
+            {"name": name, "runs": math.ceil(runs / rounds), "warmup": 1, "threads": [1]}
             for name in ("first", "second")
         ],
-        "schedule": {"rounds": launches, "precision": 1e-6, "budget_s": 3600, "seed": 1},
+        "schedule": {"mode": mode, "rounds": rounds, "precision": 1e-6, "budget_s": 3600, "seed": 1},
         "analysis": {
             "compare_pairs": [
                 {
@@ -111,18 +114,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pte", type=Path, default=SMALL, help="a program; a small network when not given")
-    parser.add_argument("--runs", type=int, default=1000, help="traced runs in the shorter directory")
-    parser.add_argument("--longest", type=int, default=10_000, help="traced runs in the longer one")
+    parser.add_argument("--runs", type=int, default=1000, help="runs in the shorter directory")
+    parser.add_argument("--longest", type=int, default=10_000, help="runs in the longer one")
+    parser.add_argument(
+        "--mode", choices=("rounds", "lockstep"), default="rounds", help="how they are measured"
+    )
     parser.add_argument("--times", type=int, default=3, help="how often each report is made")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as name:
         for runs in (options.runs, options.longest):
-            run_dir = make_run(options.pte, runs, Path(name) / f"runs_{runs}")
+            run_dir = make_run(options.pte, runs, Path(name) / f"runs_{runs}", options.mode)
             found.append((*counts(run_dir), middle(run_dir, options.times)))
 
-    print(f"reports of {options.pte.name}, two sides of each run directory")
+    print(f"reports of {options.pte.name}, measured in {options.mode}, runs of each of two sides")
     print(f"{'traced':>8}{'untraced':>10}{'processor':>11}{'clock':>9}{'process':>9}{'peak':>9}{'page':>9}")
     for traced, untraced, report in found:
         cpu, clock, whole = report["cpu"], report["seconds"], report["process_seconds"]

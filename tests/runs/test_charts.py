@@ -166,6 +166,11 @@ def test_turns_are_those_of_the_journal_and_their_ratios_the_answer(
         assert [row["value"] for row in shown if row["what"] == side] == fastest
     ratios = [row["value"] for row in shown if row["what"] == "ratio"]
     assert statistics.median(ratios) == pytest.approx(pair.speedup.ratio, rel=0.005)
+    launches = rows(on_sme2["turns_1"], "launches")
+    assert len(launches) == pair.speedup.rounds == 6
+    assert pair.speedup.low is not None and pair.speedup.high is not None
+    assert min(row["ratio"] for row in launches) < pair.speedup.high
+    assert max(row["ratio"] for row in launches) > pair.speedup.low
 
 
 def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: ReportData) -> None:

@@ -59,15 +59,38 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         for what, each in away.items()
         for at in thinned(range(len(whole)), _MOST)
     ]
+    middle = float(np.median(values["ratio"]))
+    medians = [float(np.median(launch[:, 0] / launch[:, 1])) for launch in cycles]
+    ends = np.cumsum([len(launch) for launch in cycles])
+    counted: list[Row] = [
+        {
+            "launch": number,
+            "from": int(end) - len(launch) + 1,
+            "to": int(end),
+            "ratio": round(ratio, 5),
+            "percent": round(100 * (ratio / middle - 1), 3),
+            "at": round(float(np.clip(100 * (ratio / middle - 1), -edge, edge)), 3),
+        }
+        for number, (launch, end, ratio) in enumerate(zip(cycles, ends, medians, strict=True), start=1)
+    ]
     lines = list(_LINES)
     legend = alt.Legend(orient="top", columns=3, title=None, symbolStrokeWidth=3)
     some = f"; {_MOST} of {len(whole):,} shown" if len(whole) > _MOST else ""
     scale = alt.Scale(domain=[1, max(2, len(whole))], nice=False, zero=False)
-    x = across(f"turn, {plural(len(cycles), 'launch')} one after another{some}", scale, alt.Axis(grid=False))
+    bars = "bar: a launch's median ratio, which counts"
+    x = across(
+        [f"turn, {plural(len(cycles), 'launch')} one after another{some}", bars],
+        scale,
+        alt.Axis(grid=False, tickCount=6),
+    )
     vertical = alt.Scale(domain=[-edge, edge], nice=False)
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", title="% from its own median", scale=vertical)
+
     base = alt.Chart(alt.NamedData(name="rows")).encode(
         x=x("turn"),
-        y=alt.Y("at:Q", title="% from its own median", scale=vertical),
+        y=y("at"),
         color=alt.Color("what:N", scale=alt.Scale(domain=lines, range=list(_LINES.values())), legend=legend),
         strokeDash=alt.StrokeDash(
             "what:N", scale=alt.Scale(domain=lines, range=[[1, 0], [4, 2], [1, 0]]), legend=legend
@@ -78,15 +101,25 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         ),
     )
     drawn = alt.layer(
-        base.transform_filter("datum.what !== 'ratio'").mark_line(strokeWidth=1.2, clip=True),
-        base.transform_filter("datum.what === 'ratio'").mark_line(strokeWidth=2.6, clip=True),
-        height=220,
+        base.transform_filter("datum.what !== 'ratio'").mark_line(strokeWidth=1.1, clip=True),
+        base.transform_filter("datum.what === 'ratio'").mark_line(strokeWidth=1.8, clip=True),
+        alt.Chart(alt.NamedData(name="launches"))
+        .mark_rule(strokeWidth=4, clip=True)
+        .encode(
+            x=x("from"),
+            x2=alt.X2("to"),
+            y=y("at"),
+            tooltip=tooltips(launch="launch", ratio="median ratio", percent="% from the median of all"),
+        ),
+        height=240,
     )
     before, after, ratio = (float(edges[1] - edges[0]) for edges in spread.values())
     summary = (
         f"Over {plural(len(whole), 'turn')} in {plural(len(cycles), 'launch')} nine in ten times before lie "
         f"within {before:.1f}% of each other, times after within {after:.1f}%, their ratios within "
-        f"{ratio:.1f}%. Of each launch the median of its ratios counts; together they say {found.ratio:.3f}x."
+        f"{ratio:.1f}%. Of each launch the median of its ratios counts: {min(medians):.3f}x to "
+        f"{max(medians):.3f}x, together {found.ratio:.3f}x."
     )
-    title = f"Turn by turn, {named(pair.label)}: what the machine does meets both sides"
-    return make_chart(About(name, title, summary, f"{names.JOURNAL}: turns_ns"), drawn, {"rows": rows})
+    title = f"Turn by turn, {named(pair.label)}: either side, and the ratio of the two"
+    data = {"rows": rows, "launches": counted}
+    return make_chart(About(name, title, summary, f"{names.JOURNAL}: turns_ns"), drawn, data)

@@ -24,8 +24,8 @@ from model_profiling.wording import plural
 _MOST = 300
 _NAMED = 3
 _FEWEST = 2
-_LABEL_STEP = 1.45
-"""How much lower, as a factor, the next label stands so that both can be read."""
+_BELOW, _LABEL_STEP = 1.22, 1.45
+"""How much lower, as factors, a label stands than its point, and the next label at least."""
 
 
 def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | None:
@@ -119,7 +119,7 @@ def _labels(shown: Sequence[RoofGap], middle: float) -> list[Row]:
     rows: list[Row] = []
     free = math.inf
     for gap in sorted(shown[:_NAMED], key=lambda gap: -(gap.operator.gflops or 0.0)):
-        height = min(gap.operator.gflops or 0.0, free)
+        height = min((gap.operator.gflops or 0.0) / _BELOW, free)
         free = height / _LABEL_STEP
         rows.append(
             {
