@@ -3,8 +3,8 @@
     python bench/report_scale.py [--pte FILE] [--runs 1000] [--longest 10000] [--mode lockstep] [--json FILE]
 
 Two run directories are measured here, both with one program against itself: one with `--runs` inferences of
-each side with the tracer and as many without it, one with `--longest`. In lockstep, where a launch has at most
-a hundred turns, dumps stay short and the journal grows. Then `sme2prof report` makes the report of each in
+each side with the tracer and as many without it, one with `--longest`. In lockstep a launch has at most a
+hundred turns, so dumps stay short and the journal grows. Then `sme2prof report` makes the report of each in
 fresh processes, from the dumps to report.md, its pictures and report.html. The promise is judged by processor
 time, which neighbours on the machine do not stretch; the time by the clock stands beside it. Memory is the
 peak of the whole process. Exits with 1 when a promise is not kept.
@@ -33,7 +33,8 @@ AT_MOST_MEMORY = 2.0
 """Bounded: ten times the runs may not take ten times the memory, and hardly more at all."""
 AT_MOST_PAGE = 2.5e6
 
-ROUNDS = 10
+ROUNDS = 6
+"""As many as are traced."""
 LAUNCH = 100 * 7
 """Inferences of one launch that count, at most."""
 FEWEST_LAUNCHES = 6

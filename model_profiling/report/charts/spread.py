@@ -164,7 +164,7 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
         height=_LANE * len(shown),
     )
     said = "; ".join(str(row["label"]) for row in rows)
-    title = f"Latency over {plural(count, unit)}: does it drift?"
+    title = f"Latency over {plural(count, unit)}: drift and jumps"
     data = {"rows": rows, "points": points, "medians": medians}
     return make_chart(About("over_time", title, f"{said}.", files_of(shown)), drawn, data)
 
