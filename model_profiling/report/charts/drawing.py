@@ -85,7 +85,7 @@ def draw_svg(chart: Chart) -> str:
     return _svg(json.dumps({**chart.spec, "title": title}, allow_nan=False), _WIDTH)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _svg(spec: str, width: int) -> str:
     """Reports of one run are written again when something was added to it; most charts stay the same."""
     import vl_convert

@@ -140,18 +140,19 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
 
 def _samples(place: int, found: Sampled, most: int, last: float) -> Iterator[Row]:
     """Of every launch as many, evenly by size, its fastest and slowest among them; of many launches some."""
+    name, colour = found.label, series_colour(place)
     lanes = thinned(
         [(number, sorted(ms)) for number, ms in enumerate(found.rounds, start=1) if ms], most // 2
     )
     for lane, (number, values) in enumerate(lanes):
         for value in thinned(values, max(2, most // len(lanes))):
             yield {
-                "series": found.label,
+                "series": name,
                 "launch": number,
                 "ms": round(value, 5),
                 "at": round(min(value, last), 5),
                 "y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
-                "colour": series_colour(place),
+                "colour": colour,
             }
 
 

@@ -45,8 +45,8 @@ def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
         return None
     shares = range(101)
     rows: list[Row] = [
-        {"series": each.label, "share": share, "ms": round(float(value), 5)}
-        for each in shown
+        {"series": name, "share": share, "ms": round(float(value), 5)}
+        for each, name in ((each, each.label) for each in shown)
         for share, value in zip(
             shares, np.percentile(np.concatenate([np.asarray(ms) for ms in each.rounds]), shares), strict=True
         )
@@ -105,7 +105,7 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
     medians: list[Row] = []
     rows: list[Row] = []
     for lane, each in enumerate(shown):
-        middle = each.summary.median
+        middle, name, colour = each.summary.median, each.label, series_colour(lane)
         rounds = [(number, values) for number, values in enumerate(each.rounds, start=1) if values]
         kept = thinned(
             [(n, at, len(ms), ms[at]) for n, ms in rounds for at in range(len(ms))],
@@ -113,27 +113,27 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
         )
         points += [
             {
-                "series": each.label,
+                "series": name,
                 "launch": number,
                 "at": round(number - 0.5 + (place + 0.5) / of, 3),
                 "ms": round(ms, 5),
                 "percent": round(100 * (ms / middle - 1), 2),
                 "y": _height(lane, ms, middle, edge),
-                "colour": series_colour(lane),
+                "colour": colour,
             }
             for number, place, of, ms in kept
         ]
         typical = [(number, float(np.median(values))) for number, values in rounds]
         medians += [
             {
-                "series": each.label,
+                "series": name,
                 "launch": number,
                 "from": number - 0.46,
                 "to": number + 0.46,
                 "ms": round(ms, 5),
                 "percent": round(100 * (ms / middle - 1), 2),
                 "y": _height(lane, ms, middle, edge),
-                "colour": series_colour(lane),
+                "colour": colour,
             }
             for number, ms in thinned(typical, MOST_SAMPLES // len(shown))
         ]
