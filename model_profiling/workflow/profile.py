@@ -99,18 +99,14 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
-    roots: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile each of `programs`; where times are latencies, they take turns with each other.
-
-    `roots` are the folders that get their runs, the usual ones if none are given.
-    """
+    """Profile each of `programs`; where times are latencies, they take turns with each other."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    homes = roots or [names.run_home(program, options.outdir) for program in programs]
+    homes = [names.run_home(program, options.outdir) for program in programs]
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place, resume=run.resume, force=run.force)
