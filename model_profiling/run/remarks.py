@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from model_profiling.run.series import Series
-from model_profiling.wording import listing
+from model_profiling.wording import listing, span
 
 
 class Weight(IntEnum):
@@ -172,5 +172,4 @@ def _with_ranges(texts: Sequence[str]) -> str | None:
 
 
 def _range(figures: Sequence[str]) -> str:
-    low, high = min(figures, key=float), max(figures, key=float)
-    return low if low == high else f"{low} to {high}"
+    return span(min(figures, key=float), max(figures, key=float))
