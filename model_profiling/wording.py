@@ -30,8 +30,12 @@ def span_of(values: Sequence[float], form: str) -> str:
 
 def plural(count: int, word: str) -> str:
     """`1 round`, `2 rounds`, `6 launches`."""
-    ending = "es" if word.endswith(("ch", "sh", "s", "x")) else "s"
-    return f"{count} {word}{'' if count == 1 else ending}"
+    return f"{count} {word if count == 1 else several(word)}"
+
+
+def several(word: str) -> str:
+    """`rounds`, `launches`."""
+    return f"{word}es" if word.endswith(("ch", "sh", "s", "x")) else f"{word}s"
 
 
 def listing(words: Iterable[str]) -> str:

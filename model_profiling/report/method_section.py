@@ -8,7 +8,7 @@ from model_profiling.report.document import Block, Paragraph, make_table
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
-from model_profiling.wording import MISSING, listing, percent, plural, span_of
+from model_profiling.wording import MISSING, listing, percent, plural, several, span_of
 
 RATIO_NOTE = (
     "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
@@ -34,7 +34,7 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
 
 def unit_header(latencies: Sequence[Latency]) -> str:
     """What a column counts: launches, rounds, or some of each."""
-    units = {"launches" if found.measured == "lockstep" else "rounds" for found in latencies}
+    units = {several(found.counted_in) for found in latencies}
     return " or ".join(sorted(units)) or "rounds"
 
 

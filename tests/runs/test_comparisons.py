@@ -200,6 +200,7 @@ def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof
     assert series.with_tracer and not series.comparable and series.end_to_end.rounds == 1
     assert series.end_to_end.ratio == pytest.approx(2, rel=0.2)
     assert all(pair.speedup is None or pair.speedup.low is None for pair in series.operators)
+    assert "too few launches to judge any" in render_markdown(comparison_document(found))
     assert sme2prof("compare", a, b, "--fail-on-regression", 5).returncode == 2
 
 

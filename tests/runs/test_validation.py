@@ -195,12 +195,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a round left out": (
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
         "latencies",
-        "5 rounds",
+        "5 launches",
     ),
     "an experiment with more rounds than the run": (
         in_manifest(lambda manifest: manifest["schedule"].update(rounds_done=5)),
         "latencies",
-        "6 rounds",
+        "6 launches",
     ),
     "metrics of another run": (
         in_json("metrics.json", lambda metrics: metrics["latencies"][0]["end_to_end_ms"].update(mean=1.0)),
