@@ -79,6 +79,7 @@ _WEIGHTS: dict[str, Weight] = {
     "features": Weight.WRONG,
     "damaged_dump": Weight.WRONG,
     "missing_dump": Weight.WRONG,
+    "damaged_journal": Weight.WRONG,
     "unknown_machine": Weight.WRONG,
     "hidden": Weight.WRONG,
     "structure": Weight.WRONG,

@@ -298,6 +298,11 @@ def test_a_dump_of_another_program_is_found(run_dir: Path, program_is_here: bool
     assert dump.name in failed(run_dir)["same program"].found
 
 
+def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated: Path) -> None:
+    in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw)(emulated)
+    assert "journal.jsonl, line 1" in failed(emulated)["latencies"].found
+
+
 def test_latencies_in_an_emulated_run_are_found(emulated: Path) -> None:
     linux = load(emulated.parent / "linux" / "metrics.json")
     edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=linux["latencies"]))
