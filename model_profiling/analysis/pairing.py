@@ -21,6 +21,7 @@ from model_profiling.run.latencies import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.wording import plural
 
 Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "merged"]
 MatchedBy = Literal["graph node", "module", "order"]
@@ -38,6 +39,9 @@ class OperatorPair:
     ratio: float | None
     """How many times faster the candidate is: with confidence where rounds or launches gave it, else from the
     times shown; None where one side has no time, or the two may not be compared."""
+
+    def __repr__(self) -> str:
+        return f"<OperatorPair {self.main.name}: {self.change}>"
 
     @property
     def main(self) -> Operator:
@@ -94,6 +98,9 @@ class Pairing:
     with_tracer: bool
     categories: tuple[CategoryPair, ...]
     operators: tuple[OperatorPair, ...]
+
+    def __repr__(self) -> str:
+        return f"<Pairing {self.label}: {self.e2e.in_short}; {plural(len(self.operators), 'operator')}>"
 
     @property
     def traced_ratio(self) -> float | None:

@@ -22,7 +22,7 @@ from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.wording import listing
+from model_profiling.wording import listing, plural
 
 _UNLIKE = 0.1
 """How far the dumps' median may lie from that of the traced latencies before it is said."""
@@ -91,6 +91,9 @@ class ReportData:
     experiments: tuple[ExperimentReport, ...]
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
+
+    def __repr__(self) -> str:
+        return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
 
     @property
     def times(self) -> Times:

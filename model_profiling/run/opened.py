@@ -132,6 +132,15 @@ class Run:
         return Path(self.metrics.model).stem if self.metrics else ""
 
     @property
+    def in_short(self) -> str:
+        """`toy_cnn_xnnpack_fp16 on linux`, as far as that is known."""
+        return f"{self.model_name or 'model'} on {self.platform or self.path.name}"
+
+    def __repr__(self) -> str:
+        held = f"{len(self.series)} series, {plural(len(self.dumps), 'dump')}"
+        return f"<Run {self.path}: {self.in_short}, {held}>"
+
+    @property
     def files(self) -> names.RunFiles:
         return names.RunFiles(self.path, self.model_name)
 

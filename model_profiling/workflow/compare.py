@@ -18,6 +18,7 @@ from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.run import analyse_run
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.errors import FormatError, InputError
+from model_profiling.files import StrPath, as_path
 from model_profiling.json_record import read_json_object
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.run import Run, Series, Times, names, why_not_comparable
@@ -62,21 +63,28 @@ class Side:
 
 
 def compare(
-    a: str | Path,
-    b: str | Path,
+    a: StrPath,
+    b: StrPath,
     *,
     limit: float | None = None,
     across_machines: bool = False,
     times: Times | None = None,
 ) -> Comparison:
-    """Judge B against A; `limit` is the regression that fails, as a share (0.05 is 5%).
+    """Judge B against A: two run directories, dumps or JSON files of latencies; nothing is measured.
 
-    Different CPUs are not comparable unless `across_machines` says that the machines are the question.
-    `times` is your word on files that nothing else speaks for.
+    `limit` is the regression that fails, as a share (0.05 is 5%). Different CPUs are not comparable unless
+    `across_machines` says that the machines are the question. `times` is your word on files that nothing else
+    speaks for.
+
+        found = compare("runs/before", "runs/after", limit=0.05)
+        found.speedups.to_pandas()
+
+    Files that cannot be used, or that have no experiment in common, are an `InputError`; that times may not
+    be compared is an answer with its reason, not an error.
     """
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"a regression limit of {limit:g} means nothing", "give a share of 0 or more")
-    ours, theirs = load_side(Path(a), times), load_side(Path(b), times)
+    ours, theirs = load_side(as_path(a), times), load_side(as_path(b), times)
     matched, only_a, only_b = _matched(ours, theirs)
     if not matched:
         raise InputError(

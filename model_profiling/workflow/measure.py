@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, answers_in_short
 from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import Measured, Start, conclude, measure_together, refresh, reopen
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.analysed import AnalysedRun, analysed
+from model_profiling.report.cells import run_cell
 from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.html.fragment import render_fragment
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts
 from model_profiling.report.verdict import verdict
@@ -30,7 +33,7 @@ from model_profiling.workflow.report import write_run_report
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A finished run directory and what its report says."""
+    """A finished run directory and what its report says. In a notebook it shows itself as a short report."""
 
     data: ReportData
     report: Path
@@ -38,6 +41,19 @@ class RunOutcome:
     """What the pipeline summary holds."""
     moved: Path | None = None
     """Where an earlier, finished run is kept now."""
+
+    def __repr__(self) -> str:
+        return f"<RunOutcome {self.in_short}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(run_cell(self.data, self.report))
+
+    @property
+    def in_short(self) -> str:
+        """Model, place, folder and what came of it."""
+        answers = answers_in_short((pair.label, pair.speedup) for pair in self.data.pairs)
+        failed = f"; {len(self.failed)} failed" if self.failed else ""
+        return f"{self.run.in_short} ({self.run_dir}): {answers or ' '.join(self.verdict[:1])}{failed}"
 
     @property
     def run(self) -> Run:
@@ -48,8 +64,9 @@ class RunOutcome:
         return self.data.run.path
 
     @property
-    def analysis(self) -> RunAnalysis | None:
-        return self.data.analysis
+    def analysis(self) -> AnalysedRun | None:
+        """Tables and facts of its dumps; None where it made none."""
+        return analysed(self.data.analysis) if self.data.analysis else None
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -69,7 +86,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run deals with what is there already, and which part of it is done."""
+    """How a run deals with what is there already, and which part of it is done: `resume` continues an
+    unfinished one, `force` discards it, `only` names the experiments to measure, `analysis_only` measures
+    nothing."""
 
     only: frozenset[str] = frozenset()
     resume: bool = False

@@ -10,9 +10,11 @@ from model_profiling.config.new_config import NewConfig, new_config, new_experim
 from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
+from model_profiling.files import StrPath, as_path
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
@@ -31,6 +33,9 @@ class ProfileOptions:
     """What to measure, and how much of it. `outdir` is the folder that gets `artifacts` and `runs`.
 
     None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
+    They are the options of `sme2prof profile`:
+
+        ProfileOptions(dtype="fp16", threads=(1, 4), budget_s=60, target=TargetChoice("android"))
     """
 
     target: TargetChoice = field(default_factory=TargetChoice)
@@ -44,20 +49,45 @@ class ProfileOptions:
     precision: float | None = None
     budget_s: float | None = None
     ladder: bool = False
-    outdir: Path | None = None
+    outdir: StrPath | None = None
+
+    @property
+    def home(self) -> Path | None:
+        """`outdir` as a path."""
+        return None if self.outdir is None else as_path(self.outdir)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOutcome:
-    """The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
+    """What `profile` returns. In a notebook it shows the report of its main run.
+
+    The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
     `evidence` is None when emulation was wanted and could not be had: the main run's report says why.
-    `remarks` says which options had no effect."""
+    `remarks` says which options had no effect.
+    """
 
     program: Path
     plan: TargetPlan
     main: RunOutcome
     evidence: RunOutcome | None
     remarks: tuple[Remark, ...] = ()
+
+    def __repr__(self) -> str:
+        proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
+        return f"<ProfileOutcome {self.main.in_short}{proof}>"
+
+    def _repr_html_(self) -> str:
+        return self.main._repr_html_()
+
+    @property
+    def analysis(self) -> AnalysedRun | None:
+        """Of the main run: its tables; None where it made no dump."""
+        return self.main.analysis
+
+    @property
+    def report(self) -> Path:
+        """The main run's page."""
+        return self.main.report
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
@@ -76,19 +106,33 @@ class ProfileOutcome:
 
 
 def profile(
-    model: str,
+    model: StrPath,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
     progress: Progress | None = None,
 ) -> ProfileOutcome:
-    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it."""
+    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it.
+
+    `model` is a name that `sme2prof models` lists, `file.py:factory` for one of your own, or the path of a
+    program. `options` says what to measure and where, `run` what to do with runs that are there already: a
+    finished one is kept under its date, an unfinished one is an `InputError` unless `RunOptions(resume=True)`
+    continues or `RunOptions(force=True)` discards it.
+
+        outcome = profile("toy_cnn", ProfileOptions(dtype="fp16"))
+        outcome.analysis.operators.to_pandas()
+
+    Everything is written into `out_<model>` (or `options.outdir`) as by `sme2prof profile`. Failures are
+    `ProfilingError`s that say what to do: `InputError`, `SetupError`, `ExportError`, `RunError`.
+    """
     options, progress = options or ProfileOptions(), progress or Silent()
-    if options.outdir is not None:
-        check_folder(options.outdir)
+    named = model if isinstance(model, str) else str(as_path(model))
+    home = options.home
+    if home is not None:
+        check_folder(home)
     open_target(plan_targets(options.target).main)  # refused before anything is exported
     program = find_or_export(
-        model, dtype=options.dtype, backend=options.backend, outdir=options.outdir, progress=progress
+        named, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
     )
     (outcome,) = profile_programs([program], options, run, progress=progress)
     return outcome
@@ -106,7 +150,7 @@ def profile_programs(
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    homes = [names.run_home(program, options.outdir) for program in programs]
+    homes = [names.run_home(program, options.home) for program in programs]
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place, resume=run.resume, force=run.force)
