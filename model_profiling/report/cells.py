@@ -18,13 +18,27 @@ def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
         Heading(data.title, 3),
         *make_list(verdict(data)),
         *(speedups(data) if data.timed else ()),
-        *_below(categories(data)),
+        *_first_open(categories(data)),
         *_folded("Operators", operators(data)),
         *_folded("Measurement quality", quality(data)),
     ]
     if report is not None:
         blocks.append(Paragraph(("The whole report: ", Code(str(report)))))
     return blocks
+
+
+def _first_open(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The parts of a section: the first as it is, each of the others folded under its heading."""
+    parts: list[list[Block]] = [[]]
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append([])
+        parts[-1].append(block)
+    for place, part in enumerate(filter(None, parts)):
+        if place and isinstance(part[0], Heading):
+            yield from _folded(part[0].text, part[1:])
+        else:
+            yield from _below(part)
 
 
 def _below(blocks: Iterable[Block]) -> Iterator[Block]:

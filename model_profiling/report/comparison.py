@@ -114,7 +114,10 @@ class Comparison:
     def __repr__(self) -> str:
         from model_profiling.report.comparison_document import headline
 
-        return f"<Comparison of {self.b.name} with {self.a.name}: {headline(self).rstrip('.')}>"
+        sides = (self.a, self.b)
+        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
+        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
+        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
 
     def _repr_html_(self) -> str:
         from model_profiling.report.comparison_document import comparison_document

@@ -85,6 +85,11 @@ class ProfileOutcome:
         return self.main.analysis
 
     @property
+    def verdict(self) -> tuple[str, ...]:
+        """The opening sentences of the main run's report."""
+        return self.main.verdict
+
+    @property
     def report(self) -> Path:
         """The main run's page."""
         return self.main.report

@@ -11,9 +11,9 @@ from model_profiling.report.html.page import _block as block_html
 
 # A notebook is light or dark; text keeps its colour, and lines are faint in both.
 _STYLE = (
-    ".sme2prof table{border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums}"
+    ".sme2prof table{font-size:inherit;border-collapse:collapse;margin:.5em 0}"
     ".sme2prof th,.sme2prof td{text-align:left;padding:.2em .7em;border-bottom:1px solid #8886}"
-    ".sme2prof td.number,.sme2prof th.number{text-align:right}"
+    ".sme2prof .number{text-align:right;font-variant-numeric:tabular-nums}"
     ".sme2prof .table{overflow-x:auto}.sme2prof summary{cursor:pointer}"
     ".sme2prof figure{margin:.5em 0}.sme2prof img{max-width:100%;height:auto;background:#fff}"
 )
