@@ -214,8 +214,16 @@ def restarted(phone: VirtualPhone, _adb: AdbServer) -> None:
     phone.reboot()
 
 
+LONG = pytest.mark.slow  # test_phone_faults has them in whole runs
+
+
 @pytest.mark.parametrize(
-    "fault", [killed, pulled_out, frozen, server_killed, restarted], ids=lambda f: f.__name__
+    "fault",
+    [
+        killed,
+        *(pytest.param(fault, marks=LONG) for fault in (pulled_out, frozen, server_killed, restarted)),
+    ],
+    ids=lambda f: f.__name__,
 )
 def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     fault: Fault, phone, adb, exported, tmp_path
@@ -238,15 +246,12 @@ def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     assert not list(phone.path(f"{KIT}/jobs").iterdir())
 
 
-LONG = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
     ("way", "fault"),
     [
         ("push", killed),
         ("pull", pulled_out),
-        ("push", server_killed),
+        pytest.param("push", server_killed, marks=LONG),
         pytest.param("push", pulled_out, marks=LONG),
         pytest.param("push", frozen, marks=LONG),
         pytest.param("pull", killed, marks=LONG),
