@@ -74,7 +74,7 @@ def test_a_mode_is_set_and_everything_put_back(
             "named after the phone's own number"
         )
         with (
-            pytest.raises(InputError, match="another run has set a power mode"),
+            pytest.raises(InputError, match="is in use by another run"),
             open_phone(phone).held_ready(),
         ):
             pass

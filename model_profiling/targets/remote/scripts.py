@@ -114,7 +114,10 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
     the program's status, or 124 where time was up."""
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
-    begin = f'echo $$ >"$0" || {{ echo "{NO_ROOM}" >&2; exit {NOT_BEGUN}; }}; exec "$@"'
+    # Not every shell's echo says why it could not write.
+    begin = (
+        f'echo $$ >"$0" || {{ cat /proc/version >"$0"; echo "{NO_ROOM}" >&2; exit {NOT_BEGUN}; }}; exec "$@"'
+    )
     run = f"setsid sh -c '{begin}' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!"
     timer = (
         f'setsid sh -c \'{_KILL}sleep "$1"; true >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
