@@ -30,18 +30,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machine
 CURE = "wait for it to end (two at once would disturb each other's times), or use another machine"
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    folder = tmp_path / "sshd"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     try:
-        server = SshServer(folder)
+        server = SshServer(tmp_path_factory.mktemp("sshd"))
         server.start()
     except SetupError as problem:
         missing(str(problem))
         raise
-    monkeypatch.setenv("SME2PROF_SSH", server.ssh)
-    yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2PROF_SSH", server.ssh)
+        yield server
     server.stop()
 
 
@@ -142,19 +141,24 @@ def test_nothing_of_a_server_remains_when_its_maker_is_killed(tmp_path: Path) ->
     command = [sys.executable, "-c", _MAKE_ONE, str(own)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as maker:
         assert maker.stdout is not None and maker.stdout.readline() == "there\n"
-        client = subprocess.Popen(["ssh", "-F", str(own / "config"), "board", "sleep 600"])
-        limit = time.monotonic() + 20
-        while len(_told_of(own)) < 4 and time.monotonic() < limit:
-            time.sleep(0.05)
-        assert len(_told_of(own)) > 1
+        # Something that runs there and, without a process namespace, ends with its connection.
+        waits = f"cat\0{own / 'config'}\0-\0".encode()
+        words = ["ssh", "-F", str(own / "config"), "board", f"exec cat {own / 'config'} -"]
+        client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        _until(lambda: waits in _told_of(own))
         maker.send_signal(signal.SIGKILL)
     if os.getuid() == 0:
         client.wait(timeout=20)
     client.kill()
-    client.wait()
-    while (alive := _told_of(own)) and time.monotonic() < limit:
+    client.communicate()
+    _until(lambda: not _told_of(own))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit
         time.sleep(0.05)
-    assert not alive
 
 
 def _told_of(folder: Path) -> list[bytes]:
