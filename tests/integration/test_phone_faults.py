@@ -87,7 +87,7 @@ class Bench:
         target = open_target(self.config.target.choice)
         assert isinstance(target, AndroidTarget)
         shell = target.shell
-        shell.patience_s, shell.silence_s, shell.probe_s = 30, 0.6, 1
+        shell.patience_s, shell.silence_s, shell.probe_s, shell.slowest_link = 30, 1, 2, 1 << 20
         return target
 
     def measure(
@@ -227,7 +227,7 @@ def pulled_out(bench: Bench) -> None:
 
 def frozen(bench: Bench) -> None:
     bench.phone.freeze()
-    time.sleep(3)
+    time.sleep(4.5)
     bench.phone.thaw()
 
 
@@ -302,6 +302,7 @@ def test_a_phone_that_is_lost_and_comes_back(bench: Bench, faults: Sequence[tupl
 @pytest.mark.parametrize("bench", ["app"], indirect=True)
 def test_a_slow_link_costs_time_only(bench: Bench) -> None:
     target = bench.target()
+    target.shell.slowest_link = 150_000
     bench.measure(target, At("gathering evidence", lambda: bench.phone.slow_link(300_000)))
     sent = bench.entries[0].seconds
     assert sent > bench.config.model.stat().st_size / 300_000

@@ -42,6 +42,7 @@ def target_of(phone: VirtualPhone) -> AndroidTarget:
     target = open_target(parse_target(f"android:{phone.serial}"))
     assert isinstance(target, AndroidTarget)
     target.shell.patience_s, target.shell.silence_s, target.shell.probe_s = 30, 1.5, 2
+    target.shell.slowest_link = 3 << 20
     return target
 
 

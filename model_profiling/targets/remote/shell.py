@@ -25,9 +25,8 @@ from model_profiling.targets.remote import client
 Made = TypeVar("Made")
 
 _ANSWER_S = 60.0
-# What a client has taken of a file may lie in its system's queues (4 MiB in Linux's), and every answer behind
-# it: as long as a slow link may need for that, silence says nothing.
-_QUEUE_BYTES, _SLOW_LINK = 4 << 20, 100_000
+# What Linux queues of a connection at most.
+_QUEUE_BYTES = 4 << 20
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -93,6 +92,9 @@ class Shell:
     """After which a machine in the middle of a command is asked whether it is still there."""
     probe_s: float = 20.0
     """Within which it has to answer that."""
+    slowest_link: float = 100_000.0
+    """Bytes a second. What a client has taken of a file may lie in its system's queues, and every answer
+    behind it: as long as such a link needs for that, silence says nothing."""
     times_lost: int = 0
     """How often the machine went away and came back: what was known of its files may have changed."""
 
@@ -134,7 +136,7 @@ class Shell:
             stdin=stdin,
             into=into,
             most=most,
-            silence_s=self.silence_s + queued / _SLOW_LINK,
+            silence_s=self.silence_s + queued / self.slowest_link,
             still_there=self._answers,
         )
         out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))

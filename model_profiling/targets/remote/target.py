@@ -45,6 +45,7 @@ class RemoteTarget:
         self.shell = Shell(link)
         self.build: RunnerBuild | None = None
         self._choice = choice
+        self._alone = False
         self._machine: Machine | None = None
         self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
@@ -115,7 +116,11 @@ class RemoteTarget:
     def held_ready(self) -> Iterator[None]:
         """Have the machine alone."""
         with self._lock.held():
-            yield
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
 
     def take_notes(self) -> tuple[str, ...]:
         """Nothing is set on it that would have to be put back."""
@@ -124,7 +129,9 @@ class RemoteTarget:
     def prepare(self) -> None:
         if self.build is not None or self._why_no_runner is not None:
             return
-        self._lock.check_free()  # sending the runner would disturb who measures there
+        self.connect()
+        if not self._alone:
+            self._lock.check_free()  # sending the runner would disturb who measures there
         try:
             bundle = self._make_bundle()
         except SetupError as problem:
