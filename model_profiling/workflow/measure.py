@@ -26,6 +26,7 @@ from model_profiling.run.factors import Factors, keep_factors
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import Target, TargetChoice, open_target
+from model_profiling.wording import milliseconds
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
 from model_profiling.workflow.report import write_run_report
@@ -52,8 +53,11 @@ class RunOutcome:
     def in_short(self) -> str:
         """Model, place, folder and what came of it."""
         answers = answers_in_short((pair.label, pair.speedup) for pair in self.data.pairs)
+        headline = self.data.headline
+        if not answers and headline and headline.summary:
+            answers = f"{headline.series}: {milliseconds(headline.summary.median)} ms"
         failed = f"; {len(self.failed)} failed" if self.failed else ""
-        return f"{self.run.in_short} ({self.run_dir}): {answers or ' '.join(self.verdict[:1])}{failed}"
+        return f"{self.run.in_short} ({self.run_dir}): {answers or 'no latency'}{failed}"
 
     @property
     def run(self) -> Run:

@@ -151,6 +151,9 @@ def test_reprs_are_one_short_line(recorded: Path) -> None:
     assert "small_cnn_xnnpack_fp16 on " in repr(found)
     if recorded == SME2:
         assert "faster, 2.02x (2.02 to 2.03)" in repr(found) and "2.02x" in repr(outcome)
+    if recorded == X86_64:
+        median = load(X86_64 / names.METRICS)["latencies"][0]["end_to_end_ms"]["median"]
+        assert f"linux_baseline, 1 thread: {median:.3f} ms>" in repr(outcome)
 
 
 class _Elements(HTMLParser):
