@@ -6,13 +6,15 @@ What a tool needs installed is asked for when its file is made, and only then.
 from __future__ import annotations
 
 import importlib
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from model_profiling import files
 from model_profiling.errors import SetupError
 from model_profiling.report.data import ReportData
 
@@ -70,6 +72,16 @@ def needed(module: str, package: str) -> ModuleType:
         raise SetupError(
             f"the Python package {package} is not installed", "pip install 'sme2-profiling-kit[tools]'"
         ) from problem
+
+
+def whole_text(text: str) -> str:
+    """Without halves of characters, which no file of UTF-8 holds."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Plain ASCII, so that whatever a name holds is a text to any reader."""
+    files.write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def file_word(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.report.data import PairReport, ReportData
+from model_profiling.report.tools import write_json
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import milliseconds
 
@@ -27,7 +27,7 @@ class Badge:
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     badge = make_badge(data)
     content = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.color}
-    files.write_json(folder / FILE, content)
+    write_json(folder / FILE, content)
     return (folder / FILE,)
 
 

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.analysis.instructions import instruction_ms
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.tools import NothingToShow, file_word
+from model_profiling.report.tools import NothingToShow, file_word, write_json
 from model_profiling.statistics.speedup import Verdict
 
 FOLDER = "model_explorer"
@@ -85,7 +84,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     for file, content in _sets(data, explained, names):
         written[home / f"{file}.json"] = content
     for path, content in written.items():
-        files.write_json(path, content)
+        write_json(path, content)
     for old in home.glob("*.json"):
         if old not in written:
             old.unlink()

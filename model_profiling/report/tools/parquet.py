@@ -13,7 +13,7 @@ from typing import Any
 from model_profiling import __version__, files
 from model_profiling.analysis.events import DumpEvents, read_events
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow, needed
+from model_profiling.report.tools import NothingToShow, needed, whole_text
 from model_profiling.run.opened import Dump, Run
 
 FILE = "events.parquet"
@@ -45,12 +45,12 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 
 def _batches(arrow: Any, schema: Any, run: Run, events: DumpEvents) -> Iterator[Any]:
-    texts = arrow.array([*map(_whole, events.texts)], arrow.string())
+    texts = arrow.array([*map(whole_text, events.texts)], arrow.string())
     whose = {
-        "experiment": _whole(events.dump.series.experiment),
+        "experiment": whole_text(events.dump.series.experiment),
         "threads": events.dump.series.threads,
         "round": events.dump.round,
-        "dump": _whole(_named(run, events.dump)),
+        "dump": whole_text(_named(run, events.dump)),
         "times": events.dump.times.value,
     }
     for first in range(0, len(events), _ROWS):
@@ -85,7 +85,7 @@ def _metadata(data: ReportData) -> dict[str, str]:
     return {
         "schema_version": str(SCHEMA_VERSION),
         "made_by": f"sme2prof {__version__}",
-        "model": _whole(data.model),
+        "model": whole_text(data.model),
         "model_sha256": manifest.model_sha256 if manifest else "",
         "dumps": json.dumps(dumps),
     }
@@ -94,8 +94,3 @@ def _metadata(data: ReportData) -> dict[str, str]:
 def _named(run: Run, dump: Dump) -> str:
     inside = dump.path.is_relative_to(run.path)
     return dump.path.relative_to(run.path).as_posix() if inside else dump.path.name
-
-
-def _whole(text: str) -> str:
-    """Without halves of characters, which no file of UTF-8 holds."""
-    return text.encode("utf-8", "replace").decode()

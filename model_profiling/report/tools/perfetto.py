@@ -20,7 +20,7 @@ from model_profiling.analysis.slices import RunSlices, Slice, clock_origins, sli
 from model_profiling.analysis.sme_kernels import proven_on_sme
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow, needed
+from model_profiling.report.tools import NothingToShow, needed, whole_text
 from model_profiling.run import Times
 from model_profiling.wording import plural
 
@@ -76,11 +76,6 @@ def arguments(operator: Operator) -> dict[str, Argument]:
         "source": place.code,
     }
     return {name: value for name, value in known.items() if value is not None and value != ""}
-
-
-def _whole(text: str) -> str:
-    """Without halves of characters, which no file of UTF-8 holds."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _shape(shape: Iterable[int]) -> str:
@@ -185,7 +180,7 @@ class _Trace:
         # The number of the process follows in a reader's eye: brackets keep the two apart.
         details = "; ".join(text for text in (threads, note) if text)
         experiment = series.series.experiment
-        told.process.process_name = _whole(f"{experiment} ({details})" if details else experiment)
+        told.process.process_name = whole_text(f"{experiment} ({details})" if details else experiment)
         told.process.process_labels.append(runs)
         told.child_ordering = self.pb.TrackDescriptor.EXPLICIT
         told.description = f"{runs} with the event tracer on. {note}".strip()
@@ -269,7 +264,7 @@ class _Trace:
                     told.string_value_iid = self._iid(packet, "debug_annotation_string_values", kept, value)
 
     def _iid(self, packet: Any, kind: str, kept: _Kept, text: str) -> int:
-        text = _whole(text)
+        text = whole_text(text)
         number = kept.get(text)
         if number is None:
             number = kept[text] = len(kept) + 1
@@ -286,7 +281,7 @@ class _Trace:
         if key not in kept:
             kept[key] = len(kept) + 1
             entry = packet.interned_data.source_locations.add()
-            entry.iid, entry.file_name, entry.line_number = kept[key], _whole(file), line
+            entry.iid, entry.file_name, entry.line_number = kept[key], whole_text(file), line
         return kept[key]
 
     def _event(self, track: int, at: int, kind: int) -> Any:

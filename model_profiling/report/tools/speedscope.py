@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import __version__, files
+from model_profiling import __version__
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow
+from model_profiling.report.tools import NothingToShow, write_json
 from model_profiling.wording import milliseconds
 
 FILE = "modules.speedscope.json"
@@ -56,7 +56,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
         "shared": {"frames": [frame.json() for frame in frames]},
         "profiles": profiles,
     }
-    files.write_json(folder / FILE, content)
+    write_json(folder / FILE, content)
     return (folder / FILE,)
 
 
