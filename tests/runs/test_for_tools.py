@@ -207,7 +207,7 @@ def test_slices_tell_shape_module_kernel_and_source_line(trace: Trace) -> None:
         ("linux_sme2_on (1 thread)", "PF16", "SME2"),
         ("linux_sme2_off (1 thread)", "F16", None),
     ):
-        root = trace.runs(process)["launch 1, run 2"]
+        root = trace.runs(process)["launch 1, run 02"]
         first = next(found for found in root.all() if found.category == "Convolution")
         assert first.name == f"Convolution (NHWC, {label}) IGEMM #1"
         assert first.source == ("/home/user/small_cnn.py", 22)
@@ -232,7 +232,7 @@ def test_programs_that_took_turns_alternate_on_the_machines_clock(trace: Trace) 
 
 def test_what_only_emulation_proves_says_so(tmp_path: Path) -> None:
     trace = traced(gather_report(ARM), tmp_path)
-    root = trace.runs("linux_baseline (1 thread)")["launch 1, run 2"]
+    root = trace.runs("linux_baseline (1 thread)")["launch 1, run 02"]
     assert {found.arguments.get("runs on") for found in root.all() if found.category == "Convolution"} == {
         "SME2 under emulation"
     }
@@ -269,7 +269,7 @@ def test_huge_runs_are_thinned_evenly_and_say_so(
         runs = trace.runs(process)
         assert trace.labels[process] == "10 of 90 runs" and len(runs) == 10
         first, *_, last = runs
-        assert (first, last) == ("launch 1, run 2", "launch 6, run 20")
+        assert (first, last) == ("launch 1, run 02", "launch 6, run 20")
     assert trace.about is not None and trace.about.arguments["runs shown"] == "one in 9.0, evenly chosen"
 
 

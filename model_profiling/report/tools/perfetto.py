@@ -208,8 +208,7 @@ class _Trace:
         patterns: dict[tuple[int, int], Any],
     ) -> None:
         self.uuid += 1
-        name = f"{series.unit} {run.dump.dump.round + 1}, run {run.number + 1}"
-        self._descriptor(self.uuid, name=name, parent=process, rank=rank)
+        self._descriptor(self.uuid, name=_run_name(series, run), parent=process, rank=rank)
         timed = series.times.are_shown
         open_ends: list[tuple[int, int]] = []
         for found, begin, end in _placed(run.slices) if timed else _in_order(run.slices):
@@ -302,6 +301,13 @@ class _Trace:
             packet.sequence_flags |= flags.SEQ_INCREMENTAL_STATE_CLEARED
             self.begun = True
         self.stream.write(self.pb.Trace(packet=[packet]).SerializeToString())
+
+
+def _run_name(series: SeriesAnalysis, run: RunSlices) -> str:
+    """Its numbers are as long as the longest: Perfetto's page sorts tracks by name."""
+    rounds = len(str(max(dump.dump.round for dump in series.rounds) + 1))
+    runs = len(str(max(dump.attribution.runs_in_file for dump in series.rounds)))
+    return f"{series.unit} {run.dump.dump.round + 1:0{rounds}}, run {run.number + 1:0{runs}}"
 
 
 def _own_times(found: Slice) -> dict[str, Argument]:
