@@ -56,8 +56,7 @@ TOOLS = {
         Tool(
             "model-explorer",
             "model_explorer",
-            "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer, then load the files with "
-            "'Add per-node data'",
+            "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE",
         ),
         Tool("badge", "badge", "publish it and give its address to a shields.io endpoint badge"),
     )
