@@ -68,7 +68,8 @@ def adapter_folder(*, fetch: bool = True) -> Path:
 def adapter_graphs(programs: Sequence[Path]) -> dict[Path, Graphs]:
     """What Model Explorer shows of each program."""
     env = {"PYTHONPATH": str(adapter_folder())}
-    done = process.run([sys.executable, "-c", _CONVERT, *programs], timeout=120, env=env)
+    # Without this environment's packages (-S): Model Explorer would load torch, which a .pte does not need.
+    done = process.run([sys.executable, "-S", "-c", _CONVERT, *programs], timeout=120, env=env)
     assert done.ok, done.tail(20)
     return {Path(path): graphs for path, graphs in json.loads(done.stdout).items()}
 
