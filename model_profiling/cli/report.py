@@ -12,19 +12,25 @@ from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
+from model_profiling.run.folders import expand_runs
 from model_profiling.workflow.measure import use_factors
-from model_profiling.workflow.report import write_combined_report, write_report
+from model_profiling.workflow.report import combined_page, write_combined_report, write_report
 
 
 @frame.command(
     "report",
     example="""sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look"
-    sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md""",
+    sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md
+    sme2prof report out_toy_cnn/runs""",
     facts=True,
 )
 @click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="File to write [default: RUN_DIR/report.md].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write [default: RUN_DIR/report.md; of several runs combined_report.md, in FOLDER or here].",
+)
 @click.option("--title", help="The first heading [default: the model and where it ran].")
 @frame.times_option
 @frame.factor_option
@@ -38,11 +44,10 @@ def command(  # noqa: PLR0917  click passes every option by name
 ) -> None:
     """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
 
-    RUN_DIR is a run directory, or any folder with .etdump files. What is missing is said in the report;
-    times of emulated and traced runs are never shown as latencies.
+    RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
+    What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
     """
-    if len(run_dirs) > 1 and out is None:
-        raise click.UsageError("several runs go into one page: name it with --out")
+    asked, run_dirs = run_dirs, expand_runs(run_dirs)
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
@@ -51,11 +56,8 @@ def command(  # noqa: PLR0917  click passes every option by name
             path, data = write_report(run_dirs[0], out=out, title=title, times=times, progress=progress)
             runs = [data]
         else:
-            assert out is not None
-            path, runs = (
-                out,
-                write_combined_report(run_dirs, out, title=title, times=times, progress=progress),
-            )
+            path = out or combined_page(asked)
+            runs = write_combined_report(run_dirs, path, title=title, times=times, progress=progress)
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
     if as_json:
