@@ -39,15 +39,21 @@ def page_to_view(place: Path, out: Path | None = None, progress: Progress | None
     runs = runs_in(place)
     if len(runs) == 1:
         return ViewedPage(_report(runs[0], out, progress), runs)
-    return _index(place, runs, out or place / names.INDEX, progress or Silent())
+    return _index(place, runs, out or _writable(place) / names.INDEX, progress or Silent())
 
 
 def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
     page = out or run_dir / _PAGE
     if out is None and page.is_file() and page.stat().st_mtime_ns >= _newest(run_dir):
         return page
-    write_report(run_dir, out=out or run_dir / names.REPORT, progress=progress)
+    write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
     return page.with_suffix(names.HTML)
+
+
+def _writable(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"you may not write to {folder}", "name another place for the page: --out FILE.html")
+    return folder
 
 
 def _newest(run_dir: Path) -> int:
