@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pages import headings, section, tables
-from recorded_runs import ARM, EMULATED, PROGRAM, SME2, X86_64, Json, edit, load
+from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, edit, load
 
 from model_profiling.errors import InputError
 from model_profiling.process import Completed
@@ -163,16 +163,21 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
     assert [entry["file"] for entry in listed["left_out"] if "weights" in entry["why"]] == [PROGRAM.name]
 
 
-def test_an_unpacked_bundle_is_the_run_again(tmp_path: Path, sme2prof: Callable[..., Completed]) -> None:
-    bundle = write_bundle(SME2, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    home = unpacked(bundle, tmp_path / "unpacked")
-    assert figures(home) == figures(SME2)
+def test_an_unpacked_bundle_is_the_run_again(
+    private: Path, bundle: Bundle, tmp_path: Path, sme2prof: Callable[..., Completed]
+) -> None:
+    home = unpacked(bundle, tmp_path / "private")
     done = sme2prof("report", home, "--out", tmp_path / "again.html", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == list(verdict(gather_report(SME2)))
-    checked = validate(home)
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == list(
+        verdict(gather_report(private))
+    )
+    made = write_bundle(ARM, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
+    again = unpacked(made, tmp_path / "unpacked")
+    assert figures(again) == figures(ARM)
+    checked = validate(again)
     assert checked.ok, checked.as_text()
     with pytest.raises(InputError, match="cannot write"):
-        write_bundle(X86_64, bundle.path / "in_a_file.zip", diagnosis=DIAGNOSIS)
+        write_bundle(X86_64, made.path / "in_a_file.zip", diagnosis=DIAGNOSIS)
 
 
 def test_a_bundle_is_the_same_every_time(private: Path, bundle: Bundle, tmp_path: Path) -> None:
