@@ -35,7 +35,7 @@ from model_profiling.report.document import (
 from model_profiling.report.operator_sections import headline_series, sme2_switch
 from model_profiling.report.verdict import largest_parts, shift_text, speedup_text, verdict
 from model_profiling.run import Times
-from model_profiling.wording import MISSING, listing, milliseconds, plural
+from model_profiling.wording import MISSING, milliseconds, plural
 
 _Runs = Sequence[NamedRun]
 
@@ -253,8 +253,9 @@ def _differences(runs: _Runs) -> Iterator[Block]:
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
         yield make_table(("run", *differing), rows)
-    for reason, others in against_the_first(runs).items():
-        sides = f"{listing(others)} beside {runs[0].name}: "
+    first, others = against_the_first(runs)
+    for reason, names in others.items():
+        sides = f"{'; '.join(names)} beside {first.name}: "
         if reason:
             yield Paragraph(f"{sides}times are not comparable, because {reason}.")
         else:

@@ -108,16 +108,22 @@ def shared_and_differing(runs: Sequence[NamedRun]) -> tuple[dict[str, str], list
     return {key: value for key, value in alike.items() if value}, [key for key in keys if key not in alike]
 
 
-def against_the_first(runs: Sequence[NamedRun]) -> dict[str, list[str]]:
-    """Why a run's times say nothing about the first one's, or an empty reason, with the runs it holds for."""
+def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, list[str]]]:
+    """The first run that has latencies, or the first of all, and the others by why their times say nothing
+    about its own; the reason is empty where they may be compared."""
+    first = next((run for run in runs if run.data.timed), runs[0])
     found: dict[str, list[str]] = {}
-    first = _origin(runs[0])
-    for other in runs[1:]:
-        second = _origin(other)
-        known = first is not None and second is not None
-        reason = why_not_comparable(first, second) if first and second else None
-        found.setdefault(reason or ("" if known else "one of them has no series"), []).append(other.name)
-    return found
+    for other in runs:
+        if other is not first:
+            found.setdefault(_why_not(first, other), []).append(other.name)
+    return first, found
+
+
+def _why_not(first: NamedRun, other: NamedRun) -> str:
+    sides = _origin(first), _origin(other)
+    if sides[0] is None or sides[1] is None:
+        return "one of them has no series"
+    return why_not_comparable(sides[0], sides[1]) or ""
 
 
 def _origin(run: NamedRun) -> Origin | None:

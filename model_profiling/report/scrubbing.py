@@ -21,11 +21,12 @@ Kind = Literal[
     "folder", "user", "host", "device", "boot", "address", "kernel build", "model name", "source text"
 ]
 
-# Words of reports, and names that thousands of machines share: they tell nobody apart.
+# Words of reports and of their pictures' declarations, and names that thousands of machines share: they tell
+# nobody apart. In the name of a folder they go with it.
 _COMMON_WORDS = (
     "aarch64 address admin amd64 android arm arm64 artifacts build builder ci config cpu debian "
     "dev device docker ec2-user emulated emulator fedora folder forward gpu guest hardware "
-    "home host kernel linux local localhost mac macos method mobile model nobody none off on "
+    "home host kernel linux local localhost mac macos mark max method min mobile model nobody none off on "
     "operator phone pi program raspberrypi root run runner runneradmin runs shell sme2 source "
     "ssh system test tests traced ubuntu unknown user users vagrant work x86 x86_64 xnnpack "
 )
@@ -53,13 +54,14 @@ _ADDRESS = re.compile(
     rf"|(?<![\w.-])(?<!kernel ){_BYTE}(?:\.{_BYTE}){{3}}(?::\d{{2,5}})?(?![\w.+-])"
     r"|(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
 )
-_RELEASE = re.compile(r"kernel (?:Linux |Darwin )?(\d+(?:\.\d+)*)[-+.~]?([\w.+~-]*)")
+_RELEASE = re.compile(r"kernel (?:Linux |Darwin )?\d+(?:\.\d+)*[-+.~]?([\w.+~-]*)")
 _KNOWN_RELEASE = re.compile(
     r"\d[\d.]*|g[0-9a-f]{6,}|ab\d+|android\d+|fc\d+|el\d[\w]*|arch\d*|rc\d+|k?pve|deb\d+\w*|bpo|cloud|generic|lowlatency"
     r"|amd64|arm64|aarch64|x86|64|v8|rpi|rpt|raspi|rt|lts|microsoft|standard|WSL\d?|aws|azure|gcp|gke|oracle|tegra|linuxkit"
     r"|maybe|dirty|\+*|",
     re.IGNORECASE,
 )
+_SERIAL = re.compile(r"\badb -s (\S+)|\bANDROID_SERIAL=(\S+)")
 _SOURCE_MARKS = "(=["
 _SHORTEST_SOURCE = 12
 _PATH_KEYS = frozenset(
@@ -92,8 +94,6 @@ class Scrubber:
         self._numbers: Counter[Kind] = Counter()
         self._found: dict[tuple[Kind, str], Replaced] = {}
         self._pattern: re.Pattern[str] | None = None
-
-    # What is private
 
     def add_word(self, kind: Kind, word: str | None, placeholder: str | None = None) -> None:
         """A name to be replaced wherever it stands as a word."""
@@ -139,14 +139,13 @@ class Scrubber:
                 self.add_word("user", name)
             if key in _PATH_KEYS | _WORD_LISTS and text.startswith(("/", "~")) and " " in text:
                 self._spaced |= {text, _trimmed(str(PurePosixPath(text).parent))}
+        for one, other in _SERIAL.findall(text) if "adb" in text or "SERIAL" in text else ():
+            self.add_word("device", (one or other).strip("'\""))
         if key == "boot_id":
             self.add_word("boot", text)
-        for version, build in _RELEASE.findall(text) if "kernel " in text else ():
+        for build in _RELEASE.findall(text) if "kernel " in text else ():
             if not all(_KNOWN_RELEASE.fullmatch(part) for part in re.split(r"[-+~_]", build)):
-                del version
                 self.add_word("kernel build", build)
-
-    # Replacing
 
     def text(self, text: str) -> str:
         """`text` with placeholders."""
@@ -243,8 +242,6 @@ class Scrubber:
         known = self._found.get((kind, key)) or Replaced(kind, key, placeholder)
         self._found[kind, key] = replace(known, times=known.times + 1)
         return known.placeholder
-
-    # What was done
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
