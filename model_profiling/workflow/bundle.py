@@ -86,8 +86,7 @@ def write_bundle(
         write_page(blocks, copy.path / names.REPORT, scrubber.text(data.title))
         packed = _packed(copy.path)
         _write_json(copy.path / names.SHARED_FACTS, _facts(packed, left_out, scrubber))
-        for path in _files_in(copy.path):
-            refuse_leaks(scrubber, path)
+        refuse_leaks(scrubber, copy.path)
         home = _home(copy, data, scrubber)
         path = out or Path(f"{home}_bundle.zip")
         with files.replacing(path) as part:

@@ -124,8 +124,15 @@ def gather_copy(copy: Copied, title: str | None = None, progress: Progress | Non
     return gather_report(copy.path, title=title, times=times, progress=progress)
 
 
-def refuse_leaks(scrubber: Scrubber, path: Path) -> None:
-    """Fail where a written file holds anything that was to be taken out."""
+def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
+    """The files that were written to `folder`; fails where one holds what was to be taken out."""
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in written:
+        _refuse_leaks(scrubber, path, path.relative_to(folder).as_posix())
+    return written
+
+
+def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     content = _read(path)
     if path.suffix in (names.DUMP, ".bin", ".pte"):
         text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
@@ -136,6 +143,7 @@ def refuse_leaks(scrubber: Scrubber, path: Path) -> None:
         for own in _own_scripts() if path.suffix == names.HTML else ():
             text = text.replace(own, "")
         leaks = scrubber.leaks(text)
+    leaks = [*scrubber.leaks(name), *leaks]
     if leaks:
         raise InputError(
             f"{path.name} would still hold {leaks[0].original!r} ({leaks[0].kind}); nothing was written",
@@ -146,7 +154,10 @@ def refuse_leaks(scrubber: Scrubber, path: Path) -> None:
 @functools.cache
 def _own_scripts() -> tuple[str, ...]:
     page = render_html([Chart("", "", "", {})], "")
-    return tuple(found[1] for found in re.findall(r"(?s)<(script|style)[^>]*>(.*?)</\1>", page))
+    own = re.findall(
+        r"(?s)<(?:script|style)(?! type=\"application/json\")[^>]*>(.*?)</(?:script|style)>", page
+    )
+    return tuple(own)
 
 
 def _learn(run: Run, scrubber: Scrubber, options: ShareOptions, called: str) -> None:

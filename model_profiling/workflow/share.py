@@ -54,9 +54,7 @@ def share_report(
         shown = scrubbed(blocks, scrubber)
         page = Path(scratch) / "page" / path.name
         write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))
-        written = sorted(found for found in page.parent.rglob("*") if found.is_file())
-        for found in written:
-            refuse_leaks(scrubber, found)
+        written = refuse_leaks(scrubber, page.parent)
         for old in path.with_name(path.stem + names.PICTURES).glob("*.svg"):
             old.unlink()
         for found in written:
