@@ -24,6 +24,8 @@ COMMANDS = {
     "run": "Run the experiments of a config.",
     "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
     "report": "Write the report of a run as Markdown, the verdict first.",
+    "view": "Open the report of a run in the browser, or a page that lists a folder of runs.",
+    "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",

@@ -8,12 +8,16 @@ import click
 
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.verdict import verdict
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
+from model_profiling.run.folders import expand_runs
 from model_profiling.workflow.measure import use_factors
-from model_profiling.workflow.report import write_combined_report, write_report
+from model_profiling.workflow.report import combined_page, write_combined_report, write_report
+from model_profiling.workflow.scrubbed_copy import ShareOptions
+from model_profiling.workflow.share import Shared, share_report
 
 
 @frame.command(
@@ -21,13 +25,23 @@ from model_profiling.workflow.report import write_combined_report, write_report
     example="""sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look"
     sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md
-    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope""",
+    sme2prof report out_toy_cnn/runs
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share""",
     facts=True,
 )
 @click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="File to write [default: RUN_DIR/report.md].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write [default: RUN_DIR/report.md; of several runs combined_report.md, in FOLDER or here].",
+)
 @click.option("--title", help="The first heading [default: the model and where it ran].")
 @for_tools.tools_option
+@click.option(
+    "--share", is_flag=True, help="Write a copy fit to send: shared_report.html, nothing private in it."
+)
+@scrub_options
 @frame.times_option
 @frame.factor_option
 def command(  # noqa: PLR0917  click passes every option by name
@@ -37,28 +51,38 @@ def command(  # noqa: PLR0917  click passes every option by name
     tools: tuple[str, ...],
     times: Times | None,
     factors: Factors | None,
+    share: bool,
+    rename: str | None,
+    keep: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
 
-    RUN_DIR is a run directory, or any folder with .etdump files. What is missing is said in the report;
-    times of emulated and traced runs are never shown as latencies.
+    RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
+    What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
     """
-    if len(run_dirs) > 1 and out is None:
-        raise click.UsageError("several runs go into one page: name it with --out")
+    asked, run_dirs = run_dirs, expand_runs(run_dirs)
+    if (rename or keep) and not share:
+        raise click.UsageError("--rename and --keep belong to --share")
+    if share and tools:
+        raise click.UsageError(
+            "--share and --for exclude each other: files for tools hold paths and source lines"
+        )
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
+        if share:
+            options = ShareOptions(rename, keep)
+            shared = share_report(run_dirs, out, options=options, title=title, times=times, progress=progress)
+            _say_shared(shared, as_json)
+            return
         if len(run_dirs) == 1:
             path, data = write_report(run_dirs[0], out=out, title=title, times=times, progress=progress)
             runs = [data]
         else:
-            assert out is not None
-            path, runs = (
-                out,
-                write_combined_report(run_dirs, out, title=title, times=times, progress=progress),
-            )
+            path = out or combined_page(asked)
+            runs = write_combined_report(run_dirs, path, title=title, times=times, progress=progress)
         made = for_tools.write_asked(runs, tools)
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
@@ -83,3 +107,12 @@ def command(  # noqa: PLR0917  click passes every option by name
             frame.say(sentence)
     frame.say(f"wrote {path}")
     for_tools.print_made(made)
+
+
+def _say_shared(shared: Shared, as_json: bool) -> None:
+    if as_json:
+        replaced = replaced_facts(shared.replaced)
+        frame.facts({"schema_version": 1, "report": str(shared.path), "replaced": replaced})
+        return
+    say_replaced(shared.replaced)
+    frame.say(f"wrote {shared.path}")
