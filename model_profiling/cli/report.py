@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
 from model_profiling.workflow.measure import use_factors
@@ -59,13 +60,17 @@ def command(  # noqa: PLR0917  click passes every option by name
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
     if as_json:
-        sentences = [verdict(data) for data in runs]
-        found = sentences[0] if len(runs) == 1 else sentences
+        told = [answers(data).facts() for data in runs]
+        found = told[0] if len(runs) == 1 else {key: [each[key] for each in told] for key in told[0]}
         outlooks = [outlook_facts(data.outlook) for data in runs]
         projected = outlooks[0] if len(runs) == 1 else {"sme2": outlooks}
-        frame.facts({"schema_version": 1, "report": str(path), "verdict": found, **projected})
+        frame.facts({"schema_version": 1, **page_facts(path), **found, **projected})
         return
     for data in runs:
-        for sentence in verdict(data):
-            frame.say(sentence)
-    frame.say(f"wrote {path}")
+        if len(runs) > 1:
+            frame.say(f"{data.title} ({data.run.path})")
+        print_answers(answers(data))
+        if len(runs) > 1:
+            frame.say()
+    for written in pages(path):
+        frame.say(f"wrote {written}")

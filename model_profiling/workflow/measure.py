@@ -17,7 +17,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
 from model_profiling.run.remarks import WarningLine
@@ -51,9 +51,14 @@ class RunOutcome:
         return self.data.analysis
 
     @property
+    def answers(self) -> RunAnswers:
+        """What the report opens with."""
+        return answers(self.data)
+
+    @property
     def verdict(self) -> tuple[str, ...]:
-        """The report's opening sentences."""
-        return verdict(self.data)
+        """The same as sentences."""
+        return self.answers.sentences
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
