@@ -15,8 +15,9 @@ from typing import Literal
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.side_by_side import Measured, SideBySide, how_measured
+from model_profiling.analysis.side_by_side import SideBySide, how_measured
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.run.latencies import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -86,7 +87,7 @@ class Pairing:
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
     matched_by: MatchedBy
-    measured: Measured
+    measured: Way
     not_comparable: str | None
     e2e: Speedup
     """The pair's answer: the run's own where it has one, else from these dumps (`with_tracer`)."""

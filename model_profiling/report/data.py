@@ -14,6 +14,7 @@ from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.errors import FormatError
 from model_profiling.report.machine import machine_rows
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Part
@@ -227,9 +228,18 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
         if manifest.unfinished not in (None, "failed"):
             seen = f"the run is {manifest.unfinished}, not finished"
             yield Remark(None, "unfinished", seen, "continue it with --resume")
+    yield from _of_journal(data.run)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from _of_dumps(experiment)
+
+
+def _of_journal(run: Run) -> Iterator[Remark]:
+    """A report does without it; but nobody can check its latencies any more."""
+    try:
+        _ = run.journal
+    except FormatError as problem:
+        yield Remark(None, "damaged_journal", problem.problem, problem.fix)
 
 
 def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:

@@ -219,9 +219,11 @@ class _Asked:
             )
         summary = found.summary if found else None
         if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
+            took_turns = found.latency is not None and found.latency.measured == "lockstep"
+            what = "what did not take turns with it" if took_turns else "anything"
             yield (
                 f"{found.series}: {milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in "
-                "ten inferences, a spread too wide to compare it with anything."
+                f"ten inferences, a spread too wide to compare it with {what}."
             )
 
     def _other_pairs(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
 from model_profiling.json_record import JsonObject
 from model_profiling.run import names
 from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
@@ -249,11 +249,9 @@ class Run:
 
     @cached_property
     def journal(self) -> Journal | None:
-        """What every process measured; None where none is kept, or it cannot be read."""
-        try:
-            return Journal(self.path) if has_journal(self.path) else None
-        except FormatError:
-            return None
+        """What every process measured; None where none is kept. A damaged one raises FormatError: without it
+        programs that took turns would be compared as if they had not."""
+        return Journal(self.path) if has_journal(self.path) else None
 
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
         """What explains the operators; `model` and `etrecord` override what the run holds."""

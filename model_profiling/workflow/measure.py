@@ -20,6 +20,7 @@ from model_profiling.report.pipeline_summary import summary_document, summary_fa
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
+from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -146,6 +147,26 @@ def run_together(
         return tuple(
             _publish(each, options, progress) for each, (_, options) in zip(measured, asked, strict=True)
         )
+
+
+def run_made(
+    configs: Sequence[ProfileConfig],
+    target: Target,
+    options: RunOptions,
+    *,
+    progress: Progress | None = None,
+) -> tuple[RunOutcome, ...]:
+    """Run configs that nobody wrote into a file, all together; each is kept in its run directory."""
+    asked = []
+    for config in configs:
+        # Of several runs one may have been finished or not even begun when the job was cut short.
+        begun = read_manifest(config.output_root) is not None
+        asked.append((config, replace(options, resume=options.resume and begun)))
+    outcomes = run_together(asked, target, progress=progress)
+    for outcome in outcomes:
+        assert outcome.run.manifest is not None
+        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
+    return outcomes
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:

@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import names
-from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_together
+from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_made
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
@@ -101,18 +99,14 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
-    roots: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile each of `programs`; where times are latencies, they take turns with each other.
-
-    `roots` are the folders that get their runs, the usual ones if none are given.
-    """
+    """Profile each of `programs`; where times are latencies, they take turns with each other."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    homes = roots or [names.run_home(program, options.outdir) for program in programs]
+    homes = [names.run_home(program, options.outdir) for program in programs]
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place, resume=run.resume, force=run.force)
@@ -151,10 +145,7 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
     if options.ladder:
         target.prepare()
         raw |= _ladder_parts(new_experiments(wanted, root)[0], wanted, ladder(target.facts().features))
-    config, problems = parse_config(raw, folder=root)
-    if config is None or problems:
-        raise InputError(problems[0].text, problems[0].fix)
-    return config
+    return checked_config(raw, folder=root)
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
@@ -203,17 +194,8 @@ def _run_on(
     progress: Progress,
 ) -> tuple[RunOutcome, ...]:
     """Run each program into its folder below the home it is given with."""
-    configs = []
-    for program, home in asked:
-        config = make_config(target, program, home / target.place, options)
-        # Of two targets one may have been finished or not even begun when the job was cut short.
-        begun = read_manifest(config.output_root) is not None
-        configs.append((config, replace(run, resume=run.resume and begun)))
-    outcomes = run_together(configs, target, progress=progress)
-    for outcome in outcomes:
-        assert outcome.run.manifest is not None
-        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
-    return outcomes
+    configs = [make_config(target, program, home / target.place, options) for program, home in asked]
+    return run_made(configs, target, run, progress=progress)
 
 
 def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:
