@@ -11,6 +11,7 @@ from typing import Literal
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
+from model_profiling.wording import plural
 
 Severity = Literal["high", "medium", "low", "info"]
 
@@ -37,6 +38,23 @@ class Concern:
         return self.operators[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators of one type that one line of the model makes, in however many modules."""
+
+    concerns: tuple[Concern, ...]
+    where: str
+    """For people; empty where nothing tells."""
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return tuple(operator for concern in self.concerns for operator in concern.operators)
+
+    @property
+    def note(self) -> str:
+        return self.concerns[0].note
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
     """One thing worth doing, with the numbers it rests on."""
@@ -54,8 +72,6 @@ class Finding:
     """Further numbers."""
     max_gain_pct: float | None = None
     """Of end-to-end time: what it would be shorter by at the very most; None where times do not tell."""
-    whole: bool = False
-    """The bound is all the time of the operators, and of `besides`; else a part of it."""
     besides: Spent | None = None
     """What the calls around the operators take, where that is part of the bound."""
     about: str = ""
@@ -77,6 +93,19 @@ class Finding:
     @property
     def operators(self) -> tuple[Operator, ...]:
         return tuple(operator for concern in self.concerns for operator in concern.operators)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The concerns by what is to be changed, the longest first."""
+        alike: dict[tuple[str, ...], list[Concern]] = {}
+        for concern in self.concerns:
+            # An operator that lowering added has no line: what it stands between is its place.
+            line = source_line(concern.operator) or concern.where
+            alike.setdefault((concern.operator.type, line, concern.note), []).append(concern)
+        groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
+        if self.max_gain_pct is not None:
+            groups.sort(key=lambda group: -self.found_in.spent_by(group.operators).ms)
+        return tuple(groups)
 
     def as_dict(self) -> dict[str, object]:
         """As `analysis_summary.json` holds it."""
@@ -120,6 +149,15 @@ def where(operator: Operator) -> str:
     """Module and line, for people."""
     parts = operator.source.module_path, source_line(operator, short=True)
     return ", ".join(part for part in parts if part)
+
+
+def _where_all(concerns: Sequence[Concern]) -> str:
+    """The place of one; of several the line, and how many modules it makes them in."""
+    modules = {concern.operator.source.module_path for concern in concerns}
+    line = source_line(concerns[0].operator, short=True)
+    if len({concern.where for concern in concerns}) == 1 or not line:
+        return concerns[0].where
+    return f"{line} in {plural(len(modules), 'module')}"
 
 
 def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:

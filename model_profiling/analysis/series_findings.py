@@ -112,7 +112,6 @@ def _outside(series: SeriesAnalysis, *, timed: bool = False) -> Finding | None:
         concerns_of(outside),
         evidence,
         percent(own.share + (edges.share if edges else 0.0)) if timed else None,
-        whole=True,
         besides=edges,
     )
 
@@ -178,7 +177,6 @@ def _layout(series: SeriesAnalysis, *, timed: bool = False) -> Finding | None:
         concerns,
         {"added_by_lowering": len(inserted)},
         percent(series.spent_by(moving).share) if timed else None,
-        whole=True,
     )
 
 
@@ -221,7 +219,6 @@ def _copies(series: SeriesAnalysis) -> Finding | None:
         concerns_of(moving),
         {"by_kind_ms": {kind: round(series.spent_by(members).ms, 6) for kind, members in kinds.items()}},
         percent(series.spent_by(moving).share),
-        whole=True,
     )
 
 
@@ -238,7 +235,6 @@ def _conversions(series: SeriesAnalysis, *, timed: bool = False) -> Finding | No
         concerns_of(converting),
         {},
         percent(series.spent_by(converting).share) if timed else None,
-        whole=True,
     )
 
 

@@ -37,7 +37,7 @@ def command(  # noqa: PLR0917  click passes every option by name
     factors: Factors | None,
     as_json: bool,
 ) -> None:
-    """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
+    """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
 
     RUN_DIR is a run directory, or any folder with .etdump files. What is missing is said in the report;
     times of emulated and traced runs are never shown as latencies.

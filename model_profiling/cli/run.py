@@ -101,8 +101,11 @@ def print_outcome(outcome: RunOutcome, *, quiet: bool) -> None:
 def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> None:
     if outcome.moved is not None and not quiet:
         frame.say(f"The earlier run is kept in {outcome.moved}")
-    for path in pages(outcome.report):
-        frame.say(f"{what}: {path}")
+    first, *others = pages(outcome.report)
+    frame.say(f"{what}: {first}")
+    if what == "Report":
+        for path in others:
+            frame.say(f"{what}: {path}")
 
 
 def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:

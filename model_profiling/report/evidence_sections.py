@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
-from model_profiling.analysis.findings import Concern, Finding
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, matrix_share
 from model_profiling.analysis.operators import Operator
@@ -27,7 +27,7 @@ from model_profiling.report.operator_sections import sme2_switch
 from model_profiling.report.verdict import gain_text
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
-from model_profiling.wording import MISSING, percent, plural
+from model_profiling.wording import MISSING, decimals_for, percent, plural
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
@@ -180,33 +180,38 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[Text]:
-    """The operators of a finding, alike ones from one line of the model together, the longest first."""
-    alike: dict[tuple[str, str, str], list[Concern]] = {}
-    for concern in finding.concerns:
-        alike.setdefault((concern.operator.type, concern.where, concern.note), []).append(concern)
-    timed = finding.max_gain_pct is not None
-    shown = break_down(finding.found_in) if timed else None
-    lines = list(alike.items())
-    if shown:
-        lines.sort(key=lambda line: -shown.of(_all(line[1])).ms)
-    for (_, where, note), members in lines[:_OPERATORS_SHOWN]:
-        count = f"{len(members)} x " if len(members) > 1 else ""
-        name = members[0].operator.type if len(members) > 1 else members[0].operator.name
-        spent = ": {} ms, {}".format(*shown.of(_all(members)).cells) if shown else ""
+    """The operators of a finding, those that one line of the model makes together, the longest first."""
+    spent = _spent_words(finding)
+    groups = finding.groups
+    for group in groups[:_OPERATORS_SHOWN]:
+        count, first = len(group.concerns), group.concerns[0].operator
+        where = group.where if group.where.startswith("between ") else f"({group.where})"
         yield (
-            count,
-            Code(name),
-            f" {where if where.startswith('between ') else f'({where})'}" if where else "",
-            f"{spent}{f'; {note}' if note else ''}",
+            f"{count} x " if count > 1 else "",
+            Code(first.type if count > 1 else first.name),
+            f" {where}" if group.where else "",
+            f"{spent(group.operators)}{f'; {group.note}' if group.note else ''}",
         )
-    if finding.besides is not None and shown:
-        calls = plural(finding.found_in.first.delegate_calls, "delegate call")
-        spent = f"{finding.besides.ms:.{shown.end_to_end.decimals}f} ms, {percent(finding.besides.share)}"
-        yield f"around {calls}: {spent}"
-    rest = sum(len(members) for _, members in lines[_OPERATORS_SHOWN:])
+    rest = [operator for group in groups[_OPERATORS_SHOWN:] for operator in group.operators]
     if rest:
-        yield f"{plural(rest, 'more operator')} in {names.ANALYSIS}"
+        yield f"{plural(len(rest), 'more operator')}, in {names.ANALYSIS}{spent(rest)}"
+    if finding.besides is not None:
+        calls = plural(finding.found_in.first.delegate_calls, "delegate call")
+        ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
+        yield f"around {calls}: {ms}, {percent(finding.besides.share)}"
 
 
-def _all(concerns: Sequence[Concern]) -> list[Operator]:
-    return [operator for concern in concerns for operator in concern.operators]
+def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
+    """`: 0.093 ms, 13.8%`: of one operator as its table has it, of many without the rounding of each."""
+    series = finding.found_in
+    if finding.max_gain_pct is None:
+        return lambda _: ""
+    shown = break_down(series)
+
+    def words(operators: Sequence[Operator]) -> str:
+        if len(operators) == 1:
+            return ": {} ms, {}".format(*shown.of(operators).cells)
+        spent = series.spent_by(operators)
+        return f": {spent.ms:.{shown.end_to_end.decimals}f} ms, {percent(spent.share)}"
+
+    return words

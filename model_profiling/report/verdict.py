@@ -21,6 +21,7 @@ from model_profiling.report.document import Answers, Block, make_list
 from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
 from model_profiling.run import Times
 from model_profiling.run.metrics import PairParity
+from model_profiling.run.remarks import Weight
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import milliseconds, percent
 
@@ -191,8 +192,8 @@ class _Asked:
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
             yield "Continue the run, which was interrupted, with --resume."
-        if any(_mismatches(data)):
-            yield "Find out why outputs differ (Numerical parity) before trusting any speed."
+        if any(_mismatched(data)) or self._wrong_outputs():
+            yield "Find out why outputs differ before trusting any speed."
         advice = [finding_text(found) for found in data.findings[:1] if found.id != "unknown-operators"]
         measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         on_arm = data.timed and data.is_arm is not False
@@ -210,6 +211,13 @@ class _Asked:
             yield bottleneck_text(self.outlook.headline)
         yield from self._evidence()
         yield from _mismatches(data)
+        yield from self._wrong_outputs()
+
+    def _wrong_outputs(self) -> list[str]:
+        """What else says that the program computes something other than it should."""
+        told = {parity.label for _, parity in _mismatched(self.data)}
+        lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
+        return [f"{_sentence(line)}." for line in lines if not any(line.startswith(one) for one in told)]
 
     def _doubts(self) -> Iterator[str]:
         pair, found = self.sme2_pair, self.spoken_of
@@ -284,24 +292,18 @@ class _Asked:
 
 def finding_text(found: Finding) -> str:
     """What to do, where, and what it would save at most."""
-    concerns = [concern for concern in found.concerns if concern.where]
-    where = ""
-    if concerns:
-        several = "the longest: " if len(found.concerns) > 1 and found.max_gain_pct is not None else ""
-        several = several or ("such as " if len(found.concerns) > 1 else "")
-        where = f" ({several}{concerns[0].where})"
-    return f"{found.title}{where}{gain_text(found)}."
+    groups = [group for group in found.groups if group.where]
+    if not groups:
+        return f"{found.title}{gain_text(found)}."
+    between = groups[0].where.startswith("between ")
+    several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
+    first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
+    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}."
 
 
 def gain_text(found: Finding) -> str:
     """`: at most 16.8% less time`, rounded as the tables are; empty where times do not tell."""
-    if not found.max_gain_pct:
-        return ""
-    gain = found.max_gain_pct
-    if found.whole:
-        besides = round(100 * found.besides.share, 1) if found.besides else 0.0
-        gain = break_down(found.found_in).of(found.operators).percent + besides
-    return f": at most {gain:.1f}% less time"
+    return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
 def speedup_text(found: Speedup) -> str:
@@ -427,6 +429,10 @@ def _mismatches(data: ReportData) -> Iterator[str]:
             f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
             f"rounding ({source}): do not trust its speed before that is understood."
         )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + _clause(text)[1:]
 
 
 def _clause(text: str) -> str:
