@@ -97,7 +97,7 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
 
 def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """`--quiet`: the answer alone; what failed is still said."""
-    return click.option("--quiet", is_flag=True, help="Print only the verdict and the report's place.")(
+    return click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")(
         function
     )
 

@@ -23,7 +23,7 @@ COMMANDS = {
     "profile": "Measure a model with SME2 on and off: the whole job in one command.",
     "run": "Run the experiments of a config.",
     "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
-    "report": "Write the report of a run as Markdown, the verdict first.",
+    "report": "Write the report of a run as HTML and Markdown, the answers first.",
     "view": "Open the report of a run in the browser, or a page that lists a folder of runs.",
     "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from model_profiling.cli import for_tools, frame
+from model_profiling.cli.answers import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
 from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
 from model_profiling.run.folders import expand_runs
@@ -18,6 +21,9 @@ from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import combined_page, write_combined_report, write_report
 from model_profiling.workflow.scrubbed_copy import ShareOptions
 from model_profiling.workflow.share import Shared, share_report
+
+if TYPE_CHECKING:
+    from model_profiling.report.data import ReportData
 
 
 @frame.command(
@@ -56,18 +62,13 @@ def command(  # noqa: PLR0917  click passes every option by name
     keep: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
+    """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
 
     RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
     What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
     """
     asked, run_dirs = run_dirs, expand_runs(run_dirs)
-    if (rename or keep) and not share:
-        raise click.UsageError("--rename and --keep belong to --share")
-    if share and tools:
-        raise click.UsageError(
-            "--share and --for exclude each other: files for tools hold paths and source lines"
-        )
+    _check_sharing(share, scrubbed=bool(rename or keep), tools=bool(tools))
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
@@ -88,25 +89,34 @@ def command(  # noqa: PLR0917  click passes every option by name
         frame.warn_without_projection(data.outlook for data in runs)
     for_tools.tell_github((data, path) for data in runs)
     if as_json:
-        sentences = [verdict(data) for data in runs]
-        found = sentences[0] if len(runs) == 1 else sentences
+        told = [answers(data).facts() for data in runs]
+        found = told[0] if len(runs) == 1 else {key: [each[key] for each in told] for key in told[0]}
         outlooks = [outlook_facts(data.outlook) for data in runs]
         projected = outlooks[0] if len(runs) == 1 else {"sme2": outlooks}
-        frame.facts(
-            {
-                "schema_version": 1,
-                "report": str(path),
-                "verdict": found,
-                **projected,
-                **for_tools.tool_facts(made),
-            }
-        )
+        facts = {**page_facts(path), **found, **projected, **for_tools.tool_facts(made)}
+        frame.facts({"schema_version": 1, **facts})
         return
-    for data in runs:
-        for sentence in verdict(data):
-            frame.say(sentence)
-    frame.say(f"wrote {path}")
+    _say_answers(runs)
+    for written in pages(path):
+        frame.say(f"wrote {written}")
     for_tools.print_made(made)
+
+
+def _check_sharing(share: bool, *, scrubbed: bool, tools: bool) -> None:
+    if scrubbed and not share:
+        raise click.UsageError("--rename and --keep belong to --share")
+    if share and tools:
+        words = "--share and --for exclude each other: files for tools hold paths and source lines"
+        raise click.UsageError(words)
+
+
+def _say_answers(runs: Sequence[ReportData]) -> None:
+    for data in runs:
+        if len(runs) > 1:
+            frame.say(f"{data.title} ({data.run.path})")
+        print_answers(answers(data))
+        if len(runs) > 1:
+            frame.say()
 
 
 def _say_shared(shared: Shared, as_json: bool) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Code,
@@ -40,6 +41,8 @@ def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each k
             return f"{'#' * level} {_one_line(text)}"
         case Paragraph(text):
             return _text(text)
+        case Answers(entries):
+            return "\n\n".join(f"**{_one_line(question)}** {_text(answer)}" for question, answer in entries)
         case Table():
             return _table(block)
         case Items(entries, numbered):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Commands,
@@ -29,6 +30,9 @@ def _lines(block: Block) -> Iterator[str]:
             yield from ("", text)
         case Paragraph(text):
             yield plain(text)
+        case Answers(entries):
+            for question, answer in entries:
+                yield from (question, f"  {plain(answer)}")
         case Table():
             yield from table_lines(block)
         case Items(entries, numbered):

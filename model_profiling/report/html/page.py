@@ -12,6 +12,7 @@ from html import escape
 from importlib.resources import files as resources
 
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Code,
@@ -69,6 +70,11 @@ def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind
             return f"<h{level}>{escape(text)}</h{level}>"
         case Paragraph(text):
             return f"<p>{_text(text)}</p>"
+        case Answers(entries):
+            told = "".join(
+                f"<dt>{escape(question)}</dt><dd>{_text(answer)}</dd>" for question, answer in entries
+            )
+            return f'<dl class="answers">{told}</dl>'
         case Table():
             return _table(block)
         case Items(entries, numbered):
