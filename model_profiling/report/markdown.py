@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from model_profiling.printable import printable
 from model_profiling.report.document import (
     Block,
     Code,
@@ -24,7 +25,7 @@ from model_profiling.wording import MISSING
 
 
 def render_markdown(blocks: Iterable[Block]) -> str:
-    return "\n\n".join(_block(block) for block in blocks) + "\n"
+    return printable("\n\n".join(_block(block) for block in blocks) + "\n")
 
 
 def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind

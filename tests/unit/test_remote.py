@@ -260,7 +260,7 @@ def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SME2PROF_SSH", " ")
     assert SshLink("board").shown == ("ssh", "board")
     loud = command(tmp_path, "loud", "printf 'no \\033[31m\\n' >&2; exit 255")
-    with pytest.raises(SetupError, match=r"board cannot be reached: no \\x1b\[31m"):
+    with pytest.raises(SetupError, match=r"board cannot be reached: no \\u001b\[31m"):
         SshLink("board", str(loud)).connect()
 
 
