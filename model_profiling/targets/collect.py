@@ -24,7 +24,7 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
-        result = _beside(read_result(Path(f"{files}{RESULT}")), files)
+        result = beside(read_result(Path(f"{files}{RESULT}")), files)
     else:
         result = read_executor_runner_log(job, done.stdout + done.stderr)
     if len(result.iterations_ns) != job.runs:
@@ -54,7 +54,7 @@ def collect_lockstep(
     log = Path(f"{files}{LOG}")
     outcomes = tuple(
         _outcome(
-            child, _beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
+            child, beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
         )
         for number, (child, result) in enumerate(zip(job.jobs, told.results, strict=True))
     )
@@ -80,12 +80,13 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
     )
 
 
-def _beside(result: RunnerResult, files: Path) -> RunnerResult:
+def beside(result: RunnerResult, files: Path) -> RunnerResult:
     """The kit's runner names its outputs as they were called where it ran; they lie beside its result now."""
-    outputs = [
-        replace(output, file=files.parent / output.file.name) if output.file else output
-        for output in result.outputs
-    ]
+    outputs = []
+    for output in result.outputs:
+        if output.file is not None and not output.file.name.startswith(files.name):
+            raise RunError(f"the runner calls its output {output.file.name}", "run it again")
+        outputs.append(replace(output, file=files.parent / output.file.name) if output.file else output)
     return replace(result, outputs=tuple(outputs))
 
 

@@ -24,6 +24,7 @@ from model_profiling.targets.command import (
     child_files,
 )
 from model_profiling.targets.device import energy
+from model_profiling.targets.left_files import left_files, left_files_of_launch
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.transport import Transport
@@ -63,7 +64,7 @@ def execute(
         done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
-            transport.fetch(folder, into)
+            transport.fetch(folder, left_files(job, stem), into)
     finally:
         transport.remove(folder)
     return collect(job, done, into / stem, timings_are_latency=timings_are_latency)
@@ -103,7 +104,7 @@ def execute_lockstep(
         done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
-            transport.fetch(folder, into)
+            transport.fetch(folder, left_files_of_launch(job, stem), into)
     finally:
         transport.remove(folder)
     return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)

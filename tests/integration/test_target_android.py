@@ -23,6 +23,7 @@ from model_profiling.run import Run, Times
 from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.left_files import LeftFile
 from model_profiling.targets.remote.adb import choose, find_adb
 from model_profiling.targets.remote.android_target import AndroidTarget
 from model_profiling.workflow.measure import RunOptions, run_config
@@ -238,6 +239,27 @@ def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     assert not list(phone.path(f"{KIT}/jobs").iterdir())
 
 
+def test_of_what_lies_in_a_jobs_folder_only_its_own_files_come_back(phone, exported, tmp_path) -> None:
+    """A runner starts in its job's folder, and may leave there what it likes."""
+    target = target_of(phone)
+    target.folder.open()
+    pte = exported("toy_cnn", "fp32").pte
+
+    def leaves(script: str) -> set[str]:
+        here = tmp_path / "here"
+        shutil.rmtree(here, ignore_errors=True)
+        own = runner(tmp_path, f"{script}\necho 'Iteration 1 of 1: 5 ms'")
+        target.execute(Job(pte, runner_path=own, warmup=0, etdump=True), here, "job")
+        return {path.name for path in here.iterdir()}
+
+    many = "echo x >job.etdump; echo x >evil; echo x >../x; ln -s /system/bin/sh job_runner.json; mkdir sub"
+    assert leaves(many) == {"job.etdump", "job.log"}
+    for odd in ("ln -s /system/bin/sh job.etdump", "truncate -s 100G job.etdump", "mkdir job.etdump"):
+        with pytest.raises(SetupError, match=r"offers what no job leaves: job\.etdump; see who else writes"):
+            leaves(odd)
+    assert not [path for path in phone.path(f"{KIT}/jobs").iterdir() if path.is_dir()]
+
+
 LONG = pytest.mark.slow
 
 
@@ -277,7 +299,7 @@ def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
         folder = phone.path(there).parent
         _until(lambda: [path.name for path in folder.iterdir()] == ["large.bin"], "half a file is left")
     else:
-        target.folder.fetch(job, tmp_path / "here")
+        target.folder.fetch(job, [LeftFile("large", ".bin", size)], tmp_path / "here")
         assert [path.name for path in (tmp_path / "here").iterdir()] == ["large.bin"]
         assert (tmp_path / "here/large.bin").read_bytes() == large.read_bytes()
     thread.join()

@@ -36,6 +36,11 @@ def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
     return ("sh", "-c", script, "sh", gauge.current, gauge.voltage, file, *argv)
 
 
+def most_bytes(limit_s: float) -> int:
+    """How much `metered` writes at most while a job runs, with room to spare."""
+    return 64 * math.ceil(2 * limit_s / _PERIOD_S) + (64 << 10)
+
+
 def read_energy(text: str, iterations_ns: Sequence[int]) -> Energy:
     """The energy of one inference from what `metered` wrote; the inferences were the last thing it ran."""
     ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)

@@ -9,6 +9,7 @@ from pathlib import Path
 from model_profiling import process
 from model_profiling.errors import InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.targets.left_files import LeftFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.bundle import LOADER
 from model_profiling.targets.remote.folder import RemoteFolder
@@ -69,8 +70,8 @@ class RemoteTransport:
             timed_out=answer.status == _TIME_LIMIT,
         )
 
-    def fetch(self, folder: str, into: Path) -> None:
-        self.folder.fetch(folder, into)
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        self.folder.fetch(folder, wanted, into)
 
     def remove(self, folder: str) -> None:
         self.folder.remove_job(folder)
