@@ -370,6 +370,12 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
         RunError, match="the runner crashed with SIGILL; a CPU feature is reported but not usable"
     ):
         target.execute(Job(pte, runner_path=crash), tmp_path / "here", "job")
+    gone = runner(tmp_path, "exit 0")
+    gone.write_text("#!/system/bin/nobody\n")
+    with pytest.raises(
+        SetupError, match=rf"cannot run {KIT}/files/\w+/runner: it is not there, or what its f"
+    ):
+        target.execute(Job(pte, runner_path=gone), tmp_path / "here", "job")
     phone.small_disk("1m")
     full = target_of(phone)
     full.folder.open()
@@ -380,6 +386,20 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
     ):
         full.folder.put(large)
     assert full.folder.put(pte), "what has room goes there"
+
+
+def test_a_phone_that_runs_nothing_from_its_folder_says_so(arm_phone, exported, tmp_path) -> None:
+    arm_phone.small_disk("40m,noexec")
+    target = target_of(arm_phone)
+    reason = r"no program may be run from that folder \(its file system is mounted noexec"
+    with pytest.raises(SetupError, match=rf"cannot run {KIT}/programs/\w+/ld-linux-aarch64.so.1: {reason}"):
+        target.prepare()
+    pte, own = exported("toy_cnn", "fp32").pte, runner(tmp_path, "echo hi")
+    for cores in ((), (0,)):
+        with pytest.raises(
+            SetupError, match=rf"cannot run {KIT}/files/\w+/runner: {reason}.*; name another f"
+        ):
+            target.execute(Job(pte, runner_path=own, cpu_affinity=cores), tmp_path / "here", "job")
 
 
 @pytest.mark.parametrize(

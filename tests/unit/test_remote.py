@@ -25,6 +25,7 @@ from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_b
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.ndk import build_with_ndk
+from model_profiling.targets.remote.not_started import known_reason, not_started
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
 from model_profiling.targets.remote.transport import RemoteTransport
@@ -427,7 +428,52 @@ def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_pat
     folder = there.new_job()
     done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
     assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
-    with pytest.raises(SetupError, match=r"local cannot start /nowhere/x: .*; name a device_path on it"):
+    with pytest.raises(
+        SetupError, match=r"local cannot run /nowhere/x: it is not there, or .*; run it again"
+    ):
         transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
+    sent = transport.put_runner(command(tmp_path, "own", "exit 0"))
+    Path(sent[0]).chmod(0o600)
+    with pytest.raises(
+        SetupError, match=rf"local cannot run {sent[0]}: no program may be run from that folder"
+    ):
+        transport.run(["sh", "-c", 'exec "$@"', "sh", *sent], folder=folder, timeout=5, cores=())
     with pytest.raises(InputError, match="local has no CPU 2; choose from 0 to 1"):
         transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "cure"),
+    [
+        ("sh: 1: /k/r: Permission denied", "mounted noexec, or a policy", "device_path"),
+        ("/system/bin/sh: /k/r: can't execute: Permission denied", "mounted noexec", "device_path"),
+        ("taskset: exec /k/r: Permission denied", "mounted noexec", "device_path"),
+        ("/system/bin/sh: /k/r: inaccessible or not found", "it is not there, or", "Android NDK"),
+        ("sh: 1: exec: /k/r: not found", "it is not there, or what its first bytes name", "run it again"),
+        ("taskset: failed to execute /k/r: No such file or directory", "it is not there", "run it again"),
+        ("sh: 3: taskset: not found", "there is no taskset, which cpu_affinity needs", "leave cpu_affinity"),
+        ("/system/bin/sh: taskset: inaccessible or not found", "there is no taskset", "util-linux"),
+        (
+            "sh: 1: /k/r: Exec format error",
+            "its CPU is x86_64, and the program is for aarch64",
+            "an Arm mach",
+        ),
+        ("/system/bin/sh: /k/r: not executable: 64-bit ELF file", "its CPU is x86_64", "built for this one"),
+        (
+            "/k/r: error while loading shared libraries: libfoo.so.1: No such file",
+            "it needs the library libfoo.so.1, which is not there",
+            "statically",
+        ),
+        (
+            'CANNOT LINK EXECUTABLE "r": library "libc++_shared.so" not found: needed by main',
+            "libc++_shared",
+            "",
+        ),
+    ],
+)
+def test_why_a_program_does_not_start_there(said: str, reason: str, cure: str) -> None:
+    known = known_reason("android:R5CT", "/k/r", f"earlier\n{said}\n", "x86_64")
+    assert known is not None and known.problem.startswith("android:R5CT cannot run /k/r: ")
+    assert reason in known.problem and cure in known.fix
+    assert known_reason("android:R5CT", "/k/r", "earlier\n") is None
+    assert not_started("android:R5CT", "/k/r", "").problem.endswith("it does not say why")
