@@ -172,6 +172,35 @@ def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, 
     } | KERNEL_VIEW
 
 
+def test_two_programs_are_compared_on_a_phone(arm_phone, exported, sme2prof, tmp_path) -> None:
+    a = b = exported("toy_cnn", "fp32").pte
+    words = (
+        "compare",
+        a,
+        b,
+        "--target",
+        f"android:{arm_phone.serial}",
+        "--budget",
+        0.5,
+        "--outdir",
+        tmp_path,
+    )
+    done = sme2prof(*words, "--json")
+    if not ON_ARM:
+        assert done.returncode == 2 and "are no latencies: nothing could be compared" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["series"]
+    assert found["end_to_end"]["unit"] == "launch" and found["end_to_end"]["rounds"] >= 6
+    runs = [tmp_path / side / f"android-{arm_phone.serial.replace(':', '-')}" for side in "ab"]
+    for run_dir in runs:
+        manifest = read_manifest(run_dir)
+        assert manifest is not None and manifest.state == "finished"
+        assert manifest.target.name == f"android:{arm_phone.serial}"
+        assert manifest.machine.before is not None and manifest.machine.before.device is not None
+    assert not list(arm_phone.path(f"{KIT}/jobs").iterdir())
+
+
 KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
 
 
