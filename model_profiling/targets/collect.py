@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.errors import RunError
+from model_profiling.files import write_text
 from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import ETDUMP, LOG, RESULT, child_files
+from model_profiling.targets.command import ETDUMP, GAUGE, LOG, RESULT, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -35,9 +36,12 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
     if job.gauge is None:
         return outcome
-    readings = Path(f"{files}{energy.ENDING}")
-    text = readings.read_text(encoding="utf-8", errors="replace") if readings.is_file() else ""
-    return replace(outcome, energy=energy.read_energy(text, result.iterations_ns))
+    told = Path(f"{files}{energy.ENDING}")
+    text = told.read_text(encoding="utf-8", errors="replace") if told.is_file() else ""
+    metered, inferences = energy.read_metered(text, result.iterations_ns), len(result.iterations_ns)
+    table = Path(f"{files}{GAUGE}")
+    write_text(table, energy.readings_csv(metered, inferences))
+    return replace(outcome, energy=energy.energy_of(metered, inferences), gauge=table)
 
 
 def collect_lockstep(

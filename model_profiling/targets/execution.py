@@ -15,6 +15,7 @@ from model_profiling.runner.program_file import check_program
 from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.command import (
     ETDUMP,
+    GAUGE,
     LOG,
     OUTPUTS,
     RESULT,
@@ -162,5 +163,5 @@ def check_job(job: Job) -> None:
 def _clear(into: Path, stem: str) -> None:
     """Nothing an earlier run left may pass for the work of this one."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT)), *kept):
+    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT, GAUGE)), *kept):
         path.unlink(missing_ok=True)
