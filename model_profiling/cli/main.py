@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from model_profiling import __version__
-from model_profiling.cli.frame import debug_option, debugging, remember
+from model_profiling.cli.frame import debug_option, debugging, fail, remember, say
 from model_profiling.errors import ProfilingError, RunError
 
 COMMANDS = {
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
-            click.echo(problem.log_tail, err=True)
+            say(problem.log_tail, err=True)
         return _reported(problem, str(problem))
     except BrokenPipeError:
         # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
@@ -107,12 +107,12 @@ def _reported(problem: Exception, text: str) -> int:
     if debugging():
         import traceback
 
-        traceback.print_exception(problem)
+        say("".join(traceback.format_exception(problem)), err=True)
     return _failure(text)
 
 
 def _failure(text: str, code: int = 2) -> int:
-    click.echo(f"error: {' '.join(text.split())}", err=True)
+    fail(text)
     return code
 
 

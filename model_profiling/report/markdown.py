@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from model_profiling.printable import printable
 from model_profiling.report.document import (
     Answers,
     Block,
@@ -28,7 +29,7 @@ from model_profiling.wording import MISSING
 
 def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
     """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
-    return "\n\n".join(_blocks(blocks, pictures)) + "\n"
+    return printable("\n\n".join(_blocks(blocks, pictures)) + "\n")
 
 
 def _blocks(blocks: Iterable[Block], pictures: str) -> list[str]:
