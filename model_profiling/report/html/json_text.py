@@ -1,0 +1,11 @@
+"""Data as it stands in a page."""
+
+from __future__ import annotations
+
+import json
+
+
+def json_text(data: object) -> str:
+    """JSON that cannot end the element it stands in; ASCII, so that its length is its size."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("&", "\\u0026")
