@@ -18,6 +18,15 @@ const ROWS_SHOWN = 500;
 
 const partsOf = (spec) => spec.layer ?? spec.vconcat ?? spec.hconcat ?? spec.concat ?? (spec.spec ? [spec.spec] : []);
 
+// What fits its width cannot grow by rows as well: a row for each name is counted here.
+function rowsHigh(spec) {
+  if (typeof spec.height === "number") return spec.height;
+  const y = [spec, ...partsOf(spec)].map((part) => part.encoding?.y).find((each) => each?.field);
+  if (!y || !["nominal", "ordinal"].includes(y.type)) return null;
+  const names = new Set(recordsOf(spec).flat().map((record) => record[y.field]));
+  return Math.max(1, names.size) * (spec.height?.step ?? 22);
+}
+
 // A single or layered view follows its place by itself; several views beside one another are measured here.
 function fitted(spec, room) {
   const across = spec.hconcat ? spec.hconcat.length : spec.columns ?? 1;
@@ -30,8 +39,9 @@ function fitted(spec, room) {
     const key = spec.vconcat ? "vconcat" : "concat";
     return { ...spec, ...(spec.concat ? { columns } : {}), [key]: spec[key].map(inner) };
   }
+  const height = rowsHigh(spec);
   const faceted = spec.encoding?.column || spec.encoding?.facet || spec.encoding?.row;
-  return faceted ? { ...spec, width: spec.width ?? Math.max(120, room - 130) } : { ...spec, width: "container" };
+  return faceted ? { ...spec, width: spec.width ?? Math.max(120, room - 130) } : { ...spec, width: "container", ...(height ? { height } : {}) };
 }
 
 function tooltip(_view, event, _item, value) {
@@ -74,8 +84,12 @@ function numbersTables(spec, source) {
 for (const figure of document.querySelectorAll("figure.chart")) {
   const place = figure.querySelector(".drawing");
   const spec = dataOf(figure);
-  const options = { actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip, config: { ...CHART_COLOURS, aria: false } };
-  vegaEmbed(place, fitted(spec, place.clientWidth || 640), options).catch((problem) => { place.textContent = `This chart could not be drawn: ${problem.message}`; });
+  const options = { actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip, config: CHART_COLOURS };
+  const inner = place.appendChild(make("div", { "aria-hidden": "true" }));
+  vegaEmbed(inner, fitted(spec, place.clientWidth || 640), options).then(
+    () => { place.dataset.drawn = "yes"; },
+    (problem) => { place.textContent = `This chart could not be drawn: ${problem.message}`; },
+  );
   const numbers = figure.querySelector("details.numbers");
   numbers.addEventListener("toggle", () => {
     if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, figure.dataset.source ?? ""));

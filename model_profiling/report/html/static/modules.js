@@ -37,7 +37,7 @@ class ModuleExplorer {
       const [name, values, shares, operators, category, ratio, children] = node;
       const size = figure(values[this.side]) || 0;
       const full = parent ? [...path, name] : path;
-      const times = this.view.sides.map((side, at) => [side || unit, `${values[at]} ${unit}, ${shares[at]}`]);
+      const times = this.view.sides.map((side, at) => (side ? [side, `${values[at]} ${unit}, ${shares[at]}`] : [unit, `${values[at]}, ${shares[at]}`]));
       const more = [...times, ...(ratio === "-" ? [] : [["speedup", ratio]]), ...(operators ? [["operators", operators]] : [])];
       const item = {
         depth, start, size, parent, colour: categories[category][1], label: `${name}  ${values[this.side]}`,

@@ -94,8 +94,8 @@ class OperatorTable {
     const cells = row.cells.map((text, column) => {
       const what = headers[column];
       if (column === 0) return make("td", {}, opener);
-      if (what === "module" && text !== "-") return make("td", {}, make("code", {}, text));
-      const verdict = what === "verdict" && ["faster", "slower"].includes(text) ? text : null;
+      if (what === "module" && text !== "-" && !text.includes(" ")) return make("td", { class: "module" }, make("code", {}, text));
+      const verdict = what === "verdict" ? `verdict ${text.split(" ")[0]}` : what;
       return make("td", { class: numbers.includes(column) ? "number" : verdict }, text);
     });
     const line = make("tr", {}, ...cells);
@@ -120,7 +120,7 @@ class OperatorTable {
     const pairs = facts.flatMap((name, place) => (known[place] < 0 ? [] : [make("dt", {}, name), make("dd", {}, texts[known[place]])]));
     const written = texts[code[series][operator]];
     return make("div", { "data-series": this.data.series[series], "data-operator": operator },
-      make("h4", {}, this.data.series[series]),
+      make("h3", {}, this.data.series[series]),
       make("dl", { class: "facts" }, ...pairs),
       written ? make("pre", { class: "code", tabindex: "0" }, make("code", {}, written)) : null);
   }
