@@ -20,10 +20,10 @@ from model_profiling.report.breakdown import Breakdown, Shown, break_down
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
-from model_profiling.report.explorer.fitting import MODULES_BYTES, Data, fit, halves
+from model_profiling.report.explorer.fitting import MODULES_BYTES, Data, fit
 from model_profiling.report.views import View, views_of
 from model_profiling.run import names
-from model_profiling.wording import MISSING, percent, plural, speedup
+from model_profiling.wording import MISSING, percent, speedup
 
 _TITLE = "By module"
 _SHOWN = 15
@@ -57,7 +57,7 @@ def explore_modules(data: ReportData) -> list[Block]:
         return []
     trees = [_tree(view) for view in views]
     most = max(sum(1 for _ in tree.every()) for tree in trees)
-    shown = fit(lambda limit: _data(views, trees, limit), halves(most), MODULES_BYTES)
+    shown = fit(lambda limit: _data(views, trees, limit), most, MODULES_BYTES)
     instead = _instead(views[0], trees[0])
     return [Explorer("modules", _TITLE, shown, instead, names.ANALYSIS)]
 
@@ -174,7 +174,7 @@ def _note(tree: _Node, limit: int) -> str:
     if not left:
         return ""
     return (
-        f"To keep this page small, the {left:,} smallest of {plural(count, 'module')} are not shown by "
+        f"To keep this page small, the {left:,} smallest of {count:,} modules are not shown by "
         f"themselves; all are in {names.ANALYSIS}."
     )
 

@@ -21,8 +21,8 @@ from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Explorer, Text
-from model_profiling.report.explorer.fitting import OPERATORS_BYTES, Data, Texts, fit, halves
+from model_profiling.report.document import Block, Explorer, plain
+from model_profiling.report.explorer.fitting import OPERATORS_BYTES, Data, Texts, fit
 from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
 from model_profiling.report.views import View, views_of
 from model_profiling.run import names
@@ -39,7 +39,7 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    cells: tuple[Text, ...]
+    cells: tuple[str, ...]
     inside: tuple[tuple[SeriesAnalysis, Operator], ...]
     weight: float
     """What rows are ordered by: the longest, or most arithmetic, first."""
@@ -61,9 +61,9 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
     known = _Known(data)
     rows = max(len(found.rows) for found in listed)
     # What a row opens is left out before the row itself is.
-    limits = [(rows, opened) for opened in halves(rows)]
-    limits += [(shown, 1) for shown in halves(rows)[1:]]
-    found = fit(lambda step: _data(listed, known, *limits[step]), list(range(len(limits))), OPERATORS_BYTES)
+    found = fit(
+        lambda most: _data(listed, known, min(most, rows), max(most - rows, 1)), 2 * rows, OPERATORS_BYTES
+    )
     return [Explorer("operators", "", found, tuple(instead), names.ANALYSIS)]
 
 
@@ -97,8 +97,7 @@ def _changes(pairing: Pairing) -> Iterator[_Row]:
             speedup(found.ratio),
             verdict_of(found.speedup),
             became(found),
-            module_cell(found.main),
-            line_cell(found.main),
+            *_place(found.main),
         )
         yield _Row(cells, _members(pairing, found), max(found.candidate_ms, found.baseline_ms))
 
@@ -107,9 +106,7 @@ def _kernels(pairing: Pairing) -> Iterator[_Row]:
     for found in pairing.operators:
         main = found.main
         cells = (main.name, main.category.value, *work_cells((main,)), became(found))
-        yield _Row(
-            (*cells, module_cell(main), line_cell(main)), _members(pairing, found), main.source.flops or 0
-        )
+        yield _Row((*cells, *_place(main)), _members(pairing, found), main.source.flops or 0)
 
 
 def _members(pairing: Pairing, found: OperatorPair) -> tuple[tuple[SeriesAnalysis, Operator], ...]:
@@ -123,15 +120,17 @@ def _times(series: SeriesAnalysis) -> Iterator[_Row]:
     shown = break_down(series)
     for operator in series.operators:
         cells = (operator.name, operator.category.value, *shown.of([operator]).cells, _path(operator))
-        place = module_cell(operator), line_cell(operator)
-        yield _Row((*cells, *place), ((series, operator),), operator.typical_ms)
+        yield _Row((*cells, *_place(operator)), ((series, operator),), operator.typical_ms)
 
 
 def _work(series: SeriesAnalysis) -> Iterator[_Row]:
     for operator in series.operators:
         cells = (operator.name, operator.category.value, *work_cells((operator,)), _path(operator))
-        place = module_cell(operator), line_cell(operator)
-        yield _Row((*cells, *place), ((series, operator),), operator.source.flops or 0)
+        yield _Row((*cells, *_place(operator)), ((series, operator),), operator.source.flops or 0)
+
+
+def _place(operator: Operator) -> tuple[str, str]:
+    return plain(module_cell(operator)), line_cell(operator)
 
 
 def _path(operator: Operator) -> str:
@@ -153,9 +152,8 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
             if place >= most_opened:
                 continue
             for (which, index), (each, operator) in zip(members, row.inside, strict=True):
-                facts = known.facts(each, operator)
                 operators[which][str(index)] = [
-                    texts.number(facts[name]) if facts.get(name) else -1 for name in FACTS
+                    texts.number(fact) if fact else -1 for fact in known.of(each, operator)
                 ]
                 if operator.source.place.code:
                     code[which][str(index)] = texts.number(operator.source.place.code)
@@ -208,8 +206,17 @@ class _Known:
             found.series: found.uses for found in data.evidence[0].kernels
         } if data.evidence else {}  # fmt: skip
         self._proven: dict[int, Mapping[int, str]] = {}
+        self._kept: dict[tuple[int, int], list[str]] = {}
 
-    def facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
+    def of(self, series: SeriesAnalysis, operator: Operator) -> list[str]:
+        """A text for each of `FACTS`, empty where it is not known."""
+        place = id(series), series.place(operator)
+        if place not in self._kept:
+            facts = self._facts(series, operator)
+            self._kept[place] = [facts.get(name, "") for name in FACTS]
+        return self._kept[place]
+
+    def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
         source = operator.source
         facts = {
             "million operations": f"{source.flops / 1e6:.3f}" if source.flops is not None else "",

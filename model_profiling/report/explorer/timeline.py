@@ -19,7 +19,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer
-from model_profiling.report.explorer.fitting import TIMELINE_BYTES, Data, Texts, fit, halves
+from model_profiling.report.explorer.fitting import TIMELINE_BYTES, Data, Texts, fit
 from model_profiling.run import names
 from model_profiling.wording import milliseconds, percent
 
@@ -63,7 +63,7 @@ def explore_timeline(data: ReportData) -> list[Block]:
     if not runs:
         return []
     most = max(len(run.events) for run in runs)
-    shown = fit(lambda limit: _data(runs, limit), halves(most), TIMELINE_BYTES)
+    shown = fit(lambda limit: _data(runs, limit), most, TIMELINE_BYTES)
     file = f"*{names.TIMELINE_CSV}"
     return [Explorer("timeline", "One run from start to end", shown, (), file)]
 

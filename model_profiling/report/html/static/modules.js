@@ -62,7 +62,7 @@ class ModuleExplorer {
       ? make("strong", {}, each.name)
       : make("button", { type: "button", onclick: () => this.look(each) }, each.name))),
       make("span", { role: "status" }, item.more.map(([what, value]) => `${what} ${value}`).join(" · ")),
-      item.parent && item.operators
+      item.parent && item.operators && !item.name.includes(" ")
         ? make("button", { type: "button", onclick: () => dispatchEvent(new CustomEvent("show-operators", { detail: item.path.join(".") })) }, "Show its operators")
         : null]));
     this.flame.show(this.items, item, (chosen) => this.look(chosen));

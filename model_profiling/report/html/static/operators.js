@@ -8,7 +8,7 @@ class OperatorTable {
     this.source = place.dataset.source;
     this.count = make("p", { class: "count", role: "status" });
     this.holder = make("div");
-    this.search = make("input", { type: "search", placeholder: "name, module, source line", oninput: () => this.show() });
+    this.search = make("input", { type: "search", placeholder: "name, module or source line", oninput: () => this.show() });
     this.category = make("select", { onchange: () => this.show() });
     this.controls = make("div", { class: "controls" },
       this.data.views.length > 1 ? chooser("Comparison or experiment", this.data.views.map((view) => view.label), 0, (view) => this.choose(view)) : null,
@@ -37,11 +37,19 @@ class OperatorTable {
     this.show();
   }
 
+  // `module:a.b` is said by what is in that module; any other word by what has it in a cell or its source text.
+  says(row, word) {
+    if (!word.startsWith("module:")) return row.found.includes(word);
+    const path = word.slice("module:".length);
+    const own = row.cells[this.view.headers.indexOf("module")].toLowerCase();
+    return own === path || own.startsWith(`${path}.`);
+  }
+
   // Only what is asked for; the longest stay first until a column is chosen.
   chosen() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const column = this.view.headers.indexOf("category");
-    const rows = this.rows.filter((row) => words.every((word) => row.found.includes(word))
+    const rows = this.rows.filter((row) => words.every((word) => this.says(row, word))
       && (!this.category.value || row.cells[column] === this.category.value));
     if (!this.sorted) return rows;
     const { at, down } = this.sorted;
@@ -129,7 +137,7 @@ class OperatorTable {
 explore("operators", (place) => {
   const table = new OperatorTable(place);
   addEventListener("show-operators", ({ detail }) => {
-    table.search.value = detail;
+    table.search.value = `module:${detail}`;
     table.show();
     table.search.focus();
     place.scrollIntoView({ block: "start" });

@@ -55,7 +55,7 @@ class Timeline {
   table() {
     if (!this.numbers.open || this.numbers.querySelector(".table")) return;
     const rows = this.items.slice(0, ROWS_SHOWN).map((item) => ["\u2003".repeat(item.depth) + item.label, item.what || "-", asMs(item.start), asMs(item.size)]);
-    this.numbers.append(makeTable(["event", "category", "starts at ms", "takes ms"], rows, [2, 3], this.view.file));
+    this.numbers.append(makeTable(["event", "category", "starts at ms", "takes ms"], rows, [2, 3], `${this.view.file}#run=${this.view.run}`));
     const rest = this.items.length - rows.length;
     if (rest > 0) this.numbers.append(make("p", { class: "note table" }, `The first ${rows.length} of ${this.items.length}; all are in ${this.view.file}.`));
   }
