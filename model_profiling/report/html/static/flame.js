@@ -2,6 +2,7 @@
 // An item is {depth, start, size, label, said, tip, colour, inside: how far below it may be looked into}.
 const BAR = 26;
 const LETTER = 6.9;
+const PLAIN = "#5f6b7a";
 
 function isLight(colour) {
   const [red, green, blue] = [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));

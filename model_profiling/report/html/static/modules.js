@@ -40,10 +40,11 @@ class ModuleExplorer {
       const times = this.view.sides.map((side, at) => (side ? [side, `${values[at]} ${unit}, ${shares[at]}`] : [unit, `${values[at]}, ${shares[at]}`]));
       const more = [...times, ...(ratio === "-" ? [] : [["speedup", ratio]]), ...(operators ? [["operators", operators]] : [])];
       const item = {
-        depth, start, size, parent, colour: categories[category][1], label: `${name}  ${values[this.side]}`,
+        depth, start, size, parent, colour: children.length ? PLAIN : categories[category][1],
+        label: `${name} · ${values[this.side]}${unit === "ms" ? " ms" : ""}`,
         name, path: full, operators, more, said: [name, ...more.map(([what, value]) => `${what} ${value}`)].join(", "), tip: [["module", full.join(".") || name], ...more],
       };
-      used.add(category);
+      if (!children.length) used.add(category);
       items.push(item);
       let at = start;
       for (const child of children) at += add(child, depth + 1, at, full, item);
@@ -51,7 +52,7 @@ class ModuleExplorer {
     };
     add(this.view.tree, 0, 0, [], null);
     this.items = items;
-    this.legend.replaceChildren(legendOf(categories.filter((_, place) => used.has(place))));
+    this.legend.replaceChildren(legendOf([...categories.filter((_, place) => used.has(place)), ["modules that hold others", PLAIN]]));
     this.look(items[0]);
   }
 

@@ -103,8 +103,8 @@ class OperatorTable {
       const what = headers[column];
       if (column === 0) return make("td", {}, opener);
       if (what === "module" && text !== "-" && !text.includes(" ")) return make("td", { class: "module" }, make("code", {}, text));
-      const verdict = what === "verdict" ? `verdict ${text.split(" ")[0]}` : what;
-      return make("td", { class: numbers.includes(column) ? "number" : verdict }, text);
+      const kinds = { verdict: `verdict ${text.split(" ")[0]}`, kernel: "kernel", module: "module" };
+      return make("td", { class: numbers.includes(column) ? "number" : kinds[what] }, text);
     });
     const line = make("tr", {}, ...cells);
     opener.addEventListener("click", () => {

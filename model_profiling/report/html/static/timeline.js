@@ -1,7 +1,7 @@
 // One run from start to end: execute above its calls, calls above their operators; choosing one looks into it.
-const PLAIN = "#5f6b7a";
 const asMs = (ns) => {
   const ms = ns / 1e6;
+  if (ns === 0) return "0";
   return ms.toFixed(ms >= 100 ? 1 : ms >= 10 ? 2 : ms >= 0.1 ? 3 : 4);
 };
 
