@@ -90,6 +90,14 @@ def exported() -> Callable[..., Artifact]:
     return export
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's state is left alone, and test workers do not wait for each other's machines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def emulated() -> EmulatedTarget:
     """A machine with SME2, under QEMU."""

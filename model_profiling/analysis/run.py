@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from model_profiling.analysis.findings import Finding
@@ -20,15 +20,18 @@ from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
-from model_profiling.statistics.speedup import compare_rounds
+from model_profiling.statistics.speedup import Speedup, compare_rounds
+from model_profiling.wording import plural
 
 _UNUSUAL = 0.2
 """How far the first dump's mean may lie from the typical time of all rounds before that is said."""
+_TOLD = 2
+"""Answers in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAnalysis:
-    """What `analyse` returns."""
+    """The facts of a run: what its dumps say, series by series and pair by pair."""
 
     run: Run
     series: tuple[SeriesAnalysis, ...]
@@ -56,12 +59,26 @@ class RunAnalysis:
         record = next((series.graph.record for series in self.series if series.graph), None)
         return record.source if record else None
 
+    def __repr__(self) -> str:
+        operators = max((len(series.operators) for series in self.series), default=0)
+        known = f"{'; '.join(series.name for series in self.series)}: {plural(operators, 'operator')}"
+        answers = (pair_answer(self.run, pair, self.pairing(pair)) for pair in self.run.pairs)
+        told = answers_in_short((found.label, found.speedup) for found in answers)
+        return f"<{type(self).__name__} {self.run.in_short}: {told or known}>"
+
     def pairing(self, pair: Pair) -> Pairing | None:
         sides = pair.baseline, pair.candidate
         return next((p for p in self.pairings if (p.baseline.series, p.candidate.series) == sides), None)
 
     def of(self, series: Series) -> SeriesAnalysis | None:
         return next((found for found in self.series if found.series == series), None)
+
+
+def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
+    """The first of them, for one line; empty where there is none."""
+    told = [f"{label}: {found.in_short}" for label, found in answers]
+    more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    return f"{'; '.join(told[:_TOLD])}{more}"
 
 
 def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:

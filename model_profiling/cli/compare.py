@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from model_profiling import files
-from model_profiling.cli import frame
+from model_profiling.cli import for_tools, frame
 from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import print_warnings
@@ -87,6 +87,7 @@ def command(
         if given:
             raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
         comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
+    for_tools.tell_github_of(comparison)
     if markdown is not None:
         files.write_text(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:

@@ -8,13 +8,15 @@ from typing import Any, get_args
 
 import click
 
-from model_profiling.cli import frame
+from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
+from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
@@ -149,6 +151,9 @@ def command(
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes
         )
+    # The main run's answer holds what the one for evidence proved.
+    mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
+    for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     (outcome,) = profiled
@@ -157,6 +162,10 @@ def command(
     else:
         _print(outcome, ladder=options.ladder, quiet=quiet)
     return print_warnings(outcome.warnings, quiet=quiet or as_json)
+
+
+def _side_by_side(found: Dtypes) -> list[Block]:
+    return [Heading("Number formats side by side", 3), Paragraph(found.verdict), dtypes_table(found)]
 
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:

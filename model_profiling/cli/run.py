@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from model_profiling.cli import frame
+from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.run.factors import Factors
 from model_profiling.run.remarks import WarningLine, Weight
@@ -78,6 +78,7 @@ def command(
         raise
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
+    for_tools.tell_github([(outcome.data, outcome.report)])
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:

@@ -22,7 +22,8 @@ from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
-from model_profiling.targets.device.power_journal import PowerJournal, unfinished_work
+from model_profiling.targets.device.in_use import MachineLock
+from model_profiling.targets.device.power_journal import unfinished_work
 from model_profiling.targets.remote.adb import find_adb
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def phone_settings() -> tuple[Check, ...]:
             f"connect it, then: {sme2prof('clean', '--device', 'SERIAL')}",
         )
         for left in unfinished_work()
-        if not PowerJournal(left.device).is_locked()
+        if not MachineLock(left.device, (left.device,)).is_held()
     )
 
 

@@ -13,7 +13,7 @@ from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Projection
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
-from model_profiling.wording import MISSING, milliseconds, percent, plural
+from model_profiling.wording import MISSING, milliseconds, percent, plural, span
 
 _MISSING_SHOWN = 12
 
@@ -40,7 +40,7 @@ def outlook_sentences(data: ReportData) -> Iterator[str]:
 def bottleneck_text(found: Projection) -> str:
     low, high = found.after_low, found.after_high
     if low.name == high.name:
-        shares = _span(percent(low.share), percent(high.share))
+        shares = span(percent(low.share), percent(high.share))
         word = "still" if low.name == found.before.name else "then"
         return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
     return (
@@ -197,11 +197,7 @@ def _counted(coverage: Coverage) -> str:
 
 
 def _range(found: Projection) -> str:
-    return _span(_times(found.low), _times(found.high))
-
-
-def _span(first: str, last: str) -> str:
-    return first if first == last else f"{first} to {last}"
+    return span(_times(found.low), _times(found.high))
 
 
 def _times(speedup: float) -> str:

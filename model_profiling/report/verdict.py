@@ -141,7 +141,9 @@ def _latency_sentence(data: ReportData, experiment: ExperimentReport, summary: L
         )
     spread = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in ten"
     if summary.p95 > _WIDE_SPREAD * summary.p5:
-        spread += ", a spread too wide to compare it with anything"
+        took_turns = experiment.latency.measured == "lockstep"
+        what = "what did not take turns with it" if took_turns else "anything"
+        spread += f", a spread too wide to compare it with {what}"
     return (
         f"{name} takes {milliseconds(summary.median)} ms end to end ({experiment.series}; median, {spread})."
     )

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -32,7 +31,7 @@ from model_profiling.files import write_json
 from model_profiling.report.document import make_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Run, Times
-from model_profiling.run.latencies import Timed, compare_timed, timed
+from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.statistics.stability import StabilityWarning, latency_warnings
@@ -115,9 +114,9 @@ def _timed(found: Latencies) -> Timed:
     """Latencies with the turns they were taken in, where they are statistics of a run that keeps them."""
     run = Run.around(found.path)
     result = run.manifest.result_of(found.path, run.path) if run and run.manifest else None
-    if run is None or run.journal is None or result is None or found.kind != "statistics":
+    if run is None or result is None or found.kind != "statistics":
         return Timed(found.rounds)
-    return replace(timed(run.journal, result.series), rounds=found.rounds)
+    return timed_as_kept(found.rounds, run.journal, result.series)
 
 
 _FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")

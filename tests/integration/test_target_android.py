@@ -42,6 +42,7 @@ def target_of(phone: VirtualPhone) -> AndroidTarget:
     target = open_target(parse_target(f"android:{phone.serial}"))
     assert isinstance(target, AndroidTarget)
     target.shell.patience_s, target.shell.silence_s, target.shell.probe_s = 30, 1.5, 2
+    target.shell.slowest_link = 3 << 20
     return target
 
 
@@ -214,8 +215,16 @@ def restarted(phone: VirtualPhone, _adb: AdbServer) -> None:
     phone.reboot()
 
 
+LONG = pytest.mark.slow  # test_phone_faults has them in whole runs
+
+
 @pytest.mark.parametrize(
-    "fault", [killed, pulled_out, frozen, server_killed, restarted], ids=lambda f: f.__name__
+    "fault",
+    [
+        killed,
+        *(pytest.param(fault, marks=LONG) for fault in (pulled_out, frozen, server_killed, restarted)),
+    ],
+    ids=lambda f: f.__name__,
 )
 def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     fault: Fault, phone, adb, exported, tmp_path
@@ -238,15 +247,12 @@ def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     assert not list(phone.path(f"{KIT}/jobs").iterdir())
 
 
-LONG = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
     ("way", "fault"),
     [
         ("push", killed),
         ("pull", pulled_out),
-        ("push", server_killed),
+        pytest.param("push", server_killed, marks=LONG),
         pytest.param("push", pulled_out, marks=LONG),
         pytest.param("push", frozen, marks=LONG),
         pytest.param("pull", killed, marks=LONG),

@@ -67,10 +67,19 @@ def test_thirteen_remarks_are_four_lines(tmp_path: Path) -> None:
     assert shown == [line.text for line in data.warnings]
 
 
-def test_summary_terminal_and_report_say_the_same_in_the_same_order(configured: Path, sme2prof) -> None:
+def test_summary_terminal_and_report_say_the_same_in_the_same_order(
+    configured: Path, sme2prof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_job = configured.parent / "job.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(of_job))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = sme2prof("run", configured, "--analysis-only")
     assert done.ok, done.tail()
     run_dir = configured.parent / "run"
+    listed = [line.removeprefix("- ").replace("\\", "") for line in of_job.read_text().splitlines()]
+    verdict = [line for line in done.stdout.splitlines() if not line.startswith("Report: ")]
+    assert [line for line in listed if line in verdict] == verdict
+    assert (run_dir / "for_tools" / "badge.json").is_file()
     said = [line.removeprefix("warning: ") for line in done.stderr.splitlines() if "warning: " in line]
     summary = load(next(run_dir.glob("*_pipeline_summary.json")))
     assert said == summary["warnings"] == [line.text for line in gather_report(run_dir).warnings]

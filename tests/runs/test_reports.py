@@ -74,6 +74,15 @@ def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData)
     assert render_markdown(page).startswith(f"# {arm.title}\n")
 
 
+def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:
+    before = quality(run_dir)
+    journal = run_dir / "journal.jsonl"
+    journal.write_bytes(b"{}\n" + journal.read_bytes())
+    (told,) = (line for line in quality(run_dir) if line not in before)
+    assert told.startswith(f"{journal}, line 1 is damaged") and "measure again" in told
+    assert told in lines(section(page_of(run_dir), "Measurement quality"))
+
+
 def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: ReportData) -> None:
     latency = section(run_document(arm), "Latency")
     plain = table(latency, "experiment", "threads", "SME2", "launches")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -100,15 +101,16 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     assert "spread so widely that the ratio is only known to" in opening(compare_rounds(before, after))
     assert "spread" not in opening(found(2.0))
 
-    def latency(*values: float) -> str:
-        metrics = Metrics(
-            times=Times.HARDWARE,
-            latencies=(Latency(experiment="on", threads=1, end_to_end_ms=summarize(values)),),
-        )
+    def latency(*values: float, measured: Literal["lockstep", "rounds"] = "rounds") -> str:
+        known = Latency(experiment="on", threads=1, end_to_end_ms=summarize(values), measured=measured)
+        metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
         return " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)))
 
     assert "m takes 1.000 ms end to end (on, 1 thread; median, " in latency(1.0, 1.1, 0.9)
-    assert "too wide" in latency(1.0, 2.0, 0.5) and "too wide" not in latency(1.0, 1.1, 0.9)
+    assert "too wide to compare it with anything)" in latency(1.0, 2.0, 0.5)
+    assert "too wide" not in latency(1.0, 1.1, 0.9)
+    in_turns = latency(1.0, 2.0, 0.5, measured="lockstep")
+    assert "too wide to compare it with what did not take turns with it)" in in_turns
 
 
 @pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED])

@@ -21,6 +21,10 @@ from model_profiling.report.html.vega import vega_script
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
+_VEGA = (
+    "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
+    "Interactive Data Lab, BSD-3-Clause licence."
+)
 _CONTENTS_FROM = 3
 """How many sections a page has before it gets contents."""
 
@@ -37,6 +41,7 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
     style = _static(_STYLES)
     drawn = any(_has_chart(block) for section in sections for block in section.blocks)
     scripts = [*([vega_script()] if drawn else []), _static(_SCRIPTS)]
+    notice = f"<!-- {_VEGA} -->\n" if drawn else ""
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -50,7 +55,7 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
     loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
     lead = "\n".join(map(block_html, answers))
     return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n'
+        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n'
         '<a class="skip" href="#report">Skip to the report</a>\n'
         f'<header class="top"><h1>{escape(heading)}</h1>'
         '<button type="button" id="theme" hidden>Dark</button></header>\n'

@@ -7,7 +7,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import files
@@ -148,6 +148,7 @@ class RemoteFolder:
 
         folder, answer = self.shell.repeat(make)
         if answer.stdout.strip() != self._boot:
+            self._left_behind.append(folder)
             raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
         if "No such file" in answer.stderr:
             raise LinkLost(f"{self.path} on {self.shell.title} is gone", "see that nobody removes it")
@@ -220,14 +221,25 @@ class RemoteFolder:
             self._contents[key] = Content(said.st_size, files.sha256(file))
         return self._contents[key]
 
+    def full_disk(self, answer: Answer) -> ProfilingError | None:
+        """What a job means that ended because nothing more could be written there; None where that was not
+        the reason."""
+        not_begun = answer.status == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
+        if not not_begun and (answer.ok or not re.search(_FULL, answer.stderr, re.IGNORECASE)):
+            return None
+        said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
+        found = self._refusal(said)
+        return type(found)(found.problem, f"{found.fix}, then continue with --resume")
+
     def _refusal(self, answer: Answer) -> ProfilingError:
         if answer.status == scripts.NOT_OURS:
             return self._not_ours()
         return refusal(self.shell.title, self.path, answer)
 
 
+_FULL = "no space left|disk quota exceeded"
 _CURES = (
-    ("no space left|disk quota exceeded", "there is no space left", "free some space there"),
+    (_FULL, "there is no space left", "free some space there"),
     ("read-only file system", "the file system is read-only", ""),
     ("permission denied|operation not permitted", "it may not be written to", ""),
     ("not a directory|file exists", "a part of the path is a file", ""),

@@ -26,6 +26,9 @@ DAMAGED = "damaged"
 """What a script says of a file that came as another than was sent."""
 NOT_OURS = 33
 """How a script ends that finds a folder without the marker."""
+NOT_BEGUN = 34
+"""How a job ends that could not so much as write down its process id, after saying `NO_ROOM`."""
+NO_ROOM = "sme2prof: the job cannot write to its folder"
 
 
 def make_home(home: str) -> str:
@@ -111,7 +114,11 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
     the program's status, or 124 where time was up."""
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
-    run = f'setsid sh -c \'echo $$ >"$0" && exec "$@"\' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!'
+    # Not every shell's echo says why it could not write.
+    begin = (
+        f'echo $$ >"$0" || {{ cat /proc/version >"$0"; echo "{NO_ROOM}" >&2; exit {NOT_BEGUN}; }}; exec "$@"'
+    )
+    run = f"setsid sh -c '{begin}' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!"
     timer = (
         f'setsid sh -c \'{_KILL}sleep "$1"; true >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
         "</dev/null >/dev/null 2>&1 3<&- & t=$!"

@@ -4,7 +4,8 @@ there, and a job that loses the machine is begun again when it is back."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from model_profiling.errors import RunError, SetupError
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.platforms import this_platform
 from model_profiling.runner.result import read_features
+from model_profiling.targets.device.in_use import MachineLock
 from model_profiling.targets.execution import execute, execute_lockstep
 from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
 from model_profiling.targets.protocol import (
@@ -43,6 +45,7 @@ class RemoteTarget:
         self.shell = Shell(link)
         self.build: RunnerBuild | None = None
         self._choice = choice
+        self._alone = False
         self._machine: Machine | None = None
         self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
@@ -99,10 +102,36 @@ class RemoteTarget:
         """Where the kit's folder is made unless the user says otherwise."""
         raise NotImplementedError
 
+    @property
+    def _lock(self) -> MachineLock:
+        return MachineLock(self.name, self._own_names(self.connect()))
+
+    def _own_names(self, machine: Machine) -> tuple[str, ...]:
+        """By which the machine is known however it is reached."""
+        boot = machine.boot_id if re.fullmatch(r"[0-9a-f-]{36}", machine.boot_id) else ""
+        # A machine that is restarted meanwhile is still the one of this name.
+        return (boot, self.place)
+
+    @contextmanager
+    def held_ready(self) -> Iterator[None]:
+        """Have the machine alone."""
+        with self._lock.held():
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Nothing is set on it that would have to be put back."""
+        return ()
+
     def prepare(self) -> None:
         if self.build is not None or self._why_no_runner is not None:
             return
         self.connect()
+        if not self._alone:
+            self._lock.check_free()  # sending the runner would disturb who measures there
         try:
             bundle = self._make_bundle()
         except SetupError as problem:
@@ -183,9 +212,9 @@ class RemoteTarget:
         return facts
 
     def clean(self) -> Removed:
-        """Remove everything the kit has put on the machine."""
-        self.connect()
-        return self.folder.clean()
+        """Remove everything the kit has put on the machine, unless a run is using it."""
+        with self._lock.held():
+            return self.folder.clean()
 
     def close(self) -> None:
         self.shell.link.close()

@@ -55,6 +55,8 @@ class RemoteTransport:
         answer = self.shell.script(
             scripts.watched(words, folder, timeout), timeout=timeout + _SLACK_S, stdin="open"
         )
+        if full := self.folder.full_disk(answer):
+            raise full
         if answer.status in (_NOT_FOUND, _NOT_EXECUTABLE):
             raise SetupError(
                 f"{self.shell.title} cannot start {words[0]}: {answer.last_line or 'it does not say why'}",
