@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 _NOT_ASCII = re.compile(r"[^ -~\n\t]")
 # Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
@@ -17,6 +18,18 @@ def printable(text: str) -> str:
     """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
     it (`\\u001b`), so that JSON remains the same JSON."""
     return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def printable_data(data: object) -> object:
+    """The same for every text in plain JSON."""
+    match data:
+        case str():
+            return printable(data)
+        case Mapping():
+            return {printable(str(key)): printable_data(value) for key, value in data.items()}
+        case list() | tuple():
+            return [printable_data(value) for value in data]
+    return data
 
 
 def _visible(found: re.Match[str]) -> str:

@@ -29,6 +29,7 @@ from model_profiling.targets.host import HostTarget
 settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
 
+pytest_plugins = ("browser.in_chromium",)
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
 # What runs the tests in the background may ignore Ctrl-C; the programs they start must not inherit that.

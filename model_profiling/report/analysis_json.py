@@ -18,6 +18,7 @@ from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
 from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
@@ -127,6 +128,8 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},
         "share": {name: found.share for name, found in spent.items()},
+        "operators": operator_facts(series),
+        "modules": series_modules(series),
     }
 
 
@@ -181,6 +184,7 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     timed = pairing.baseline.times.are_shown and pairing.candidate.times.are_shown
     return {
         "matched_by": pairing.matched_by,
+        **({"modules": pair_modules(pairing)} if timed else {}),
         "categories": [
             {
                 "category": part.name,

@@ -48,6 +48,8 @@ class Table:
     headers: tuple[str, ...]
     rows: tuple[tuple[Text, ...], ...]
     numbers: tuple[int, ...] = ()
+    source: str = ""
+    """The file of the run, and the place in it, that the numbers are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,12 @@ class Explorer:
 
     kind: Literal["operators", "modules", "timeline"]
     title: str
+    """Stands above it in a browser; empty where the section's heading is enough."""
     data: Mapping[str, object]
     """Plain JSON; what each kind holds is written where it is made."""
     instead: tuple[Block, ...] = ()
+    source: str = ""
+    """As that of a table."""
 
 
 @dataclass(frozen=True, slots=True)

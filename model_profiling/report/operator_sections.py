@@ -16,8 +16,11 @@ from model_profiling.report.breakdown import Breakdown, break_down, pair_table, 
 from model_profiling.report.charts.categories import category_shift
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, Table, Text, make_table
+from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
+from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
 from model_profiling.report.verdict import largest_parts, shift_text
-from model_profiling.wording import MISSING, plural, size, speedup
+from model_profiling.report.views import compared_pairs
+from model_profiling.wording import MISSING, plural, speedup
 
 SHOWN = 15
 _PORTABLE_SHOWN = 10
@@ -26,7 +29,7 @@ _BOTH_SIDES = ("before", "after")
 
 def categories(data: ReportData) -> list[Block]:
     """Before and after for every comparable pair; otherwise one experiment's share of each category."""
-    if compared := _compared(data):
+    if compared := compared_pairs(data):
         return [
             block
             for place, (pair, pairing) in enumerate(compared, start=1)
@@ -38,12 +41,6 @@ def categories(data: ReportData) -> list[Block]:
     if not series.times.are_shown:
         return _work_by_category(series)
     return [Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."), series_table(series)]
-
-
-def _compared(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    return [
-        (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
-    ]
 
 
 def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
@@ -61,7 +58,7 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
     rows = []
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
-        rows.append((category.value, str(len(members)), *_work(members)))
+        rows.append((category.value, str(len(members)), *work_cells(members)))
     return [
         Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
@@ -71,17 +68,14 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
     ]
 
 
-def _work(operators: Sequence[Operator]) -> tuple[str, str]:
-    known = [operator.source for operator in operators if operator.source.flops is not None]
-    if operators and not known:
-        return MISSING, MISSING
-    flops = sum(source.flops or 0 for source in known)
-    return f"{flops / 1e6:.1f}", size(float(sum(source.bytes_moved or 0 for source in known)))
-
-
 def operators(data: ReportData) -> list[Block]:
+    """Every operator, module and one run, to be explored; on paper the operators that take longest."""
+    return [*explore_operators(data, _operators(data)), *explore_modules(data), *explore_timeline(data)]
+
+
+def _operators(data: ReportData) -> list[Block]:
     """The operators that take longest, with their place in the model; in pairs, what became of each."""
-    if compared := _compared(data):
+    if compared := compared_pairs(data):
         return [
             block
             for pair, pairing in compared
@@ -102,8 +96,8 @@ def operators(data: ReportData) -> list[Block]:
             Code(operator.name),
             operator.category.value,
             *shown.of([operator]).cells,
-            _place(operator),
-            _line(operator),
+            module_cell(operator),
+            line_cell(operator),
         )
         for operator in longest
     ]
@@ -150,9 +144,9 @@ def changes_table(
             *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
-            _became(found),
-            _place(found.main),
-            _line(found.main),
+            became(found),
+            module_cell(found.main),
+            line_cell(found.main),
         )
         for found in listed
     ]
@@ -191,10 +185,10 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
         (
             Code(found.main.name),
             found.category.value,
-            _work((found.main,))[0],
-            _became(found),
-            _place(found.main),
-            _line(found.main),
+            work_cells((found.main,))[0],
+            became(found),
+            module_cell(found.main),
+            line_cell(found.main),
         )
         for found in ordered
     ]
@@ -209,9 +203,9 @@ def _operators_without_time(series: SeriesAnalysis) -> Table:
         (
             Code(operator.name),
             operator.category.value,
-            _work((operator,))[0],
-            _place(operator),
-            _line(operator),
+            work_cells((operator,))[0],
+            module_cell(operator),
+            line_cell(operator),
         )
         for operator in ordered
     ]
@@ -250,7 +244,7 @@ def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text,
         groups.setdefault(operator.type, []).append(operator)
     rows: list[tuple[Text, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
-        places = list(dict.fromkeys(_place(operator) for operator in members))
+        places = list(dict.fromkeys(module_cell(operator) for operator in members))
         where: list[str | Code | Strong] = []
         for place in places[:3]:
             where += [", ", place] if where else [place]
@@ -281,28 +275,6 @@ def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
     if absent:
         return "absent"
     return MISSING if sme2 is None else "on" if sme2 else "off"
-
-
-def _became(pair: OperatorPair) -> str:
-    before, after = pair.families
-    if pair.change == "same":
-        return after or MISSING
-    if pair.change in ("appeared", "vanished"):
-        return f"{pair.change} ({after or before})"
-    return f"{before} → {after}"
-
-
-def _place(operator: Operator) -> str | Code:
-    if operator.origin == "lowering":
-        return operator.place
-    return Code(operator.source.module_path) if operator.source.module_path else MISSING
-
-
-def _line(operator: Operator) -> str:
-    place = operator.source.place
-    if not place.file:
-        return MISSING
-    return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
 
 
 def _how_many(shown: int, total: int) -> list[Block]:

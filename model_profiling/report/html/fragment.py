@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.document import Block, Chart, Explorer, Figure, Folded
-from model_profiling.report.html.page import _block as block_html
+from model_profiling.report.html.blocks import block_html
 
 # A notebook is light or dark; text keeps its colour, and lines are faint in both.
 _STYLE = (
