@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from model_profiling.etdump import EventTable, read_etdump
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
+    from model_profiling.report.analysed import AnalysedRun
     from model_profiling.report.comparison import Comparison
+    from model_profiling.report.records import Records
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
-    from model_profiling.workflow.measure import RunOutcome
+    from model_profiling.workflow.measure import RunOptions, RunOutcome
     from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnalysedRun",
     "Comparison",
     "EagerModelBase",
     "EventTable",
@@ -32,7 +35,9 @@ __all__ = [
     "ProfileOptions",
     "ProfileOutcome",
     "ProfilingError",
+    "Records",
     "RunAnalysis",
+    "RunOptions",
     "RunOutcome",
     "TargetChoice",
     "analyse",
@@ -45,6 +50,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "AnalysedRun": "report.analysed",
     "Comparison": "report.comparison",
     "EagerModelBase": "models",
     "EventTable": "etdump",
@@ -52,7 +58,9 @@ _PLACES = {
     "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "errors",
+    "Records": "report.records",
     "RunAnalysis": "analysis.run",
+    "RunOptions": "workflow.measure",
     "RunOutcome": "workflow.measure",
     "TargetChoice": "targets",
     "analyse": "workflow.analyse",

@@ -1,7 +1,8 @@
 """Files that are written whole or not at all.
 
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed
-into place, so a reader, a crash or a full disk never leaves half a file under the final name.
+into place, so a reader, a crash or a full disk never leaves half a file under the final name. Paths that
+callers give come in through `as_path`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from model_profiling.errors import InputError
+
+StrPath: TypeAlias = str | os.PathLike[str]
 
 _CURES = {
     errno.ENOSPC: "free some space or choose another folder",
@@ -28,6 +32,15 @@ _CURES = {
     errno.EEXIST: "a part of the path is a file; choose another folder",
     errno.EISDIR: "a folder has that name; choose another name",
 }
+
+
+def as_path(given: StrPath) -> Path:
+    """What a caller named, as a `Path`."""
+    if not isinstance(given, str | os.PathLike) or not isinstance(text := os.fspath(given), str):
+        raise InputError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
+    if not text:
+        raise InputError("the path is empty", "name a file or a folder; '.' is the current one")
+    return Path(text)
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:

@@ -11,18 +11,18 @@ import mmap
 import stat
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError, InputError
+from model_profiling.files import StrPath, as_path
 
 Int64 = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-Source: TypeAlias = str | Path | bytes | bytearray | memoryview | mmap.mmap
+Source: TypeAlias = StrPath | bytes | bytearray | memoryview | mmap.mmap
 """A file by its path, or its content."""
 
 # What one table takes at the very least: its slot in a list and the offset to its vtable.
@@ -36,9 +36,9 @@ _FLOAT = struct.Struct("<f")
 
 def load(source: Source, kind: str) -> tuple[str, NDArray[np.uint8]]:
     """The name to use in messages and the bytes; a file is mapped, not copied into memory."""
-    if not isinstance(source, str | Path):
+    if isinstance(source, bytes | bytearray | memoryview | mmap.mmap):
         return f"the {kind}", np.frombuffer(source, np.uint8)
-    path = Path(source)
+    path = as_path(source)
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

@@ -58,19 +58,7 @@ def run(
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
-    try:
-        child = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env={**os.environ, **env} if env is not None else None,
-            start_new_session=True,
-        )
-    except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        raise SetupError(f"cannot start {words[0]}: {reason}", "install it or correct its path") from problem
+    child = start(words, cwd=cwd, env=env)
     timed_out = False
     try:
         out, err = child.communicate(timeout=timeout)
@@ -90,6 +78,32 @@ def run(
         seconds=time.monotonic() - began,
         timed_out=timed_out,
     )
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    fed: bool = False,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in a session of its own, its output piped here, and its input too if it is `fed`.
+
+    `env` adds to the inherited environment. Whoever starts it waits for it, or ends it with `kill_group`.
+    """
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**os.environ, **env} if env is not None else None,
+            start_new_session=True,
+        )
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
 
 
 def kill_group(child: subprocess.Popen[bytes]) -> None:

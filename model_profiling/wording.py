@@ -18,10 +18,24 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
+def span(first: str, last: str) -> str:
+    """`1.2 to 3.4`; one of them where both are shown alike."""
+    return first if first == last else f"{first} to {last}"
+
+
+def span_of(values: Sequence[float], form: str) -> str:
+    """From the least to the most of `values`, each shown with `form`."""
+    return span(f"{min(values):{form}}", f"{max(values):{form}}")
+
+
 def plural(count: int, word: str) -> str:
     """`1 round`, `2 rounds`, `6 launches`."""
-    ending = "es" if word.endswith(("ch", "sh", "s", "x")) else "s"
-    return f"{count} {word}{'' if count == 1 else ending}"
+    return f"{count} {word if count == 1 else several(word)}"
+
+
+def several(word: str) -> str:
+    """`rounds`, `launches`."""
+    return f"{word}es" if word.endswith(("ch", "sh", "s", "x")) else f"{word}s"
 
 
 def listing(words: Iterable[str]) -> str:

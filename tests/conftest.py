@@ -29,6 +29,7 @@ from model_profiling.targets.host import HostTarget
 settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
 
+pytest_plugins = ("browser.in_chromium",)
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
 # What runs the tests in the background may ignore Ctrl-C; the programs they start must not inherit that.
@@ -87,6 +88,14 @@ def exported() -> Callable[..., Artifact]:
         return Artifact(pte, Path(f"{pte}.etrecord"), Path(f"{pte}.json"))
 
     return export
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's state is left alone, and test workers do not wait for each other's machines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
-from model_profiling.report.document import Block, Heading, Items, Paragraph, Table, plain
+from model_profiling.report.document import Block, Explorer, Heading, Items, Paragraph, Table, plain
+
+
+def as_read(blocks: Sequence[Block]) -> list[Block]:
+    """What a page without a browser shows."""
+    return [
+        each
+        for block in blocks
+        for each in (as_read(block.instead) if isinstance(block, Explorer) else [block])
+    ]
 
 
 def headings(blocks: Sequence[Block]) -> list[str]:
@@ -15,7 +25,7 @@ def headings(blocks: Sequence[Block]) -> list[str]:
 def section(blocks: Sequence[Block], heading: str) -> list[Block]:
     """The blocks below a heading; empty where there is none."""
     inside, found = False, []
-    for block in blocks:
+    for block in as_read(blocks):
         if isinstance(block, Heading) and block.level <= 2:
             inside = block.text == heading
         elif inside:
@@ -27,7 +37,7 @@ def tables(blocks: Sequence[Block], *headers: str) -> list[list[list[str]]]:
     """The cells of every table whose columns begin with `headers`."""
     return [
         [[plain(cell) for cell in row] for row in block.rows]
-        for block in blocks
+        for block in as_read(blocks)
         if isinstance(block, Table) and block.headers[: len(headers)] == headers
     ]
 
@@ -40,9 +50,15 @@ def table(blocks: Sequence[Block], *headers: str) -> list[list[str]]:
 def lines(blocks: Sequence[Block]) -> list[str]:
     """Paragraphs and entries of lists."""
     found = []
-    for block in blocks:
+    for block in as_read(blocks):
         if isinstance(block, Paragraph):
             found.append(plain(block.text))
         elif isinstance(block, Items):
             found += [plain(entry.text) for entry in block.entries]
     return found
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing in it that a terminal would obey, or that deceives a reader."""
+    seen = {unicodedata.category(character) for character in text if character not in "\n\t"}
+    assert not seen & {"Cc", "Cf", "Cs", "Zl", "Zp"}, repr(text)

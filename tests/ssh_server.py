@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -53,16 +54,24 @@ Host nowhere
 Host closed
   Port {closed}
 """
+# The server ends when standard input does, however the test process came to its end.
+_TETHERED = """\
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+{ cat <&3 >/dev/null; kill -s KILL $server; } &
+wait $server
+"""
 # As root sshd wants a user of its own and a folder for it; in a mount namespace nobody else sees them.
-# What is mounted later is not seen there.
-_AS_ROOT = """\
+# What is mounted later is not seen there. In a process namespace all that it has started ends with it.
+_OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+_AS_ROOT = f"""\
 set -e
 mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd
-{ cat /etc/passwd; echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin'; } >"$0/passwd"
+{{ cat /etc/passwd; echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin'; }} >"$0/passwd"
 echo 'root:*:19000:0:99999:7:::' >"$0/shadow"
 mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/shadow" /etc/shadow
-exec "$@"
-"""
+set +e
+{_TETHERED}"""
 
 
 def find_sshd() -> tuple[Path, Path]:
@@ -112,22 +121,15 @@ class SshServer:
 
     def start(self) -> None:
         sshd, libraries = find_sshd()
-        command = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
-        if os.getuid() == 0:
-            command = [
-                "unshare",
-                "--mount",
-                "sh",
-                "-c",
-                _AS_ROOT,
-                str(self.folder),
-                *command,
-            ]
+        serve = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        as_root = os.getuid() == 0
+        script = _AS_ROOT if as_root else _TETHERED
+        command = [*(_OWN_NAMESPACES if as_root else ()), "sh", "-c", script, str(self.folder), *serve]
         with (self.folder / "sshd.log").open("ab") as log:
             self._child = subprocess.Popen(
                 command,
                 env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -145,16 +147,16 @@ class SshServer:
     def cut(self) -> None:
         """Kill every connection, and leave the server to take new ones."""
         assert self._child is not None
-        for pid in _descendants(self._child.pid):
-            if "sshd" in _name(pid):
+        servers = [pid for pid in _descendants(self._child.pid) if "sshd" in _name(pid)]
+        for pid in servers[1:]:  # the first has started the others
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """The server and every connection."""
         if self._child is not None:
             self.cut()
-            self._child.kill()
-            self._child.wait()
+            self._child.communicate(timeout=20)
             self._child = None
 
 

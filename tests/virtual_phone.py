@@ -213,6 +213,17 @@ class VirtualPhone:
         """/data/local/tmp becomes an empty disk of `size` (as `2m`) until the phone is switched off."""
         self._tell("disk", size)
 
+    def fill_disk(self, *, pages: int = 0) -> None:
+        """Nothing more fits onto the small disk but so many pages of memory."""
+        spare, filler = "/data/local/tmp/spare", "/data/local/tmp/filler"
+        keep = f"head -c {4096 * pages} /dev/zero >{spare}"
+        done = self.shell(f"{keep}; head -c 1000000000 /dev/zero >{filler}; rm {spare}; df /data/local/tmp")
+        assert "No space left" in done.stderr, done
+
+    def free_disk(self) -> None:
+        """Undo `fill_disk`."""
+        assert self.shell("rm /data/local/tmp/filler").ok
+
     def slow_link(self, bytes_per_s: float | None) -> None:
         """How fast the cable is; None is as fast as can be."""
         self.link.bytes_per_s = bytes_per_s
@@ -230,8 +241,12 @@ class VirtualPhone:
 
     def settings(self, namespace: str = "global") -> dict[str, str]:
         """Every setting that has a value."""
-        folder = self.path(f"/data/settings/{namespace}")
-        return {path.name: path.read_text().strip() for path in sorted(folder.iterdir())}
+        found = {}
+        for path in sorted(self.path(f"/data/settings/{namespace}").iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # the phone may be changing it
+                if path.suffix != ".new":
+                    found[path.name] = path.read_text().strip()
+        return found
 
     def change_setting(self, name: str, value: str | None, namespace: str = "global") -> None:
         """Somebody else changes a setting, or deletes it."""

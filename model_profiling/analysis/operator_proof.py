@@ -85,6 +85,12 @@ def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> It
         seen[call] += 1
 
 
+def kernels_for(operator: Operator, uses: Sequence[KernelUse]) -> list[str]:
+    """The SME kernels called in a run that compute on the operator's data type: one of them ran it."""
+    called = [use for use in uses if _computes_on_sme(use)]
+    return [use.kernel.name for use in called if _same_dtype(operator.family, use)]
+
+
 def call_of(operator: Operator) -> tuple[str, int, int, int]:
     return operator.method, operator.chain_index, operator.instruction_id, operator.occurrence
 

@@ -59,6 +59,9 @@ class Operator:
     source: OperatorSource
     times: OperatorTimes
 
+    def __repr__(self) -> str:
+        return f"<Operator {self.name}: {self.category.value}, {self.place}>"
+
     @property
     def identity(self) -> tuple[str, int, int]:
         return self.method, self.call, self.position

@@ -15,11 +15,13 @@ from typing import Literal
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.side_by_side import Measured, SideBySide, how_measured
+from model_profiling.analysis.side_by_side import SideBySide, how_measured
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.run.latencies import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.wording import plural
 
 Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "merged"]
 MatchedBy = Literal["graph node", "module", "order"]
@@ -37,6 +39,9 @@ class OperatorPair:
     ratio: float | None
     """How many times faster the candidate is: with confidence where rounds or launches gave it, else from the
     times shown; None where one side has no time, or the two may not be compared."""
+
+    def __repr__(self) -> str:
+        return f"<OperatorPair {self.main.name}: {self.change}>"
 
     @property
     def main(self) -> Operator:
@@ -86,13 +91,16 @@ class Pairing:
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
     matched_by: MatchedBy
-    measured: Measured
+    measured: Way
     not_comparable: str | None
     e2e: Speedup
     """The pair's answer: the run's own where it has one, else from these dumps (`with_tracer`)."""
     with_tracer: bool
     categories: tuple[CategoryPair, ...]
     operators: tuple[OperatorPair, ...]
+
+    def __repr__(self) -> str:
+        return f"<Pairing {self.label}: {self.e2e.in_short}; {plural(len(self.operators), 'operator')}>"
 
     @property
     def traced_ratio(self) -> float | None:

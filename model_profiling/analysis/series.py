@@ -22,7 +22,7 @@ from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.wording import plural
+from model_profiling.wording import milliseconds, plural
 
 FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"
@@ -58,6 +58,11 @@ class SeriesAnalysis:
     operator_ns: Int64
     """A row for each operator, a column for each run; the least number there is where it did not run."""
     rows: Mapping[_Key, int]
+
+    def __repr__(self) -> str:
+        operators = plural(len(self.operators), "operator")
+        time = f"{milliseconds(self.e2e_ms)} ms traced, " if self.times.are_shown else ""
+        return f"<SeriesAnalysis {self.name}: {time}{plural(self.runs, 'run')}, {operators}>"
 
     @property
     def first(self) -> DumpAnalysis:

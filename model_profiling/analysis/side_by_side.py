@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.run.latencies import Way
 from model_profiling.statistics.lockstep import Launches, Turns, compare_launches, compare_many_launches
 from model_profiling.statistics.speedup import (
     Rounds,
@@ -25,13 +25,10 @@ from model_profiling.statistics.verdict import Correction
 CLOCK_STEP_MS = 0.001
 """Delegates count whole microseconds: a short operator seems to change by its rounding."""
 
-Measured = Literal["lockstep", "rounds", "apart"]
-"""In the same launches, in the same rounds, or at different times."""
-
 Operators = Sequence[Operator]
 
 
-def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleaved: bool = True) -> Measured:
+def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleaved: bool = True) -> Way:
     """What dumps of one run (`interleaved`), or of two, allow. A process that had the machine to itself met
     other moments than one that took turns; series of two runs may have been in the same launches."""
     if baseline.took_turns and candidate.took_turns:
@@ -48,7 +45,7 @@ class SideBySide:
 
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
-    measured: Measured
+    measured: Way
     why_not: str | None = None
 
     def end_to_end(self) -> Speedup:

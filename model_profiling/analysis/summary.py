@@ -19,6 +19,7 @@ from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.wording import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class DumpAnalysis:
     misfits: tuple[str, ...]
     """Why the program at hand cannot be what was run; they are among the warnings too."""
     warnings: tuple[Remark, ...]
+
+    def __repr__(self) -> str:
+        operators = plural(len(self.operators), "operator")
+        return f"<DumpAnalysis {self.path.name}: {plural(self.runs, 'run')}, {operators}>"
 
     @property
     def path(self) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from model_profiling import files
-from model_profiling.cli import frame
+from model_profiling.cli import for_tools, frame
 from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import print_warnings
@@ -35,7 +35,8 @@ from model_profiling.workflow.measure import RunOptions
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
     sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
-    sme2prof compare before.pte after.pte --budget 60""",
+    sme2prof compare before.pte after.pte --budget 60
+    sme2prof compare before.pte after.pte --target android:SERIAL""",
     facts=True,
 )
 @click.argument("a", type=click.Path(path_type=Path))
@@ -87,6 +88,7 @@ def command(
         if given:
             raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
         comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
+    for_tools.tell_github_of(comparison)
     if markdown is not None:
         files.write_text(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:

@@ -8,13 +8,15 @@ from typing import Any, get_args
 
 import click
 
-from model_profiling.cli import frame
+from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
+from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.terminal import render_terminal
@@ -149,14 +151,25 @@ def command(
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes
         )
+    # The main run's answer holds what the one for evidence proved.
+    mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
+    for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     (outcome,) = profiled
+    if not quiet and not as_json:
+        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
+    # The answers stand last, where a terminal's reader looks first.
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(outcome))
     else:
         _print(outcome, ladder=options.ladder, quiet=quiet)
-    return print_warnings(outcome.warnings, quiet=quiet or as_json)
+    return code
+
+
+def _side_by_side(found: Dtypes) -> list[Block]:
+    return [Heading("Number formats side by side", 3), Paragraph(found.verdict), dtypes_table(found)]
 
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
@@ -194,14 +207,11 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
 
 
 def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
-    if not quiet:
-        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
     for found in outcome.outcomes:
         if ladder:
-            frame.say(render_terminal([ladder_table(found.data)]))
-            print_place(found, quiet=quiet)
-        elif found is outcome.main:
-            print_outcome(found, quiet=quiet)
-        elif not quiet:
+            frame.say(render_terminal([ladder_table(found.data)]) + "\n")
+        if found is not outcome.main and not quiet:
             # The main run's answer holds what this one proved.
             print_place(found, "Evidence", quiet=quiet)
+            frame.say()
+    print_outcome(outcome.main, quiet=quiet)

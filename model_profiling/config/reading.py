@@ -66,6 +66,14 @@ def parse_config(
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
 
 
+def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
+    """The config that `parse_config` makes of `raw`; raises InputError on the first problem."""
+    config, problems = parse_config(raw, folder=folder)
+    if config is None or problems:
+        raise InputError(problems[0].text, problems[0].fix)
+    return config
+
+
 def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
     """`config` on the machine that `choice` names; one that is for another kind of machine is refused."""
     written = config.target.choice

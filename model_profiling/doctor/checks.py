@@ -22,7 +22,8 @@ from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
-from model_profiling.targets.device.power_journal import PowerJournal, unfinished_work
+from model_profiling.targets.device.in_use import MachineLock
+from model_profiling.targets.device.power_journal import unfinished_work
 from model_profiling.targets.remote.adb import find_adb
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def adb() -> tuple[Check, tuple[str, ...]]:
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
     if ready:
-        return Check("adb", "pass", f"{found.version}, devices: {', '.join((*ready, *waiting))}"), ready
+        return Check(
+            "adb", "pass", f"{found.version} at {found.path}, devices: {', '.join((*ready, *waiting))}"
+        ), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
     none = f"{found.version} at {found.path} sees no device"
     return Check("adb", "optional", ", ".join(waiting) or none, fix), ()
@@ -132,7 +135,7 @@ def phone_settings() -> tuple[Check, ...]:
             f"connect it, then: {sme2prof('clean', '--device', 'SERIAL')}",
         )
         for left in unfinished_work()
-        if not PowerJournal(left.device).is_locked()
+        if not MachineLock(left.device, (left.device,)).is_held()
     )
 
 

@@ -24,7 +24,7 @@ _UINT32 = 2**32 - 1
 def read_etdump(
     source: Source, *, time_scale: TimeScale = "ns", delegate_time_scale: TimeScale | None = None
 ) -> EventTable:
-    """Read an ETDump from a file or from bytes.
+    """Read an ETDump from a file or from bytes: `read_etdump("model.etdump").to_pandas()`.
 
     `time_scale` is the unit of the dump's time stamps; ExecuTorch's runtime and its XNNPACK delegate both
     write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that

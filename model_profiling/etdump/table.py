@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.flatbuffer import Int64
+from model_profiling.wording import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -104,6 +105,12 @@ class EventTable:
 
     def __len__(self) -> int:
         return len(self.block)
+
+    def __repr__(self) -> str:
+        blocks = plural(len(self.blocks.name), "block")
+        return (
+            f"<EventTable {self.source}: {plural(len(self), 'event')} in {blocks}, {len(self.names)} names>"
+        )
 
     @property
     def is_delegated(self) -> Bool:

@@ -20,7 +20,7 @@ from model_profiling.export.lowering import BACKENDS, lower
 from model_profiling.export.quietly import quietly
 from model_profiling.export.records import EXAMPLE_INPUTS, Accuracy, ExportResult
 from model_profiling.export.tracing import ask, eager_model, trace
-from model_profiling.files import make_folder, replacing, sha256
+from model_profiling.files import StrPath, as_path, make_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
@@ -38,7 +38,7 @@ def export_model(
     *,
     dtype: str = "fp32",
     backend: str = "xnnpack",
-    outdir: Path | None = None,
+    outdir: StrPath | None = None,
     save_graph: bool = False,
     name: str | None = None,
     calibration: str | Iterable[ExampleInputs] | None = None,
@@ -50,13 +50,20 @@ def export_model(
 
     Writes `<name>_<backend>_<dtype>.pte`, its `.etrecord` and `.json` summary into `outdir` (by default
     `out_<name>/artifacts`). The same model and seed give the same `.pte`, byte for byte.
+
+        export_model("toy_cnn", dtype="fp16").pte
+
+    `dtype` is fp32, fp16 or int8, `backend` xnnpack or portable; `calibration` gives an int8 model real
+    inputs: `file.py:function`, or an iterable of tuples of tensors. A model that cannot be lowered is an
+    `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
     progress = progress or Silent()
     _check_options(dtype, backend, name, calibrated=calibration is not None)
     made_with = versions()
-    if outdir is not None:
-        _check_writable(outdir)
+    folder = None if outdir is None else as_path(outdir)
+    if folder is not None:
+        _check_writable(folder)
 
     import numpy as np
     import torch
@@ -69,8 +76,8 @@ def export_model(
     with quietly(not verbose):
         named = load_model(model, name)
         eager = eager_model(named.name, named.model)
-    outdir = outdir or Path(f"out_{named.name}") / "artifacts"
-    _check_writable(outdir)
+    folder = folder or Path(f"out_{named.name}") / "artifacts"
+    _check_writable(folder)
     batches = _calibration_batches(named, calibration) if dtype == "int8" else None
     progress.stage(f"tracing {named.name} as {dtype}")
     with quietly(not verbose):
@@ -79,9 +86,9 @@ def export_model(
     with quietly(not verbose):
         lowered = lower(named.name, traced.program, backend)
 
-    pte = outdir / f"{named.name}_{backend}_{dtype}.pte"
+    pte = folder / f"{named.name}_{backend}_{dtype}.pte"
     etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
-    graph = outdir / f"{pte.stem}.graph.json" if save_graph else None
+    graph = folder / f"{pte.stem}.graph.json" if save_graph else None
     with contextlib.ExitStack() as files:
         # Entered first, renamed last: a .pte is there only when its companions are.
         pte_part = files.enter_context(replacing(pte))

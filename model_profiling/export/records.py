@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.wording import plural, size
+
 SCHEMA_VERSION = 2
 EXAMPLE_INPUTS = "the example inputs alone"
 
@@ -197,6 +199,11 @@ class ExportResult:
     calibration: str
     """What the ranges of an int8 program were observed on; empty for the others."""
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"
+        checked = "" if self.accuracy.lowering.ok else ", outputs differ from PyTorch"
+        return f"<ExportResult {self.pte}: {size(self.size_bytes)}, {taken}{checked}>"
 
     def as_dict(self) -> dict[str, object]:
         """For JSON; paths are relative to the summary's own folder."""

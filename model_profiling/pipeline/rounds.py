@@ -40,7 +40,7 @@ from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget, TunedTarget
+from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
 from model_profiling.wording import plural
 
 _ATTEMPTS = 2
@@ -167,7 +167,7 @@ class Rounds:
 
     def _look(self, number: int) -> None:
         target = self.runs[0].target
-        if isinstance(target, TunedTarget):  # others have nothing to tell that a launch does not
+        if isinstance(target, MeteredTarget):  # others have nothing to tell that a launch does not
             facts = target.facts()
             for run in self.runs:
                 run.look_at(facts, number)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypeAlias
 
 from model_profiling.errors import FormatError
@@ -44,7 +44,7 @@ _DTYPES = {
 def read_etrecord(source: Source) -> EtRecord:
     """Read the debug handles of every method in an ETRecord, from a path or its bytes."""
     name, _ = load(source, "ETRecord")
-    stream = source if isinstance(source, str | Path) else io.BytesIO(source)
+    stream = source if isinstance(source, str | os.PathLike) else io.BytesIO(source)
     try:
         with zipfile.ZipFile(stream) as archive:
             members = {info.filename: info for info in archive.infolist()}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.report import run_tables
+from model_profiling.report.records import Records
 from model_profiling.run import Series, Times
 from model_profiling.run.latencies import Way
+from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 
@@ -44,6 +47,9 @@ class SeriesComparison:
     notes: tuple[str, ...]
     way: Way
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
+
+    def __repr__(self) -> str:
+        return f"<SeriesComparison {self.name}: {self.end_to_end.in_short}>"
 
     @property
     def parts(self) -> tuple[CategoryPair, ...]:
@@ -91,7 +97,11 @@ class SeriesComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two measurements compared; B is judged against A."""
+    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
+
+    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
+    empty where nothing is slower than `limit` allows.
+    """
 
     a: SideFacts
     b: SideFacts
@@ -100,6 +110,42 @@ class Comparison:
     only_b: tuple[Series, ...]
     limit: float | None
     """The regression that fails, as a share; None where nothing is to fail."""
+
+    def __repr__(self) -> str:
+        from model_profiling.report.comparison_document import headline
+
+        sides = (self.a, self.b)
+        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
+        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
+        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
+
+    def _repr_html_(self) -> str:
+        from model_profiling.report.comparison_document import comparison_document
+        from model_profiling.report.html.fragment import render_fragment
+
+        return render_fragment(comparison_document(self))
+
+    @property
+    def speedups(self) -> Records:
+        """End to end, experiment by experiment."""
+        return run_tables.speedup_table(
+            PairSpeedup(found.name, found.before, found.after, found.end_to_end, found.with_tracer)
+            for found in self.series
+        )
+
+    @property
+    def category_changes(self) -> Records:
+        """Each category of each experiment, before and after."""
+        return run_tables.category_change_table(self._pairings)
+
+    @property
+    def operator_changes(self) -> Records:
+        """Each operator of each experiment, before and after."""
+        return run_tables.operator_change_table(self._pairings)
+
+    @property
+    def _pairings(self) -> list[tuple[str, Pairing]]:
+        return [(found.name, found.pairing) for found in self.series if found.pairing]
 
     @property
     def regressions(self) -> tuple[SeriesComparison, ...]:

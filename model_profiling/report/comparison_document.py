@@ -26,7 +26,7 @@ from model_profiling.report.method_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.run.remarks import Remark, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.wording import MISSING, change, milliseconds, percent, plural
+from model_profiling.wording import MISSING, change, milliseconds, percent, plural, several
 
 _OPERATORS_SHOWN = 10
 
@@ -105,7 +105,7 @@ def comparison_document(comparison: Comparison) -> list[Block]:
 
 
 def _end_to_end_table(comparison: Comparison) -> Block:
-    units = dict.fromkeys(f"{plural(2, found.end_to_end.unit)[2:]}" for found in comparison.series)
+    units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
     headers = ("experiment", "A ms", "B ms", "change", "speedup", "verdict", " or ".join(units))
     rows = [
         (
@@ -143,7 +143,9 @@ def _operator_tables(found: SeriesComparison, pairing: Pairing) -> Iterator[Bloc
     if ordered:
         yield changes_table(pairing, ordered, ("A", "B"), timed=timed)
     more = f"; the {len(ordered)} largest are shown" if len(ordered) < len(moved) else ""
-    held = "too few rounds to judge any" if too_few else f"{len(moved)} with a change that holds"
+    units = sorted({several(side.unit) for side in (pairing.baseline, pairing.candidate)})
+    few = f"too few {' or '.join(units)} to judge any"
+    held = few if too_few else f"{len(moved)} with a change that holds"
     yield Paragraph(f"{plural(len(found.operators), 'operator')}, {held}{more}.")
 
 

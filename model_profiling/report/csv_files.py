@@ -16,6 +16,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.csv_text import Column, NumberColumn, TextColumn, csv_bytes, joined
+from model_profiling.report.operator_columns import DETAILS, operator_details
+from model_profiling.report.records import Value
 from model_profiling.run import names
 
 TIMELINE_COLUMNS = (
@@ -28,15 +30,7 @@ STATS_COLUMNS = (
     "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
     "method", "call", "position", "origin", "module_path", "all_runs_ms",
 )  # fmt: skip
-DETAIL_COLUMNS = (
-    "method", "call", "position", "name", "type", "category", "kind", "family", "packed", "delegate_backend",
-    "delegated", "origin", "runs", "mean_ms", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms",
-    "cv", "pct_of_e2e", "dtype", "input_shapes", "output_shape", "kernel_size", "groups", "flops",
-    "bytes_moved", "gflops_per_s", "gbytes_per_s", "graph_node", "fused", "debug_handle", "module_path",
-    "module_class", "source_file", "source_line", "source_code",
-)  # fmt: skip
-
-
+DETAIL_COLUMNS = tuple(DETAILS)
 CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
 E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
@@ -241,18 +235,14 @@ def _spread(operator: Operator) -> tuple[str, ...]:
 
 
 def _details(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    source = operator.source
-    return (
-        operator.method, operator.call, operator.position, operator.name, operator.type,
-        operator.category.value, operator.kind, operator.family, operator.packed, operator.backend,
-        operator.delegated, operator.origin, operator.times.runs, _ms(operator.times.mean_ns),
-        *_spread(operator), _number(100 * dump.share_of(operator)),
-        source.dtype, " ".join(map(_shape, source.input_shapes)), _shape(source.output_shape),
-        _shape(source.kernel_size or ()), source.groups or "", _known(source.flops),
-        _known(source.bytes_moved), _number(operator.gflops), _number(operator.gbytes_per_s),
-        source.node_kind, " ".join(source.fused), _index(source.debug_handle), source.place.module_path,
-        source.place.module_class, source.place.file, source.place.line or "", source.place.code,
-    )  # fmt: skip
+    values = operator_details(operator, dump.share_of(operator))
+    return tuple(_field(name, value) for name, value in zip(DETAILS, values, strict=True))
+
+
+def _field(name: str, value: Value) -> object:
+    if isinstance(value, float):
+        return f"{value:.6f}" if name.endswith("_ms") else _number(value)
+    return "" if value is None else value
 
 
 def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
@@ -298,11 +288,3 @@ def _ms(nanoseconds: float) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _known(value: int | None) -> object:
-    return "" if value is None else value
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

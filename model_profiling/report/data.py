@@ -14,14 +14,14 @@ from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.errors import FormatError
 from model_profiling.report.machine import machine_rows
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Part
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
-from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.wording import listing
+from model_profiling.wording import listing, plural
 
 _UNLIKE = 0.1
 """How far the dumps' median may lie from that of the traced latencies before it is said."""
@@ -91,6 +91,9 @@ class ReportData:
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
 
+    def __repr__(self) -> str:
+        return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
+
     @property
     def times(self) -> Times:
         return self.run.times
@@ -129,7 +132,7 @@ class ReportData:
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
-            key=lambda found: (found.summary is None, *speaks_first(found.series, found.sme2)),
+            key=lambda found: (found.summary is None, *self.run.spoken_order(found.series)),
             default=None,
         )
 
@@ -228,9 +231,18 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
         if manifest.unfinished not in (None, "failed"):
             seen = f"the run is {manifest.unfinished}, not finished"
             yield Remark(None, "unfinished", seen, "continue it with --resume")
+    yield from _of_journal(data.run)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from _of_dumps(experiment)
+
+
+def _of_journal(run: Run) -> Iterator[Remark]:
+    """A report does without it; but nobody can check its latencies any more."""
+    try:
+        _ = run.journal
+    except FormatError as problem:
+        yield Remark(None, "damaged_journal", problem.problem, problem.fix)
 
 
 def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:

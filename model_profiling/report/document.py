@@ -35,12 +35,21 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """What a page begins with: questions, each with its answer."""
+
+    entries: tuple[tuple[str, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The columns named in `numbers` stand to the right."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[Text, ...], ...]
     numbers: tuple[int, ...] = ()
+    source: str = ""
+    """The file of the run, and the place in it, that the numbers are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +102,12 @@ class Explorer:
 
     kind: Literal["operators", "modules", "timeline"]
     title: str
+    """Stands above it in a browser; empty where the section's heading is enough."""
     data: Mapping[str, object]
     """Plain JSON; what each kind holds is written where it is made."""
     instead: tuple[Block, ...] = ()
+    source: str = ""
+    """As that of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Table | Items | Commands | Figure | Chart | Explorer | Folded
+Block = Heading | Paragraph | Answers | Table | Items | Commands | Figure | Chart | Explorer | Folded
 
 
 def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from model_profiling.run.manifest import Between, Machine
-from model_profiling.wording import ranges
+from model_profiling.wording import ranges, span_of
 
 if TYPE_CHECKING:  # a report reads no target, only what targets have left in a run
     from model_profiling.targets.device.records import Cluster, DeviceState
@@ -80,11 +80,11 @@ def _phone(before: DeviceState, after: DeviceState | None) -> Iterator[tuple[str
 def _between(seen: Sequence[Between]) -> Iterator[str]:
     """The least and the most of what changed while a phone was measured."""
     if temperatures := [each.temperature_c for each in seen if each.temperature_c is not None]:
-        yield f"{_range(temperatures, '.0f')} C"
+        yield f"{span_of(temperatures, '.0f')} C"
     if charges := [
         each.battery.percent for each in seen if each.battery and each.battery.percent is not None
     ]:
-        yield f"battery {_range(charges, '.0f')} %"
+        yield f"battery {span_of(charges, '.0f')} %"
     if throttled := [each.thermal_status for each in seen if each.thermal_status is not None]:
         yield f"thermal status {_throttling(max(throttled))} at worst"
     for name in dict.fromkeys(cluster.name for each in seen for cluster in each.clusters):
@@ -95,12 +95,7 @@ def _between(seen: Sequence[Between]) -> Iterator[str]:
             if cluster.name == name and cluster.now_khz
         ]
         if clocks:
-            yield f"clock of {name} {_range(clocks, '.2f')} GHz"
-
-
-def _range(values: Sequence[float], form: str) -> str:
-    low, high = f"{min(values):{form}}", f"{max(values):{form}}"
-    return low if low == high else f"{low} to {high}"
+            yield f"clock of {name} {span_of(clocks, '.2f')} GHz"
 
 
 def _throttling(status: int | None) -> str:

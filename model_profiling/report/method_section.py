@@ -8,7 +8,7 @@ from model_profiling.report.document import Block, Paragraph, make_table
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
-from model_profiling.wording import MISSING, listing, percent, plural
+from model_profiling.wording import MISSING, listing, percent, plural, several, span_of
 
 RATIO_NOTE = (
     "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
@@ -34,7 +34,7 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
 
 def unit_header(latencies: Sequence[Latency]) -> str:
     """What a column counts: launches, rounds, or some of each."""
-    units = {"launches" if found.measured == "lockstep" else "rounds" for found in latencies}
+    units = {several(found.counted_in) for found in latencies}
     return " or ".join(sorted(units)) or "rounds"
 
 
@@ -104,22 +104,15 @@ def _rate(events: int, inferences: int) -> str:
 
 
 def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
-    loads = [use.load for use in uses if use.load]
+    loads = [load for use in uses for load in use.load or ()]
     if loads:
-        yield f"load {_range(loads, '.1f')}"
+        yield f"load {span_of(loads, '.1f')}"
     stolen = [use.stolen_share for use in uses if use.stolen_share is not None]
     if stolen:
         yield f"{percent(max(stolen))} of CPU time taken by the hypervisor"
-    clocks = [(low / 1e6, high / 1e6) for low, high in (use.clock_khz for use in uses if use.clock_khz)]
+    clocks = [khz / 1e6 for use in uses for khz in use.clock_khz or ()]
     if clocks:
-        yield f"clock {_range(clocks, '.2f')} GHz"
-    temperatures = [use.temperature_c for use in uses if use.temperature_c]
+        yield f"clock {span_of(clocks, '.2f')} GHz"
+    temperatures = [degrees for use in uses for degrees in use.temperature_c or ()]
     if temperatures:
-        yield f"{_range(temperatures, '.0f')} C"
-
-
-def _range(pairs: Sequence[tuple[float, float]], form: str) -> str:
-    low, high = (
-        f"{value:{form}}" for value in (min(low for low, _ in pairs), max(high for _, high in pairs))
-    )
-    return low if low == high else f"{low} to {high}"
+        yield f"{span_of(temperatures, '.0f')} C"

@@ -32,8 +32,11 @@ from model_profiling.report.document import (
     Text,
     make_table,
 )
+from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
+from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
 from model_profiling.report.verdict import largest_parts, shift_text
-from model_profiling.wording import MISSING, plural, size, speedup
+from model_profiling.report.views import compared_pairs
+from model_profiling.wording import MISSING, plural, speedup
 
 SHOWN = 15
 _PORTABLE_SHOWN = 10
@@ -42,7 +45,7 @@ _BOTH_SIDES = ("before", "after")
 
 def categories(data: ReportData) -> list[Block]:
     """Before and after for every comparable pair; otherwise one experiment's share of each category."""
-    if compared := _compared(data):
+    if compared := compared_pairs(data):
         return [
             block
             for place, (pair, pairing) in enumerate(compared, start=1)
@@ -57,12 +60,6 @@ def categories(data: ReportData) -> list[Block]:
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         categories_of(series, "categories"),
         series_table(series),
-    ]
-
-
-def _compared(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    return [
-        (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
     ]
 
 
@@ -81,70 +78,101 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
     rows = []
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
-        rows.append((category.value, str(len(members)), *_work(members)))
+        rows.append((category.value, str(len(members)), *work_cells(members)))
+    drawn = work_by_category(series, "work")
     return [
         Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
             "time: arithmetic operations, and bytes of all tensors counted once."
         ),
-        *_drawn(work_by_category(series, "work")),
+        *([drawn] if drawn else []),
         make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
 
 
-def _work(operators: Sequence[Operator]) -> tuple[str, str]:
-    known = [operator.source for operator in operators if operator.source.flops is not None]
-    if operators and not known:
-        return MISSING, MISSING
-    flops = sum(source.flops or 0 for source in known)
-    return f"{flops / 1e6:.1f}", size(float(sum(source.bytes_moved or 0 for source in known)))
-
-
 def operators(data: ReportData) -> list[Block]:
+    """The longest as pictures; then every operator, module and one run, to be explored; on paper the longest
+    operators in tables."""
+    return [
+        *(chart for chart in _charts(data) if chart),
+        *explore_operators(data, _operators(data)),
+        *explore_modules(data),
+        *explore_timeline(data),
+    ]
+
+
+def _charts(data: ReportData) -> Iterator[Chart | None]:
+    """The operators that the tables name, and how near the headline's come to the roof."""
+    series = headline_series(data)
+    structural = _structural(data)
+    if compared := compared_pairs(data):
+        for place, (_, pairing) in enumerate(compared, start=1):
+            yield operators_before_after(pairing, _longest_pairs(pairing), f"operators_{place}")
+    elif structural is not None:
+        changes = [(found.main, became(found)) for found in _most_work_pairs(structural)]
+        yield arithmetic_of_operators(changes, structural.label, "operators")
+    elif series is not None and not series.times.are_shown:
+        families = [(found, found.family) for found in _most_work(series)]
+        yield arithmetic_of_operators(families, series.name, "operators")
+    elif series is not None:
+        yield longest_operators(series, _longest(series), "operators")
+    if series is not None and series.times.are_shown:
+        yield roofline_chart(series)
+
+
+def _structural(data: ReportData) -> Pairing | None:
+    """What shows which kernels changed where times mean nothing."""
+    if data.times.are_shown:
+        return None
+    return next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
+
+
+def _longest(series: SeriesAnalysis) -> list[Operator]:
+    return sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+
+
+def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
+    return sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+
+
+def _most_work(series: SeriesAnalysis) -> list[Operator]:
+    return sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
+
+
+def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
+    return sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
+
+
+def _operators(data: ReportData) -> list[Block]:
     """The operators that take longest, with their place in the model; in pairs, what became of each."""
-    if compared := _compared(data):
-        changes = [
+    if compared := compared_pairs(data):
+        return [
             block
-            for place, (pair, pairing) in enumerate(compared, start=1)
-            for block in _operator_changes(pair, pairing, place, len(compared) > 1)
+            for pair, pairing in compared
+            for block in _operator_changes(pair, pairing, len(compared) > 1)
         ]
-        return [*changes, *_under_the_roof(headline_series(data))]
-    structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
-    if not data.times.are_shown and structural is not None:
+    if structural := _structural(data):
         return _kernel_changes(structural)
     series = headline_series(data)
     if series is None:
         return []
     if not series.times.are_shown:
-        return _operators_without_time(series)
-    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+        return [_operators_without_time(series)]
+    longest = _longest(series)
     shown = break_down(series)
     rows: list[tuple[Text, ...]] = [
         (
             Code(operator.name),
             operator.category.value,
             *shown.of([operator]).cells,
-            _place(operator),
-            _line(operator),
+            module_cell(operator),
+            line_cell(operator),
         )
         for operator in longest
     ]
     rows += [(name, category, *cells, MISSING, MISSING) for name, category, cells in _rest(shown, longest)]
     headers = ("operator", "category", "ms", "share", "module", "source")
-    return [
-        *_drawn(longest_operators(series, longest, "operators")),
-        *_how_many(len(longest), len(series.operators)),
-        make_table(headers, rows, numbers=(2, 3)),
-        *_under_the_roof(series),
-    ]
-
-
-def _drawn(chart: Chart | None) -> list[Block]:
-    return [chart] if chart else []
-
-
-def _under_the_roof(series: SeriesAnalysis | None) -> list[Block]:
-    return _drawn(roofline_chart(series)) if series and series.times.are_shown else []
+    return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
 
 
 def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -158,11 +186,10 @@ def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, s
             yield f"{len(members) - len(named)} more", category.value, rest.cells
 
 
-def _operator_changes(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
-    longest = sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+    longest = _longest_pairs(pairing)
     if named:
         yield Heading(pair.label, 3)
-    yield from _drawn(operators_before_after(pairing, longest, f"operators_{place}"))
     yield from _how_many(len(longest), len(pairing.operators))
     yield changes_table(pairing, longest, _BOTH_SIDES, rest=True)
     yield from _tally(pairing)
@@ -186,9 +213,9 @@ def changes_table(
             *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
-            _became(found),
-            _place(found.main),
-            _line(found.main),
+            became(found),
+            module_cell(found.main),
+            line_cell(found.main),
         )
         for found in listed
     ]
@@ -222,41 +249,34 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
 
 def _kernel_changes(pairing: Pairing) -> list[Block]:
     """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
-    ordered = sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
     rows = [
         (
             Code(found.main.name),
             found.category.value,
-            _work((found.main,))[0],
-            _became(found),
-            _place(found.main),
-            _line(found.main),
+            work_cells((found.main,))[0],
+            became(found),
+            module_cell(found.main),
+            line_cell(found.main),
         )
-        for found in ordered
+        for found in _most_work_pairs(pairing)
     ]
     headers = ("operator", "category", "million operations", "kernel", "module", "source")
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
-    drawn = arithmetic_of_operators(
-        [(found.main, _became(found)) for found in ordered], pairing.label, "operators"
-    )
-    return [title, *_drawn(drawn), make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
+    return [title, make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
 
 
-def _operators_without_time(series: SeriesAnalysis) -> list[Block]:
-    ordered = sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
+def _operators_without_time(series: SeriesAnalysis) -> Table:
     rows = [
         (
             Code(operator.name),
             operator.category.value,
-            _work((operator,))[0],
-            _place(operator),
-            _line(operator),
+            work_cells((operator,))[0],
+            module_cell(operator),
+            line_cell(operator),
         )
-        for operator in ordered
+        for operator in _most_work(series)
     ]
-    headers = ("operator", "category", "million operations", "module", "source")
-    drawn = arithmetic_of_operators([(found, found.family) for found in ordered], series.name, "operators")
-    return [*_drawn(drawn), make_table(headers, rows, numbers=(2,))]
+    return make_table(("operator", "category", "million operations", "module", "source"), rows, numbers=(2,))
 
 
 def backends(data: ReportData) -> list[Block]:
@@ -291,7 +311,7 @@ def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text,
         groups.setdefault(operator.type, []).append(operator)
     rows: list[tuple[Text, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
-        places = list(dict.fromkeys(_place(operator) for operator in members))
+        places = list(dict.fromkeys(module_cell(operator) for operator in members))
         where: list[str | Code | Strong] = []
         for place in places[:3]:
             where += [", ", place] if where else [place]
@@ -322,28 +342,6 @@ def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
     if absent:
         return "absent"
     return MISSING if sme2 is None else "on" if sme2 else "off"
-
-
-def _became(pair: OperatorPair) -> str:
-    before, after = pair.families
-    if pair.change == "same":
-        return after or MISSING
-    if pair.change in ("appeared", "vanished"):
-        return f"{pair.change} ({after or before})"
-    return f"{before} → {after}"
-
-
-def _place(operator: Operator) -> str | Code:
-    if operator.origin == "lowering":
-        return operator.place
-    return Code(operator.source.module_path) if operator.source.module_path else MISSING
-
-
-def _line(operator: Operator) -> str:
-    place = operator.source.place
-    if not place.file:
-        return MISSING
-    return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
 
 
 def _how_many(shown: int, total: int) -> list[Block]:

@@ -6,7 +6,8 @@ evidence, no latency.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from model_profiling.report.charts.latency import latency_chart, speedups_chart
 from model_profiling.report.charts.lockstep import turns_chart
@@ -14,14 +15,24 @@ from model_profiling.report.charts.samples import sampled
 from model_profiling.report.charts.spread import distribution_chart, over_time_chart
 from model_profiling.report.charts.steps import ladder_chart, threads_chart
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.document import Block, Commands, Heading, Paragraph, Table, make_list, make_table
+from model_profiling.report.document import (
+    Block,
+    Commands,
+    Explorer,
+    Folded,
+    Heading,
+    Paragraph,
+    Table,
+    make_list,
+    make_table,
+)
 from model_profiling.report.energy_section import energy_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
-from model_profiling.report.verdict import verdict
-from model_profiling.run import Latency, Times
+from model_profiling.report.verdict import answers
+from model_profiling.run import Latency, Times, names
 from model_profiling.wording import MISSING, change, milliseconds, percent, size
 
 Section = Callable[[ReportData], Sequence[Block]]
@@ -31,11 +42,25 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 def run_document(data: ReportData) -> list[Block]:
     """The whole report."""
-    blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
-    for heading, section in _SECTIONS:
+    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening]
+    for heading, section, source in _SECTIONS:
         if body := section(data):
-            blocks += [Heading(_heading(heading, section, data)), *body]
+            blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]
     return blocks
+
+
+def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks, with the file that a section's numbers are from where a table names none."""
+    for block in blocks:
+        match block:
+            case Table(source=""):
+                yield replace(block, source=source)
+            case Folded(blocks=inside):
+                yield replace(block, blocks=tuple(_from(source, inside)))
+            case Explorer(instead=inside):
+                yield replace(block, instead=tuple(_from(source, inside)))
+            case _:
+                yield block
 
 
 def _heading(heading: str, section: Section, data: ReportData) -> str:
@@ -238,17 +263,18 @@ def gaps(data: ReportData) -> list[Block]:
     return make_list(data.gaps)
 
 
-_SECTIONS: tuple[tuple[str, Section], ...] = (
-    ("Latency", latency_section),
-    ("What SME2 could bring", what_sme2_could_bring),
-    ("Where the time goes", categories),
-    ("Operators", operators),
-    ("Portable and delegated", backends),
-    ("Kernels", kernels),
-    ("Numerical parity", parity),
-    ("What to do next", advice),
-    ("Measurement quality", quality_section),
-    ("What this report cannot show", gaps),
-    ("Machine and versions", machine),
-    ("How to reproduce", reproduce),
+_SECTIONS: tuple[tuple[str, Section, str], ...] = (
+    ("Latency", latency_section, names.METRICS),
+    ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
+    ("Where the time goes", categories, names.ANALYSIS),
+    ("Operators", operators, names.ANALYSIS),
+    ("Portable and delegated", backends, names.ANALYSIS),
+    ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
+    ("Numerical parity", parity, names.METRICS),
+    ("What to do next", advice, names.ANALYSIS),
+    ("Measurement quality", quality_section, names.METRICS),
+    ("What this report cannot show", gaps, ""),
+    ("Machine and versions", machine, names.MANIFEST),
+    ("How to reproduce", reproduce, ""),
 )
+"""Heading, section, and the file that the numbers of its tables are from."""

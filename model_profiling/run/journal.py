@@ -233,6 +233,9 @@ def _whole_lines(path: Path) -> bytes:
         content = path.read_bytes()
     except FileNotFoundError:
         return b""
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise FormatError(f"cannot read {path}: {reason}", _FIX) from problem
     return content[: content.rfind(b"\n") + 1]
 
 

@@ -7,7 +7,7 @@ side round by round, and all others as what they are, measured at different time
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from model_profiling.run.journal import Journal
@@ -48,6 +48,12 @@ def timed(journal: Journal, series: Series, rounds: int | None = None) -> Timed:
         launches=journal.turns_ms(series),
         sessions=[sessions.get(number, 0) for number in range(count)],
     )
+
+
+def timed_as_kept(rounds: Rounds, journal: Journal | None, series: Series) -> Timed:
+    """The latencies that a file of a run keeps of a series, with the turns they were taken in where a journal
+    tells."""
+    return replace(timed(journal, series), rounds=rounds) if journal else Timed(rounds)
 
 
 def shared_launches(before: Mapping[str, Turns], after: Mapping[str, Turns]) -> tuple[Launches, Launches]:

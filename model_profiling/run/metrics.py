@@ -13,6 +13,7 @@ from model_profiling.run.times import Times, times_of_bool
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
+from model_profiling.statistics.verdict import Unit
 from model_profiling.targets.device.records import Energy
 
 COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
@@ -70,6 +71,11 @@ class Latency:
     @property
     def series(self) -> Series:
         return Series(self.experiment, self.threads)
+
+    @property
+    def counted_in(self) -> Unit:
+        """What its rounds are, for people."""
+        return "launch" if self.measured == "lockstep" else "round"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
 from model_profiling.json_record import JsonObject
 from model_profiling.run import names
-from model_profiling.run.comparability import Origin, why_not_comparable
+from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
 from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, read_manifest
@@ -132,6 +132,15 @@ class Run:
         return Path(self.metrics.model).stem if self.metrics else ""
 
     @property
+    def in_short(self) -> str:
+        """`toy_cnn_xnnpack_fp16 on linux`, as far as that is known."""
+        return f"{self.model_name or 'model'} on {self.platform or self.path.name}"
+
+    def __repr__(self) -> str:
+        held = f"{len(self.series)} series, {plural(len(self.dumps), 'dump')}"
+        return f"<Run {self.path}: {self.in_short}, {held}>"
+
+    @property
     def files(self) -> names.RunFiles:
         return names.RunFiles(self.path, self.model_name)
 
@@ -187,6 +196,16 @@ class Run:
             return result.sme2_left_on
         return next((dump.sme2 for dump in self.dumps if dump.series == series), None)
 
+    def spoken_order(self, series: Series) -> tuple[bool, int, int]:
+        """Sorts series by which is spoken of first: SME2 left on, then most of what the CPU has, then few
+        threads."""
+        result = self.result(series)
+        return self.sme2_of(series) is False, len(result.disable) if result else 0, series.threads or 0
+
+    def switches_sme2(self, pair: Pair) -> bool:
+        """Whether what `pair` compares differs in SME2 alone, off before and on after."""
+        return differ_in_sme2_alone(self.origin(pair.baseline), self.origin(pair.candidate))
+
     def origin(self, series: Series) -> Origin:
         """What `why_not_comparable` asks about."""
         result, manifest = self.whole.result(series), self.whole.manifest
@@ -239,11 +258,9 @@ class Run:
 
     @cached_property
     def journal(self) -> Journal | None:
-        """What every process measured; None where none is kept, or it cannot be read."""
-        try:
-            return Journal(self.path) if has_journal(self.path) else None
-        except FormatError:
-            return None
+        """What every process measured; None where none is kept. A damaged one raises FormatError: without it
+        programs that took turns would be compared as if they had not."""
+        return Journal(self.path) if has_journal(self.path) else None
 
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
         """What explains the operators; `model` and `etrecord` override what the run holds."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from model_profiling.run.series import Series
-from model_profiling.wording import listing
+from model_profiling.wording import listing, span
 
 
 class Weight(IntEnum):
@@ -79,6 +79,7 @@ _WEIGHTS: dict[str, Weight] = {
     "features": Weight.WRONG,
     "damaged_dump": Weight.WRONG,
     "missing_dump": Weight.WRONG,
+    "damaged_journal": Weight.WRONG,
     "unknown_machine": Weight.WRONG,
     "hidden": Weight.WRONG,
     "structure": Weight.WRONG,
@@ -172,5 +173,4 @@ def _with_ranges(texts: Sequence[str]) -> str | None:
 
 
 def _range(figures: Sequence[str]) -> str:
-    low, high = min(figures, key=float), max(figures, key=float)
-    return low if low == high else f"{low} to {high}"
+    return span(min(figures, key=float), max(figures, key=float))

@@ -21,6 +21,15 @@ esac
 [ "$(uname -s)" = Linux ] && ! command -v ssh >/dev/null && wanted+=(openssh-client)
 # Some tests compile with a sanitizer, which only an installed compiler has.
 [ "$(uname -s)" = Linux ] && ! command -v g++ >/dev/null && wanted+=(g++)
+# Reports are opened in a real browser.
+browser() {
+  local program
+  for program in chromium chromium-browser google-chrome; do
+    command -v "$program" >/dev/null && return 0
+  done
+  return 1
+}
+[ "$(uname -s)" = Linux ] && ! browser && wanted+=(chromium)
 
 [ ${#wanted[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then

@@ -32,7 +32,6 @@ from model_profiling.statistics.intervals import (
     student_interval,
     student_p,
 )
-from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.speedup import Rounds
 from model_profiling.statistics.verdict import (
     CONFIDENCE,
@@ -199,12 +198,6 @@ def counted(launches: Launches) -> Rounds:
     launch failed. All but the first of each turn, unless turns are of one.
     """
     return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
-
-
-def summarize_launches(launches: Launches) -> LatencySummary | None:
-    """The experiment's own distribution over all counted inferences; None where there are none."""
-    values = [value for launch in counted(launches) for value in launch]
-    return summarize(values) if values else None
 
 
 def plan_turns(

@@ -84,6 +84,15 @@ class Speedup:
             return None
         return math.sqrt(self.high / self.low) - 1
 
+    @property
+    def in_short(self) -> str:
+        """`faster, 2.02x (2.02 to 2.03)`."""
+        if self.ratio is None:
+            return self.verdict.value
+        if self.low is None or self.high is None:
+            return f"about {self.ratio:.2f}x, without a verdict"
+        return f"{self.verdict.value}, {self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
+
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "verdict": self.verdict.value, "half_width": self.half_width}
 

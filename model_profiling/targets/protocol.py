@@ -83,6 +83,8 @@ class Outcome:
     kernels_note: str | None = None
     timings_are_latency: bool = True
     energy: Energy | None = None
+    gauge: Path | None = None
+    """Every reading of the fuel gauge, as CSV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Target(Protocol):
 
 @runtime_checkable
 class TunedTarget(Protocol):
-    """A place that is set up for measuring and given back as it was found."""
+    """A place that one run has to itself, set up for measuring, and gives back as it was found."""
 
     def held_ready(self) -> AbstractContextManager[None]:
         """Set what was asked for, for the length of the block; however that ends, put it back."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -26,13 +25,14 @@ from model_profiling.analysis.latency_files import (
     read_latencies,
     why_not_compared,
 )
+from model_profiling.cli.frame import say
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
 from model_profiling.report.document import make_table
 from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Run, Times
-from model_profiling.run.latencies import Timed, compare_timed, timed
+from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.statistics.stability import StabilityWarning, latency_warnings
@@ -65,22 +65,22 @@ def _analyse(options: argparse.Namespace) -> int:
     speedup = _speedup(ours, theirs) if theirs else None
     for name, latencies, _ in described:
         if latencies.tracer_on:
-            print(f"{name}: measured with the tracer on, which costs time")
-    print(_table(described))
+            say(f"{name}: measured with the tracer on, which costs time")
+    say(_table(described))
     for name, found in warnings.items():
         for warning in found:
-            print(f"warning: {name}: {warning}")
+            say(f"warning: {name}: {warning}")
     if speedup:
-        print(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
+        say(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
     write_json(output, _content(ours, described[0][2], warnings[names[0]], speedup, theirs))
-    print(f"wrote {output}")
+    say(f"wrote {output}")
     return 0
 
 
 def _latencies(path: Path) -> Latencies:
     times, warmup_runs, turn_length = check_latencies(path)
     if times is Times.UNKNOWN:
-        print(f"{path.name}: nothing says on what machine it was measured")
+        say(f"{path.name}: nothing says on what machine it was measured")
     return read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
 
 
@@ -115,9 +115,9 @@ def _timed(found: Latencies) -> Timed:
     """Latencies with the turns they were taken in, where they are statistics of a run that keeps them."""
     run = Run.around(found.path)
     result = run.manifest.result_of(found.path, run.path) if run and run.manifest else None
-    if run is None or run.journal is None or result is None or found.kind != "statistics":
+    if run is None or result is None or found.kind != "statistics":
         return Timed(found.rounds)
-    return replace(timed(run.journal, result.series), rounds=found.rounds)
+    return timed_as_kept(found.rounds, run.journal, result.series)
 
 
 _FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")

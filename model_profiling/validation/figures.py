@@ -21,7 +21,6 @@ from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import read_factors
-from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
 from model_profiling.statistics.latency import LatencySummary, summarize
@@ -36,17 +35,17 @@ _CLOSE = 1e-9
 def latencies_match(checked: CheckedRun) -> Iterator[Check]:
     """Whether statistics are those of the latencies in the journal, with as many as promised."""
     run = checked.run
+    journal = run.journal  # a damaged one is the answer, also where nothing was timed
     timed = [result for result in run.results if result.latency and run.times_of(result.series).are_latencies]
     if not timed:
         why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
         yield Check("latencies", "skipped", why)
         return
-    journal = Journal(run.path) if has_journal(run.path) else None
     wrong: list[str] = []
     for result in timed:
         stats = read_robust_stats(run.path / (result.latency or ""))
         wrong += _wrong_rounds(result, stats)
-        wrong += _uneven_rounds(run, result)
+        wrong += _uneven_rounds(run, result, stats)
         wrong += _wrong_figures(result, stats)
         stored = run.metrics.latency(result.series) if run.metrics else None
         if run.metrics is not None and (stored is None or stored.end_to_end_ms != stats.end_to_end_ms):
@@ -254,18 +253,18 @@ def _csv(dump: DumpAnalysis) -> CsvFiles:
 def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
     done = [latencies for latencies in stats.end_to_end_rounds_ms if latencies]
     if result.rounds and len(done) != result.rounds:
-        yield f"{result.series} has {plural(len(done), 'round')}, the manifest says {result.rounds}"
+        yield f"{result.series} has {plural(len(done), stats.counted_in)}, the manifest says {result.rounds}"
     short = [found for found in done if result.runs is not None and len(found) != result.runs]
     if short and stats.measured != "lockstep":
         few = plural(len(short[0]), "run")
         yield f"{result.series} has a round of {few}, the manifest says {result.runs}"
 
 
-def _uneven_rounds(run: Run, result: Result) -> Iterator[str]:
+def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str]:
     """A finished run has every round of every experiment; only then are its ratios of side-by-side runs."""
     part = run.manifest.part_of(result.experiment) if run.manifest else None
     if part is not None and part.state == "finished" and result.rounds != part.schedule.rounds_done:
-        rounds = plural(result.rounds, "round")
+        rounds = plural(result.rounds, stats.counted_in)
         yield f"{result.series} has {rounds}, the whole run has {part.schedule.rounds_done}"
 
 

@@ -33,7 +33,9 @@ def manifest_parses(run: CheckedRun) -> Iterator[Check]:
 
 def json_files(run: CheckedRun) -> Iterator[Check]:
     wrong = []
-    paths = sorted(path for path in run.path.rglob("*.json") if names.WORK not in path.parts)
+    # Files for other tools have those tools' formats.
+    ours = (path for path in run.path.rglob("*.json") if run.path / names.FOR_TOOLS not in path.parents)
+    paths = sorted(path for path in ours if names.WORK not in path.parts)
     for path in paths:
         try:
             if read_json_object(path, COMPUTE_AGAIN).get("schema_version") not in _SCHEMA_VERSIONS:

@@ -4,53 +4,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.errors import InputError
+from model_profiling.files import StrPath, as_path
 from model_profiling.progress import Progress
+from model_profiling.report.analysed import AnalysedRun, analysed
 from model_profiling.report.analysis_json import WrittenDump, write_analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.run import Run, Times, names
 
 
 def analyse(
-    source: str | Path | Sequence[str | Path] | Run,
+    source: StrPath | Sequence[StrPath] | Run,
     *,
-    model: str | Path | None = None,
-    etrecord: str | Path | None = None,
+    model: StrPath | None = None,
+    etrecord: StrPath | None = None,
     times: Times | None = None,
     roofline: Roofline | None = None,
     progress: Progress | None = None,
-) -> RunAnalysis:
+) -> AnalysedRun:
     """Analyse a run directory, a folder with dumps, one dump or several; nothing is written.
 
-    `model` and `etrecord` override what the run holds. Without a program, operators have no shapes, cost or
-    source; without a record, no source. `times` is your word on dumps that nothing else speaks for.
+    `model` (.pte) and `etrecord` override what the run holds. Without a program, operators have no shapes,
+    cost or source; without a record, no source. `times` is your word on dumps that nothing else speaks for,
+    `roofline` a peak to hold operators against, `progress` is told how far the work is.
+
+        run = analyse("out_toy_cnn/runs/xnnpack_fp16/linux")
+        run.operators.to_pandas()
+
+    What cannot be used is an `InputError`, a damaged file a `FormatError`; in a folder, damaged dumps are
+    left out and named in `run.warnings`.
     """
     run = source if isinstance(source, Run) else open_source(source, times)
     if not run.dumps:
         raise InputError(f"{run.path} holds no .etdump file", "name a folder that dumps were written into")
-    programs = run.programs(Path(model) if model else None, Path(etrecord) if etrecord else None)
+    named = (None if path is None else as_path(path) for path in (model, etrecord))
     # In a folder the others still count; a dump that was named must be readable.
-    folder = isinstance(source, Run) or (isinstance(source, str | Path) and Path(source).is_dir())
-    return analyse_run(run, programs, tolerant=folder, roofline=roofline, progress=progress)
+    folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
+    facts = analyse_run(run, run.programs(*named), tolerant=folder, roofline=roofline, progress=progress)
+    return analysed(facts)
 
 
-def open_source(source: str | Path | Sequence[str | Path], times: Times | None = None) -> Run:
+def open_source(source: StrPath | Sequence[StrPath], times: Times | None = None) -> Run:
     """The run that a folder or files are, or lie in."""
-    if isinstance(source, str | Path):
-        path = Path(source)
-        return Run.open(path, times=times) if path.is_dir() else Run.of_files([path], times=times)
-    return Run.of_files([Path(path) for path in source], times=times)
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        return Run.of_files([as_path(path) for path in source], times=times)
+    path = as_path(source)
+    return Run.open(path, times=times) if path.is_dir() else Run.of_files([path], times=times)
 
 
-def write_analysis(analysis: RunAnalysis, out: Path | None = None) -> tuple[Path, ...]:
+def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[Path, ...]:
     """Write the CSV files of every dump and `analysis_summary.json`; returns every file written.
 
-    Files go beside each dump and the summary into the run directory, or all into `out`.
+    Files go beside each dump and the summary into the run directory, or all into the folder `out`.
     """
+    out = None if out is None else as_path(out)
     home = analysis.run.path
     stems = Counter(dump.stem for dump in analysis.dumps)
     written = []

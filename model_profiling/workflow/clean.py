@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model_profiling.errors import InputError
-from model_profiling.targets import TargetChoice, TunedTarget, open_target
+from model_profiling.targets import TargetChoice, open_target
 from model_profiling.targets.remote.folder import Removed
 from model_profiling.targets.remote.target import RemoteTarget
 
@@ -17,6 +17,6 @@ def clean(choice: TargetChoice) -> Removed:
         raise InputError(f"nothing is put anywhere for target {choice.kind}", "name a device or a host")
     try:
         removed = target.clean()
-        return replace(removed, notes=target.take_notes() if isinstance(target, TunedTarget) else ())
+        return replace(removed, notes=target.take_notes())
     finally:
         target.close()

@@ -18,12 +18,12 @@ from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.run import analyse_run
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.errors import FormatError, InputError
+from model_profiling.files import StrPath, as_path
 from model_profiling.json_record import read_json_object
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.run import Run, Series, Times, names, why_not_comparable
 from model_profiling.run.comparability import Origin
-from model_profiling.run.journal import Journal
-from model_profiling.run.latencies import Timed, compare_timed, timed, way_of
+from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept, way_of
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.verdict import Speedup
 
@@ -63,21 +63,28 @@ class Side:
 
 
 def compare(
-    a: str | Path,
-    b: str | Path,
+    a: StrPath,
+    b: StrPath,
     *,
     limit: float | None = None,
     across_machines: bool = False,
     times: Times | None = None,
 ) -> Comparison:
-    """Judge B against A; `limit` is the regression that fails, as a share (0.05 is 5%).
+    """Judge B against A: two run directories, dumps or JSON files of latencies; nothing is measured.
 
-    Different CPUs are not comparable unless `across_machines` says that the machines are the question.
-    `times` is your word on files that nothing else speaks for.
+    `limit` is the regression that fails, as a share (0.05 is 5%). Different CPUs are not comparable unless
+    `across_machines` says that the machines are the question. `times` is your word on files that nothing else
+    speaks for.
+
+        found = compare("runs/before", "runs/after", limit=0.05)
+        found.speedups.to_pandas()
+
+    Files that cannot be used, or that have no experiment in common, are an `InputError`; that times may not
+    be compared is an answer with its reason, not an error.
     """
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"a regression limit of {limit:g} means nothing", "give a share of 0 or more")
-    ours, theirs = load_side(Path(a), times), load_side(Path(b), times)
+    ours, theirs = load_side(as_path(a), times), load_side(as_path(b), times)
     matched, only_a, only_b = _matched(ours, theirs)
     if not matched:
         raise InputError(
@@ -127,7 +134,6 @@ def load_side(path: Path, times: Times | None = None) -> Side:
 def _of_run(run: Run, name: str, kind: str) -> Side:
     analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
     series = []
-    journal = run.whole.journal
     for found in run.series:
         latency = run.metrics.latency(found) if run.metrics else None
         timed = run.times_of(found).are_latencies
@@ -135,7 +141,7 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
             SideSeries(
                 found,
                 run.origin(found),
-                _timed(run, found, journal),
+                _timed(run, found),
                 latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
                 analysis.of(found) if analysis else None,
                 run.whole.manifest.asked_as(found.experiment) if run.whole.manifest else (),
@@ -146,13 +152,9 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
     return Side(replace(_facts(run.whole, name, kind, model), times=run.times), run_dir, tuple(series))
 
 
-def _timed(run: Run, series: Series, journal: Journal | None) -> Timed:
-    """The latencies of a series, and where a journal is kept, the turns they were taken in."""
+def _timed(run: Run, series: Series) -> Timed:
     stats = run.robust_stats(series)
-    if stats is None:
-        return Timed()
-    kept = timed(journal, series) if journal else Timed()
-    return replace(kept, rounds=stats.end_to_end_rounds_ms)
+    return timed_as_kept(stats.end_to_end_rounds_ms, run.whole.journal, series) if stats else Timed()
 
 
 def _of_json(path: Path, times: Times | None) -> Side:
@@ -174,7 +176,7 @@ def _of_json(path: Path, times: Times | None) -> Side:
     origin = around.origin(series) if around else Origin(str(series), stated, series.threads)
     known = Timed(rounds) if origin.times.are_latencies else Timed()
     if around and "experiment" in content:
-        known = _timed(around, series, around.journal)
+        known = _timed(around, series)
     facts = _facts(around or Run(path.parent), str(path), "latencies", "")
     return Side(
         replace(facts, times=origin.times),

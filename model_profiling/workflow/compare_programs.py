@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import target_settings
 from model_profiling.errors import InputError
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress
 from model_profiling.report.comparison import Comparison
-from model_profiling.run import names
-from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.measure import RunOptions, run_made
 from model_profiling.workflow.programs import find_or_export
 
 _EXPERIMENT = "program"
@@ -72,17 +69,12 @@ def compare_programs(
         )
     home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
     check_folder(home)
-    asked = []
+    configs = []
     for side, program in zip("ab", programs, strict=True):
         root = home / side / place.place
         check_startable(root, resume=run.resume, force=run.force)
-        begun = read_manifest(root) is not None
-        config = _config(place, program, root, threads, budget_s)
-        asked.append((config, replace(run, resume=run.resume and begun)))
-    ours, theirs = run_together(asked, place, progress=progress)
-    for outcome in (ours, theirs):
-        assert outcome.run.manifest is not None
-        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
+        configs.append(_config(place, program, root, threads, budget_s))
+    ours, theirs = run_made(configs, place, run, progress=progress)
     found = compare(ours.run_dir, theirs.run_dir, limit=limit)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
     return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))
@@ -98,7 +90,4 @@ def _config(
         "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
         "schedule": {"budget_s": budget_s} if budget_s is not None else {},
     }
-    config, problems = parse_config(raw, folder=root)
-    if config is None or problems:
-        raise InputError(problems[0].text, problems[0].fix)
-    return config
+    return checked_config(raw, folder=root)

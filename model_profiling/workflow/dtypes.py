@@ -83,7 +83,7 @@ def profile_dtypes(
     for dtype in dtypes:
         try:
             programs[dtype] = find_or_export(
-                model, dtype=dtype, backend=options.backend, outdir=options.outdir, progress=progress
+                model, dtype=dtype, backend=options.backend, outdir=options.home, progress=progress
             )
         except ProfilingError as problem:
             if isinstance(problem, SetupError) and not programs:
@@ -94,7 +94,7 @@ def profile_dtypes(
     profiled = profile_programs(list(programs.values()), options, run, progress=progress)
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
-    folder = names.runs_folder(first.program, options.outdir)
+    folder = names.runs_folder(first.program, options.home)
     found = side_by_side(dtypes, outcomes, problems, folder)
     page = folder / names.DTYPES_PAGE
     write_record(folder / names.DTYPES, found)

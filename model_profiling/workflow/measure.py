@@ -8,20 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, answers_in_short
 from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import Measured, Start, conclude, measure_together, refresh, reopen
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.analysed import AnalysedRun, analysed
+from model_profiling.report.cells import run_cell
 from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.html.fragment import render_fragment
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
+from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import WarningLine
 from model_profiling.targets import Target, TargetChoice, open_target
+from model_profiling.wording import milliseconds
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
 from model_profiling.workflow.report import write_run_report
@@ -29,7 +34,7 @@ from model_profiling.workflow.report import write_run_report
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A finished run directory and what its report says."""
+    """A finished run directory and what its report says. In a notebook it shows itself as a short report."""
 
     data: ReportData
     report: Path
@@ -37,6 +42,22 @@ class RunOutcome:
     """What the pipeline summary holds."""
     moved: Path | None = None
     """Where an earlier, finished run is kept now."""
+
+    def __repr__(self) -> str:
+        return f"<RunOutcome {self.in_short}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(run_cell(self.data, self.report))
+
+    @property
+    def in_short(self) -> str:
+        """Model, place, folder and what came of it."""
+        answers = answers_in_short((pair.label, pair.speedup) for pair in self.data.pairs)
+        headline = self.data.headline
+        if not answers and headline and headline.summary:
+            answers = f"{headline.series}: {milliseconds(headline.summary.median)} ms"
+        failed = f"; {len(self.failed)} failed" if self.failed else ""
+        return f"{self.run.in_short} ({self.run_dir}): {answers or 'no latency'}{failed}"
 
     @property
     def run(self) -> Run:
@@ -47,13 +68,19 @@ class RunOutcome:
         return self.data.run.path
 
     @property
-    def analysis(self) -> RunAnalysis | None:
-        return self.data.analysis
+    def analysis(self) -> AnalysedRun | None:
+        """Tables and facts of its dumps; None where it made none."""
+        return analysed(self.data.analysis) if self.data.analysis else None
+
+    @property
+    def answers(self) -> RunAnswers:
+        """What the report opens with."""
+        return answers(self.data)
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """The report's opening sentences."""
-        return verdict(self.data)
+        """The same as sentences."""
+        return self.answers.sentences
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
@@ -68,7 +95,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run deals with what is there already, and which part of it is done."""
+    """How a run deals with what is there already, and which part of it is done: `resume` continues an
+    unfinished one, `force` discards it, `only` names the experiments to measure, `analysis_only` measures
+    nothing."""
 
     only: frozenset[str] = frozenset()
     resume: bool = False
@@ -141,6 +170,26 @@ def run_together(
         return tuple(
             _publish(each, options, progress) for each, (_, options) in zip(measured, asked, strict=True)
         )
+
+
+def run_made(
+    configs: Sequence[ProfileConfig],
+    target: Target,
+    options: RunOptions,
+    *,
+    progress: Progress | None = None,
+) -> tuple[RunOutcome, ...]:
+    """Run configs that nobody wrote into a file, all together; each is kept in its run directory."""
+    asked = []
+    for config in configs:
+        # Of several runs one may have been finished or not even begun when the job was cut short.
+        begun = read_manifest(config.output_root) is not None
+        asked.append((config, replace(options, resume=options.resume and begun)))
+    outcomes = run_together(asked, target, progress=progress)
+    for outcome in outcomes:
+        assert outcome.run.manifest is not None
+        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
+    return outcomes
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:

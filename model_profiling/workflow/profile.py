@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
+from model_profiling.files import StrPath, as_path
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
+from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
-from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_together
+from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_made
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
@@ -33,6 +33,9 @@ class ProfileOptions:
     """What to measure, and how much of it. `outdir` is the folder that gets `artifacts` and `runs`.
 
     None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
+    They are the options of `sme2prof profile`:
+
+        ProfileOptions(dtype="fp16", threads=(1, 4), budget_s=60, target=TargetChoice("android"))
     """
 
     target: TargetChoice = field(default_factory=TargetChoice)
@@ -46,20 +49,50 @@ class ProfileOptions:
     precision: float | None = None
     budget_s: float | None = None
     ladder: bool = False
-    outdir: Path | None = None
+    outdir: StrPath | None = None
+
+    @property
+    def home(self) -> Path | None:
+        """`outdir` as a path."""
+        return None if self.outdir is None else as_path(self.outdir)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOutcome:
-    """The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
+    """What `profile` returns. In a notebook it shows the report of its main run.
+
+    The run that answers, the one that gathered kernel evidence (the same if it can be), and why there.
     `evidence` is None when emulation was wanted and could not be had: the main run's report says why.
-    `remarks` says which options had no effect."""
+    `remarks` says which options had no effect.
+    """
 
     program: Path
     plan: TargetPlan
     main: RunOutcome
     evidence: RunOutcome | None
     remarks: tuple[Remark, ...] = ()
+
+    def __repr__(self) -> str:
+        proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
+        return f"<ProfileOutcome {self.main.in_short}{proof}>"
+
+    def _repr_html_(self) -> str:
+        return self.main._repr_html_()
+
+    @property
+    def analysis(self) -> AnalysedRun | None:
+        """Of the main run: its tables; None where it made no dump."""
+        return self.main.analysis
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """The opening sentences of the main run's report."""
+        return self.main.verdict
+
+    @property
+    def report(self) -> Path:
+        """The main run's page."""
+        return self.main.report
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
@@ -78,19 +111,33 @@ class ProfileOutcome:
 
 
 def profile(
-    model: str,
+    model: StrPath,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
     progress: Progress | None = None,
 ) -> ProfileOutcome:
-    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it."""
+    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it.
+
+    `model` is a name that `sme2prof models` lists, `file.py:factory` for one of your own, or the path of a
+    program. `options` says what to measure and where, `run` what to do with runs that are there already: a
+    finished one is kept under its date, an unfinished one is an `InputError` unless `RunOptions(resume=True)`
+    continues or `RunOptions(force=True)` discards it.
+
+        outcome = profile("toy_cnn", ProfileOptions(dtype="fp16"))
+        outcome.analysis.operators.to_pandas()
+
+    Everything is written into `out_<model>` (or `options.outdir`) as by `sme2prof profile`. Failures are
+    `ProfilingError`s that say what to do: `InputError`, `SetupError`, `ExportError`, `RunError`.
+    """
     options, progress = options or ProfileOptions(), progress or Silent()
-    if options.outdir is not None:
-        check_folder(options.outdir)
+    named = model if isinstance(model, str) else str(as_path(model))
+    home = options.home
+    if home is not None:
+        check_folder(home)
     open_target(plan_targets(options.target).main)  # refused before anything is exported
     program = find_or_export(
-        model, dtype=options.dtype, backend=options.backend, outdir=options.outdir, progress=progress
+        named, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
     )
     (outcome,) = profile_programs([program], options, run, progress=progress)
     return outcome
@@ -101,18 +148,14 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
-    roots: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile each of `programs`; where times are latencies, they take turns with each other.
-
-    `roots` are the folders that get their runs, the usual ones if none are given.
-    """
+    """Profile each of `programs`; where times are latencies, they take turns with each other."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    homes = roots or [names.run_home(program, options.outdir) for program in programs]
+    homes = [names.run_home(program, options.home) for program in programs]
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place, resume=run.resume, force=run.force)
@@ -151,10 +194,7 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
     if options.ladder:
         target.prepare()
         raw |= _ladder_parts(new_experiments(wanted, root)[0], wanted, ladder(target.facts().features))
-    config, problems = parse_config(raw, folder=root)
-    if config is None or problems:
-        raise InputError(problems[0].text, problems[0].fix)
-    return config
+    return checked_config(raw, folder=root)
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
@@ -203,17 +243,8 @@ def _run_on(
     progress: Progress,
 ) -> tuple[RunOutcome, ...]:
     """Run each program into its folder below the home it is given with."""
-    configs = []
-    for program, home in asked:
-        config = make_config(target, program, home / target.place, options)
-        # Of two targets one may have been finished or not even begun when the job was cut short.
-        begun = read_manifest(config.output_root) is not None
-        configs.append((config, replace(run, resume=run.resume and begun)))
-    outcomes = run_together(configs, target, progress=progress)
-    for outcome in outcomes:
-        assert outcome.run.manifest is not None
-        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
-    return outcomes
+    configs = [make_config(target, program, home / target.place, options) for program, home in asked]
+    return run_made(configs, target, run, progress=progress)
 
 
 def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:

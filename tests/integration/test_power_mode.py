@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Artifact
 from virtual_phone import VirtualPhone
 
 from model_profiling.doctor.checks import phone_settings
@@ -80,7 +74,7 @@ def test_a_mode_is_set_and_everything_put_back(
             "named after the phone's own number"
         )
         with (
-            pytest.raises(InputError, match="another run has set a power mode"),
+            pytest.raises(InputError, match="is in use by another run"),
             open_phone(phone).held_ready(),
         ):
             pass
@@ -154,45 +148,3 @@ def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
     phone.plug_in()
     open_phone(phone, "leave").connect()
     assert phone.settings() == {}
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_a_run_that_is_ended_from_outside(
-    arm_phone: VirtualPhone,
-    open_phone: Callable[..., AndroidTarget],
-    exported: Callable[..., Artifact],
-    tmp_path: Path,
-    number: signal.Signals,
-) -> None:
-    """A terminal that is closed ends a run in order; one that is killed has the next one put things back."""
-    use(arm_phone)
-    config = {
-        "model": str(exported("toy_cnn", "fp16").pte),
-        "output_root": str(tmp_path / "run"),
-        "target": {"remote": arm_phone.serial, "power_mode": "boost"},
-        "experiments": [{"name": "long", "runs": 100_000}],
-        "schedule": {"mode": "rounds"},
-    }
-    (tmp_path / "c.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
-    open_phone(arm_phone)
-    # Tests that were started with nohup hand that on.
-    unasked = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGHUP, unasked)
-    with started as run:
-        limit = time.monotonic() + 120
-        while arm_phone.settings() != BOOST and run.poll() is None and time.monotonic() < limit:
-            time.sleep(0.05)
-        while not any("--model" in words for words in arm_phone.processes()) and run.poll() is None:
-            time.sleep(0.05)
-        run.send_signal(number)
-        said = run.communicate(timeout=60)[1]
-    if number == signal.SIGHUP:
-        assert "interrupted" in said
-        assert arm_phone.settings() == USED
-    else:
-        assert arm_phone.settings() == BOOST
-        open_phone(arm_phone, "leave").connect()
-        assert arm_phone.settings() == USED
-    assert not journals()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,13 +33,17 @@ def home(tmp_path: Path, exported: Callable[..., object]) -> Path:
     return artifacts.parent
 
 
-def test_three_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
+def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("profile", "toy_cnn", "--target", "host", *QUICK, "--outdir", home)
     assert sme2prof(*words, "--dtype", "fp32").returncode == 0
     assert not (home / "runs" / "dtypes.md").exists(), "one dtype is profiled as ever"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(home / "job.md"))
     done = sme2prof(*words, "--dtype", "all", "--resume")
     assert done.returncode == 0, done.stderr
     found = read_dtypes(home / "runs" / "dtypes.json")
+    job = (home / "job.md").read_text().replace("\\", "")
+    assert job.startswith("### Number formats side by side") and found.verdict in job
+    assert len(re.findall(r"^### toy_cnn_xnnpack_\w+ on ", job, re.MULTILINE)) == 3
     assert [side.dtype for side in found.sides] == list(DTYPES)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
     journals = [Journal(path.parent) for path in home.glob("runs/xnnpack_*/*/journal.jsonl")]

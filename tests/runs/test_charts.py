@@ -144,7 +144,7 @@ def test_drift_is_shown_by_the_median_of_every_launch(on_sme2: Charts, sme2: Rep
         ours = [row for row in rows(on_sme2["over_time"], "medians") if row["series"] == str(found)]
         assert [row["ms"] for row in ours] == pytest.approx(medians, abs=1e-5)
         # Higher in its lane is slower.
-        assert sorted(ours, key=lambda row: row["ms"]) == sorted(ours, key=lambda row: -row["y"])
+        assert sorted(ours, key=lambda row: row["ms"]) == sorted(ours, key=lambda row: -row["_y"])
 
 
 def test_the_distribution_meets_the_percentiles_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
@@ -187,7 +187,7 @@ def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: Repo
         for row in ours:
             assert row["ms"] == pytest.approx(known["ms"][row["category"]], abs=1.1e-3)
             assert row["share"] == pytest.approx(100 * known["share"][row["category"]], abs=0.11)
-        assert ours[-1]["end"] == pytest.approx(known["e2e_ms"], abs=1e-3)
+        assert ours[-1]["_end"] == pytest.approx(known["e2e_ms"], abs=1e-3)
         (largest,) = [row for row in ours if row["largest"]]
         assert largest["category"] == max(known["share"], key=lambda part: known["share"][part])
 
@@ -197,7 +197,9 @@ def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme
     path, segments = rows(chart, "path"), rows(chart, "segments")
     largest = next(row["category"] for row in segments if row["side"] == "after" and row["largest"])
     followed = [row for row in segments if row["category"] == largest]
-    assert [(row["start"], row["end"]) for row in path] == [(row["start"], row["end"]) for row in followed]
+    assert [(row["_start"], row["_end"]) for row in path] == [
+        (row["_start"], row["_end"]) for row in followed
+    ]
     assert largest in chart.title and largest in chart.summary
 
 
@@ -236,7 +238,7 @@ def test_the_projection_is_that_of_the_analysis_and_says_what_it_is(on_arm: Char
     assert projected["to"] == pytest.approx(measured["ms"] / known["low"], rel=1e-3)
     assert projected["least"] == pytest.approx(measured["ms"] / known["ceiling"], rel=1e-3)
     assert "projection" in chart.title and "not measured" in chart.summary
-    assert sum("PROJECTION" in row["label"] for row in rows(chart)) == len(rows(chart, "projected"))
+    assert sum("PROJECTION" in row["_label"] for row in rows(chart)) == len(rows(chart, "projected"))
 
 
 def test_threads_are_those_of_the_metrics(on_arm: Charts, arm: ReportData) -> None:
@@ -302,7 +304,7 @@ def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
     shown, ratio = rows(chart), sme2.pairs[0].speedup.ratio
     medians = [found.summary.median for found in rungs if found.summary]
     assert [row["value"] for row in shown] == pytest.approx(medians, abs=1e-5) and len(shown) == 3
-    assert [f"{ratio:.2f}x the rung below" in row["label"] for row in shown] == [True, False, False]
+    assert [f"{ratio:.2f}x the rung below" in row["_label"] for row in shown] == [True, False, False]
     untimed = [replace(found, latency=None, dumps=None, times=Times.EMULATED) for found in rungs]
     emulated = Run(sme2.run.path, metrics=Metrics(times=Times.EMULATED))
     without = ladder_chart(replace(sme2, experiments=tuple(untimed), run=emulated))
@@ -355,7 +357,7 @@ def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
     chart = latency_chart([Sampled(Series("a", 1), summarize(values), [values], "round", "f")], "t")
     assert chart is not None
     slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
-    assert slowest["ms"] == 50.0 and slowest["at"] < 2
+    assert slowest["ms"] == 50.0 and slowest["_at"] < 2
     assert "1 slower one at the right edge" in json.dumps(chart.spec)
 
 

@@ -166,6 +166,17 @@ def test_emulated_dumps_show_kernels_without_times(emulated: Path) -> None:
     assert all(row["baseline_ms"] is row["candidate_ms"] is None for row in shown["operators"])
 
 
+def test_a_damaged_journal_is_not_passed_over(two: tuple[Path, Path], sme2prof) -> None:
+    """Without its turns a run would be compared in a weaker way, and nobody would know why."""
+    a, b = two
+    (b / "journal.jsonl").write_bytes(b"{}\n" + (b / "journal.jsonl").read_bytes())
+    done = sme2prof("compare", a, b)
+    assert done.returncode != 0 and f"{b / 'journal.jsonl'}, line 1 is damaged" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    with pytest.raises(FormatError, match="line 1 is damaged"):
+        compare(next(a.glob(f"{ON}/*_robust_stats.json")), next(b.glob(f"{ON}/*_robust_stats.json")))
+
+
 def test_different_machines_are_compared_only_on_request(two: tuple[Path, Path], sme2prof) -> None:
     a, b = two
     edit(b / "manifest.json", lambda manifest: manifest["machine"]["before"].update(cpu="Other-9000"))
@@ -200,6 +211,7 @@ def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof
     assert series.with_tracer and not series.comparable and series.end_to_end.rounds == 1
     assert series.end_to_end.ratio == pytest.approx(2, rel=0.2)
     assert all(pair.speedup is None or pair.speedup.low is None for pair in series.operators)
+    assert "too few launches to judge any" in render_markdown(comparison_document(found))
     assert sme2prof("compare", a, b, "--fail-on-regression", 5).returncode == 2
 
 

@@ -67,10 +67,20 @@ def test_thirteen_remarks_are_four_lines(tmp_path: Path) -> None:
     assert shown == [line.text for line in data.warnings]
 
 
-def test_summary_terminal_and_report_say_the_same_in_the_same_order(configured: Path, sme2prof) -> None:
+def test_summary_terminal_and_report_say_the_same_in_the_same_order(
+    configured: Path, sme2prof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_job = configured.parent / "job.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(of_job))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = sme2prof("run", configured, "--analysis-only")
     assert done.ok, done.tail()
     run_dir = configured.parent / "run"
+    listed = [line.removeprefix("- ").replace("\\", "") for line in of_job.read_text().splitlines()]
+    said = [line.strip().removeprefix("- ") for line in done.stdout.splitlines()]
+    answers = [line for line in said if line and not line.endswith("?") and not line.startswith("Report: ")]
+    assert len(answers) > 3 and set(answers) <= set(listed)
+    assert (run_dir / "for_tools" / "badge.json").is_file()
     said = [line.removeprefix("warning: ") for line in done.stderr.splitlines() if "warning: " in line]
     summary = load(next(run_dir.glob("*_pipeline_summary.json")))
     assert said == summary["warnings"] == [line.text for line in gather_report(run_dir).warnings]
@@ -83,7 +93,12 @@ def test_quiet_prints_the_verdict_and_the_place_alone(configured: Path, sme2prof
     loud = sme2prof("run", configured, "--analysis-only")
     quiet = sme2prof("run", configured, "--analysis-only", "--quiet")
     assert loud.stderr and not quiet.stderr
-    assert quiet.stdout == loud.stdout and quiet.stdout.splitlines()[-1].startswith("Report: ")
+    asked = [line for line in quiet.stdout.splitlines() if line.endswith("?")]
+    assert asked == ["Where does the time go?", "What does SME2 change?", "What next?"]
+    # The answers stand last; before them there is only what to know about them.
+    assert loud.stdout.endswith(f"\n\n{quiet.stdout}") and loud.stdout.startswith("- ")
+    *_, page, text = quiet.stdout.splitlines()
+    assert page.startswith("Report: ") and page.endswith("report.html") and text.endswith("report.md")
 
 
 def test_quiet_still_says_what_failed(configured: Path, sme2prof) -> None:

@@ -195,12 +195,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a round left out": (
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
         "latencies",
-        "5 rounds",
+        "5 launches",
     ),
     "an experiment with more rounds than the run": (
         in_manifest(lambda manifest: manifest["schedule"].update(rounds_done=5)),
         "latencies",
-        "6 rounds",
+        "6 launches",
     ),
     "metrics of another run": (
         in_json("metrics.json", lambda metrics: metrics["latencies"][0]["end_to_end_ms"].update(mean=1.0)),
@@ -296,6 +296,11 @@ def test_a_dump_of_another_program_is_found(run_dir: Path, program_is_here: bool
     dump = only(run_dir, "linux_sme2_off/*_t1.etdump")
     shutil.copy(INT8.with_suffix(".etdump") if program_is_here else OTHER, dump)
     assert dump.name in failed(run_dir)["same program"].found
+
+
+def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated: Path) -> None:
+    in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw)(emulated)
+    assert "journal.jsonl, line 1" in failed(emulated)["latencies"].found
 
 
 def test_latencies_in_an_emulated_run_are_found(emulated: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 import model_profiling
 
 PUBLIC = {
-    "Comparison", "EagerModelBase", "EventTable", "ExportResult", "ProfileOptions", "ProfileOutcome",
-    "ProfilingError", "RunAnalysis", "RunOutcome", "TargetChoice", "analyse", "compare", "export_model",
-    "profile", "read_etdump", "register_model", "write_analysis",
+    "AnalysedRun", "Comparison", "EagerModelBase", "EventTable", "ExportResult", "ProfileOptions",
+    "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis", "RunOptions", "RunOutcome", "TargetChoice",
+    "analyse", "compare", "export_model", "profile", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from model_profiling.wording import (
     plural,
     rounded_parts,
     size,
+    span,
+    span_of,
     speedup,
     with_threads,
 )
@@ -33,6 +35,12 @@ from model_profiling.wording import (
 )
 def test_milliseconds_keep_the_figures_that_count(value: float | None, shown: str) -> None:
     assert milliseconds(value) == shown
+
+
+def test_a_span_whose_ends_look_alike_is_one_figure() -> None:
+    assert (span("1.2x", "3.4x"), span("1.2x", "1.2x")) == ("1.2x to 3.4x", "1.2x")
+    assert span_of([2.04, 3.0, 1.0], ".1f") == "1.0 to 3.0"
+    assert span_of([2.04, 2.01], ".1f") == "2.0"
 
 
 def test_numbers_for_people() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import Breakdown, break_down
 from model_profiling.report.charts.drawing import (
     PARTS,
@@ -62,8 +62,7 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
     """One series."""
     shown, label = break_down(series), named(series.name)
-    parts = {part: found.ms for part, found in shown.parts.items() if part not in OVERHEADS}
-    largest = max(parts, key=lambda part: parts[part])
+    largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
     words = f"{largest} is the largest part ({shown.parts[largest].cells[1]})."
     about = About(name, f"Where the time goes: {label}", words, f"{names.ANALYSIS}: series, {label}")
     return _stacked(about, {label: shown}, {label: largest})
@@ -80,34 +79,34 @@ def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str,
     ]
     rows: list[Row] = [
         {
-            "row": place,
-            "label": f"{side}: {shown.end_to_end.cells[0]} ms; largest: {largest[side]}, "
+            "_row": place,
+            "_label": f"{side}: {shown.end_to_end.cells[0]} ms; largest: {largest[side]}, "
             f"{shown.parts[largest[side]].cells[1]}",
         }
         for place, (side, shown) in enumerate(sides.items())
     ]
     last = list(largest.values())[-1]
     path: list[Row] = [
-        {"y": row["top"] if place else row["bottom"], "start": row["start"], "end": row["end"]}
+        {"_y": row["_top"] if place else row["_bottom"], "_start": row["_start"], "_end": row["_end"]}
         for place, row in enumerate(row for row in segments if row["category"] == last)
     ]
     x, y = across("ms per inference, with the tracer on"), down(len(rows))
     base = alt.Chart(alt.NamedData(name="segments"))
     layers: list[altair.Chart] = [
         base.mark_bar().encode(
-            x=x("start"),
-            x2=alt.X2("end"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
-            color=category_colour(str(row["category"]) for row in segments if row["end"] != row["start"]),
+            x=x("_start"),
+            x2=alt.X2("_end"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
+            color=category_colour(str(row["category"]) for row in segments if row["_end"] != row["_start"]),
             tooltip=tooltips(side="side:N", category="category:N", ms="ms", share="%"),
         ),
         # The largest is underlined, so that it is told without colours.
         base.transform_filter("datum.largest")
         .mark_rule(strokeWidth=3)
-        .encode(x=x("start"), x2=alt.X2("end"), y=y("bottom")),
+        .encode(x=x("_start"), x2=alt.X2("_end"), y=y("_bottom")),
         base.mark_text(clip=True).encode(
-            x=x("middle"), y=y("centre"), text=alt.Text("text:N"), color=alt.Color("ink:N", scale=None)
+            x=x("_middle"), y=y("_centre"), text=alt.Text("_text:N"), color=alt.Color("_ink:N", scale=None)
         ),
         row_labels(y),
     ]
@@ -115,7 +114,7 @@ def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str,
         followed = alt.Chart(alt.NamedData(name="path")).mark_area(
             orient="horizontal", opacity=0.28, color=PARTS[last]
         )
-        layers.insert(0, followed.encode(x=x("start"), x2=alt.X2("end"), y=y("y")))
+        layers.insert(0, followed.encode(x=x("_start"), x2=alt.X2("_end"), y=y("_y")))
     spoken = " ".join(_spoken(side, shown) for side, shown in sides.items())
     drawn = alt.layer(*layers, height=_STACK * len(rows))
     about = replace(about, summary=f"{about.summary} {spoken}")
@@ -133,15 +132,15 @@ def _segments(place: int, side: str, shown: Breakdown, largest: str, longest: fl
             "category": part,
             "ms": float(ms),
             "share": float(share.rstrip("%")),
-            "start": round(start, 6),
-            "end": round(end, 6),
-            "middle": round((start + end) / 2, 6),
-            "top": place + 0.32,
-            "bottom": place + 0.86,
-            "centre": place + 0.59,
+            "_start": round(start, 6),
+            "_end": round(end, 6),
+            "_middle": round((start + end) / 2, 6),
+            "_top": place + 0.32,
+            "_bottom": place + 0.86,
+            "_centre": place + 0.59,
             "largest": part == largest,
-            "text": f"{part} {share}" if filled >= _NAMED else share if filled >= _LABELLED else "",
-            "ink": ink_on(PARTS[part]),
+            "_text": f"{part} {share}" if filled >= _NAMED else share if filled >= _LABELLED else "",
+            "_ink": ink_on(PARTS[part]),
         }
         start = end
 
@@ -170,16 +169,16 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
         data = sum(operator.source.bytes_moved or 0 for operator in members)
         place = len(rows)
         said = f"{plural(len(members), 'operator')}, {work / 1e6:.1f} million operations, {size(float(data))}"
-        rows.append({"row": place, "label": f"{category.value}: {said}"})
+        rows.append({"_row": place, "_label": f"{category.value}: {said}"})
         bars += [
             {
                 "category": category.value,
                 "what": what,
-                "zero": 0,
+                "_zero": 0,
                 "percent": round(100 * part, 1),
-                "top": place + top,
-                "bottom": place + top + 0.22,
-                "strength": strength,
+                "_top": place + top,
+                "_bottom": place + top + 0.22,
+                "_strength": strength,
             }
             for what, part, top, strength in (
                 ("arithmetic", work / flops, 0.42, 1),
@@ -192,19 +191,19 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
         alt.Chart(alt.NamedData(name="bars"))
         .mark_bar()
         .encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("percent"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             color=alt.Color(
                 "category:N", scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())), legend=None
             ),
-            fillOpacity=alt.FillOpacity("strength:Q", scale=None),
+            fillOpacity=alt.FillOpacity("_strength:Q", scale=None),
             tooltip=tooltips(category="category:N", what="of:N", percent="%"),
         ),
         row_labels(y),
         height=ROW * len(rows),
     )
-    said = "; ".join(str(row["label"]) for row in rows)
+    said = "; ".join(str(row["_label"]) for row in rows)
     title = f"Where the work is: {named(series.name)}"
     return make_chart(About(name, title, f"{said}.", names.GRAPH), drawn, {"rows": rows, "bars": bars})

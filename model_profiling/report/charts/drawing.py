@@ -52,6 +52,8 @@ _LOOK = {
 """Of the files beside a Markdown page, which are always on white."""
 
 Row = dict[str, object]
+"""What a mark is drawn from. Fields that only say where and how it is drawn begin with `_`; the others are
+the chart's numbers, which a page also shows as a table."""
 T = TypeVar("T")
 
 
@@ -154,12 +156,12 @@ def down(rows: int) -> Callable[[str], altair.Y]:
 
 
 def row_labels(y: Callable[[str], altair.Y]) -> altair.Chart:
-    """What each row is and says, above what it shows: `row` and `label` of the data `rows`."""
+    """What each row is and says, above what it shows: `_row` and `_label` of the data `rows`."""
     import altair as alt
 
     base = alt.Chart(alt.NamedData(name="rows"))
     labels: altair.Chart = base.mark_text(align="left", baseline="top", dy=4, clip=True)
-    placed: altair.Chart = labels.encode(x=alt.value(2), y=y("row"), text=alt.Text("label:N"))
+    placed: altair.Chart = labels.encode(x=alt.value(2), y=y("_row"), text=alt.Text("_label:N"))
     return placed
 
 

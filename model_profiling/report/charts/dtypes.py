@@ -45,25 +45,25 @@ def _latencies(found: Dtypes) -> Chart | None:
             projected.append(
                 {
                     "dtype": side.dtype,
-                    "zero": 0,
+                    "_zero": 0,
                     "from": round(ahead.low_ms, 5),
                     "to": round(ahead.high_ms, 5),
-                    "top": place + 0.7,
-                    "bottom": place + 0.94,
+                    "_top": place + 0.7,
+                    "_bottom": place + 0.94,
                 }
             )
         rows.append(
             {
-                "row": place,
-                "label": label,
+                "_row": place,
+                "_label": label,
                 "dtype": side.dtype,
-                "zero": 0,
+                "_zero": 0,
                 "median": round(latency.median_ms, 5),
                 "p5": round(latency.p5_ms, 5),
                 "p95": round(latency.p95_ms, 5),
-                "top": place + 0.38,
-                "bottom": place + 0.64,
-                "middle": place + 0.51,
+                "_top": place + 0.38,
+                "_bottom": place + 0.64,
+                "_middle": place + 0.51,
             }
         )
     note = "dashed: projection, not measured" if projected else ""
@@ -71,27 +71,27 @@ def _latencies(found: Dtypes) -> Chart | None:
     base, ahead_of = alt.Chart(alt.NamedData(name="rows")), alt.Chart(alt.NamedData(name="projected"))
     drawn = alt.layer(
         base.mark_bar(color=series_colour(0)).encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("median"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             tooltip=tooltips(dtype="dtype:N", median="median ms", p5="5% ms", p95="95% ms"),
         ),
-        base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("middle")),
+        base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("_middle")),
         ahead_of.mark_bar(opacity=0.4, color=BEFORE).encode(
-            x=x("from"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom")
+            x=x("from"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom")
         ),
         ahead_of.mark_bar(fillOpacity=0, strokeDash=[5, 3], stroke=BEFORE, strokeWidth=1.5).encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("to"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             tooltip=tooltips(**{"dtype": "dtype:N", "from": "projected, from ms", "to": "to ms"}),
         ),
         row_labels(y),
         height=_TALL_ROW * len(rows),
     )
-    said = "; ".join(str(row["label"]) for row in rows)
+    said = "; ".join(str(row["_label"]) for row in rows)
     doubt = "" if found.judged_by_time else " These latencies say nothing about Arm."
     title = (
         f"Latency of {named(found.model)} by number format{f', on {named(found.cpu)}' if found.cpu else ''}"
@@ -112,16 +112,16 @@ def _work(found: Dtypes) -> Chart | None:
     bars: list[Row] = []
     for place, (side, work) in enumerate(sides):
         said = f"{work.flops / 1e6:,.1f} million operations, {size(work.bytes_moved)} moved"
-        rows.append({"row": place, "label": f"{side.dtype}: {said}"})
+        rows.append({"_row": place, "_label": f"{side.dtype}: {said}"})
         bars += [
             {
                 "dtype": side.dtype,
                 "what": what,
-                "zero": 0,
+                "_zero": 0,
                 "percent": round(100 * part, 1),
-                "top": place + top,
-                "bottom": place + top + 0.22,
-                "strength": strength,
+                "_top": place + top,
+                "_bottom": place + top + 0.22,
+                "_strength": strength,
             }
             for what, part, top, strength in (
                 ("arithmetic", work.flops / flops, 0.42, 1),
@@ -134,17 +134,17 @@ def _work(found: Dtypes) -> Chart | None:
         alt.Chart(alt.NamedData(name="bars"))
         .mark_bar(color=series_colour(0))
         .encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("percent"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
-            fillOpacity=alt.FillOpacity("strength:Q", scale=None),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
+            fillOpacity=alt.FillOpacity("_strength:Q", scale=None),
             tooltip=tooltips(dtype="dtype:N", what="of:N", percent="% of the most"),
         ),
         row_labels(y),
         height=ROW * len(rows),
     )
-    said = "; ".join(str(row["label"]) for row in rows)
+    said = "; ".join(str(row["_label"]) for row in rows)
     name = f"Work of {named(found.model)} by number format"
     about = About("dtypes", name, f"{said}. No latency was measured.", names.DTYPES)
     return make_chart(about, drawn, {"rows": rows, "bars": bars})

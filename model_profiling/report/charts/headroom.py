@@ -46,17 +46,23 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
         short, long = (found.ms(factor) or 0.0 for factor in (found.high, found.low))
         span = f"{milliseconds(short)} to {milliseconds(long)} ms"
         rows += [
-            {"row": place, "label": f"{name}: {milliseconds(latency)} ms, measured"},
-            {"row": place + 1, "label": f"PROJECTION with SME2, not measured: {span}"},
+            {"_row": place, "_label": f"{name}: {milliseconds(latency)} ms, measured"},
+            {"_row": place + 1, "_label": f"PROJECTION with SME2, not measured: {span}"},
         ]
         measured.append(
-            {"series": name, "zero": 0, "ms": round(latency, 5), "top": place + 0.46, "bottom": place + 0.94}
+            {
+                "series": name,
+                "_zero": 0,
+                "ms": round(latency, 5),
+                "_top": place + 0.46,
+                "_bottom": place + 0.94,
+            }
         )
-        bar = {"top": place + 1.46, "bottom": place + 1.94}
+        bar = {"_top": place + 1.46, "_bottom": place + 1.94}
         projected.append(
             {
                 "series": name,
-                "zero": 0,
+                "_zero": 0,
                 "from": round(short, 5),
                 "to": round(long, 5),
                 "least": round(latency / found.ceiling, 5) if math.isfinite(found.ceiling) else 0,
@@ -64,7 +70,7 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
             }
         )
         step = longest / _STRIPES
-        stripes += [{"at": round(step * (number + 0.5), 5), **bar} for number in range(int(long / step))]
+        stripes += [{"_at": round(step * (number + 0.5), 5), **bar} for number in range(int(long / step))]
         said.append(
             f"{name}: {milliseconds(latency)} ms measured; projected, not measured: {span} with SME2, "
             f"{found.low:.2f}x to {found.high:.2f}x as fast"
@@ -76,20 +82,20 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
         alt.Chart(alt.NamedData(name="measured"))
         .mark_bar(color=series_colour(0))
         .encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("ms"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             tooltip=tooltips(series="series:N", ms="measured ms"),
         ),
         alt.Chart(alt.NamedData(name="stripes"))
         .mark_rule(strokeWidth=1, opacity=0.35)
-        .encode(x=x("at"), y=y("top"), y2=alt.Y2("bottom")),
+        .encode(x=x("_at"), y=y("_top"), y2=alt.Y2("_bottom")),
         ahead.mark_bar(color=BEFORE, opacity=0.4).encode(
-            x=x("from"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom")
+            x=x("from"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom")
         ),
         ahead.mark_bar(fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE).encode(
-            x=x("zero"), x2=alt.X2("to"), y=y("top"), y2=alt.Y2("bottom"), tooltip=tooltips(**tip)
+            x=x("_zero"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom"), tooltip=tooltips(**tip)
         ),
         row_labels(y),
         height=ROW * len(rows),

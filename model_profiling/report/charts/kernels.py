@@ -43,7 +43,7 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     bars: list[Row] = []
     said: list[str] = []
     for row, kernel in enumerate(most):
-        rows.append({"row": row, "label": f"{kernel.isa}: {named(kernel.name)}"})
+        rows.append({"_row": row, "_label": f"{kernel.isa}: {named(kernel.name)}"})
         counts = [calls[kernel].get(label, 0) for label in series]
         spoken = ", ".join(
             f"{plural(count, 'call')} in {label}" for count, label in zip(counts, series, strict=True)
@@ -55,12 +55,12 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
                 {
                     "kernel": named(kernel.name),
                     "series": label,
-                    "zero": 0,
+                    "_zero": 0,
                     "calls": count,
-                    "top": round(row + top, 4),
-                    "bottom": round(row + top + (_BAR - 3) / height, 4),
-                    "middle": round(row + top + (_BAR - 3) / height / 2, 4),
-                    "text": f"{count:,}",
+                    "_top": round(row + top, 4),
+                    "_bottom": round(row + top + (_BAR - 3) / height, 4),
+                    "_middle": round(row + top + (_BAR - 3) / height / 2, 4),
+                    "_text": f"{count:,}",
                 }
             )
     painted = colours(series)
@@ -70,10 +70,10 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     base = alt.Chart(alt.NamedData(name="bars"))
     drawn = alt.layer(
         base.mark_bar().encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("calls"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             color=alt.Color(
                 "series:N",
                 scale=alt.Scale(domain=list(painted), range=list(painted.values())),
@@ -82,7 +82,7 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
             tooltip=tooltips(kernel="kernel:N", series="series:N", calls="calls"),
         ),
         base.mark_text(align="left", dx=4, fontSize=10).encode(
-            x=x("calls"), y=y("middle"), text=alt.Text("text:N")
+            x=x("calls"), y=y("_middle"), text=alt.Text("_text:N")
         ),
         row_labels(y),
         height=height * len(rows),

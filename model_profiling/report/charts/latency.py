@@ -42,12 +42,13 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
         said = f"{named(pair.label)}: {speedup_text(found)}"
         rows.append(
             {
-                "row": place,
-                "top": place + 0.5,
-                "middle": place + 0.74,
-                "bottom": place + 0.98,
-                "label": said if found.low is None else f"{said}, {found.verdict.value}",
-                "none": 1,
+                "_row": place,
+                "_top": place + 0.5,
+                "_middle": place + 0.74,
+                "_bottom": place + 0.98,
+                "_label": said if found.low is None else f"{said}, {found.verdict.value}",
+                "_none": 1,
+                "comparison": named(pair.label),
                 "ratio": round(found.ratio, 4),
                 "low": round(low, 4),
                 "high": round(high, 4),
@@ -59,19 +60,19 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
     title = "times as fast; 1 is no change, more is faster"
     x, y = across(title, scale, alt.Axis(format="~g", tickCount=5)), down(len(rows))
     base, colour = alt.Chart(alt.NamedData(name="rows")), series_colour(0)
-    shown = tooltips(label="comparison:N", ratio="speedup", low="from", high="to")
+    shown = tooltips(comparison="comparison:N", ratio="speedup", low="from", high="to")
     drawn = alt.layer(
-        base.mark_rule(strokeDash=[3, 3]).encode(x=x("none"), y=y("top"), y2=alt.Y2("bottom")),
+        base.mark_rule(strokeDash=[3, 3]).encode(x=x("_none"), y=y("_top"), y2=alt.Y2("_bottom")),
         base.mark_bar(height=8, opacity=0.45, color=colour).encode(
-            x=x("low"), x2=alt.X2("high"), y=y("middle"), tooltip=shown
+            x=x("low"), x2=alt.X2("high"), y=y("_middle"), tooltip=shown
         ),
         base.mark_point(filled=True, size=110, shape="diamond", opacity=1, color=colour).encode(
-            x=x("ratio"), y=y("middle"), tooltip=shown
+            x=x("ratio"), y=y("_middle"), tooltip=shown
         ),
         row_labels(y),
         height=ROW * len(rows),
     )
-    said = ". ".join(str(row["label"]) for row in rows)
+    said = ". ".join(str(row["_label"]) for row in rows)
     title = "What was compared: speedup with its interval"
     return make_chart(
         About("speedups", title, f"{said}.", f"{names.METRICS}: comparisons"), drawn, {"rows": rows}
@@ -89,15 +90,16 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
     samples = [row for place, each in enumerate(found) for row in _samples(place, each, most, last)]
     rows: list[Row] = [
         {
-            "row": place,
-            "label": f"{each.label}: {milliseconds(each.summary.median)} ms "
+            "_row": place,
+            "series": each.label,
+            "_label": f"{each.label}: {milliseconds(each.summary.median)} ms "
             f"({milliseconds(each.summary.p5)} to {milliseconds(each.summary.p95)})",
             "median": round(each.summary.median, 5),
             "p5": round(each.summary.p5, 5),
             "p95": round(each.summary.p95, 5),
-            "top": place + 0.34,
-            "bottom": place + 0.94,
-            "colour": series_colour(place),
+            "_top": place + 0.34,
+            "_bottom": place + 0.94,
+            "_colour": series_colour(place),
         }
         for place, each in enumerate(found)
     ]
@@ -105,26 +107,26 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
         domain=[min(each.summary.minimum for each in found) * 0.98, last * 1.01], nice=False, zero=False
     )
     x, y = across(_axis_title(found, len(samples), last), scale), down(len(found))
-    paint = alt.Color("colour:N", scale=None)
+    paint = alt.Color("_colour:N", scale=None)
     base = alt.Chart(alt.NamedData(name="rows"))
     drawn = alt.layer(
         base.mark_bar(opacity=0.22).encode(
             x=x("p5"),
             x2=alt.X2("p95"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             color=paint,
-            tooltip=tooltips(label="series:N"),
+            tooltip=tooltips(series="series:N", median="median ms", p5="5% ms", p95="95% ms"),
         ),
         alt.Chart(alt.NamedData(name="samples"))
         .mark_point(filled=True, size=14, opacity=0.55)
         .encode(
-            x=x("at"),
-            y=y("y"),
+            x=x("_at"),
+            y=y("_y"),
             color=paint,
             tooltip=tooltips(series="series:N", launch=found[0].unit, ms="ms"),
         ),
-        base.mark_rule(strokeWidth=2.5).encode(x=x("median"), y=y("top"), y2=alt.Y2("bottom")),
+        base.mark_rule(strokeWidth=2.5).encode(x=x("median"), y=y("_top"), y2=alt.Y2("_bottom")),
         row_labels(y),
         height=_SAMPLED_ROW * len(found),
     )
@@ -150,9 +152,9 @@ def _samples(place: int, found: Sampled, most: int, last: float) -> Iterator[Row
                 "series": name,
                 "launch": number,
                 "ms": round(value, 5),
-                "at": round(min(value, last), 5),
-                "y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
-                "colour": colour,
+                "_at": round(min(value, last), 5),
+                "_y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
+                "_colour": colour,
             }
 
 

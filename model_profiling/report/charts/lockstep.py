@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from model_profiling.errors import FormatError
 from model_profiling.report.charts.drawing import (
     AFTER,
     BEFORE,
@@ -33,9 +34,15 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
     import altair as alt
 
     found = pair.speedup
-    if run.journal is None or pair.with_tracer or found.ratio is None or found.unit != "launch":
+    if pair.with_tracer or found.ratio is None or found.unit != "launch":
         return None
-    sides = timed(run.journal, pair.pair.baseline), timed(run.journal, pair.pair.candidate)
+    try:
+        journal = run.journal
+    except FormatError:  # which is among the report's warnings
+        return None
+    if journal is None:
+        return None
+    sides = timed(journal, pair.pair.baseline), timed(journal, pair.pair.candidate)
     if way_of(*sides, same_run=True) != "lockstep":
         return None
     cycles = paired_cycles(*shared_launches(sides[0].launches, sides[1].launches))
@@ -52,7 +59,7 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
             "turn": at + 1,
             "launch": int(launches[at]),
             "what": what,
-            "at": round(float(np.clip(each[at], -edge, edge)), 3),
+            "_at": round(float(np.clip(each[at], -edge, edge)), 3),
             "percent": round(float(each[at]), 3),
             "value": round(float(values[what][at]), 5),
         }
@@ -69,7 +76,7 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
             "to": int(end),
             "ratio": round(ratio, 5),
             "percent": round(100 * (ratio / middle - 1), 3),
-            "at": round(float(np.clip(100 * (ratio / middle - 1), -edge, edge)), 3),
+            "_at": round(float(np.clip(100 * (ratio / middle - 1), -edge, edge)), 3),
         }
         for number, (launch, end, ratio) in enumerate(zip(cycles, ends, medians, strict=True), start=1)
     ]
@@ -90,7 +97,7 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
 
     base = alt.Chart(alt.NamedData(name="rows")).encode(
         x=x("turn"),
-        y=y("at"),
+        y=y("_at"),
         color=alt.Color("what:N", scale=alt.Scale(domain=lines, range=list(_LINES.values())), legend=legend),
         strokeDash=alt.StrokeDash(
             "what:N", scale=alt.Scale(domain=lines, range=[[1, 0], [4, 2], [1, 0]]), legend=legend
@@ -108,7 +115,7 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         .encode(
             x=x("from"),
             x2=alt.X2("to"),
-            y=y("at"),
+            y=y("_at"),
             tooltip=tooltips(launch="launch", ratio="median ratio", percent="% from the median of all"),
         ),
         height=240,

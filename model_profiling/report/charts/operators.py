@@ -48,9 +48,9 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
         said.append(f"{operator} ({found.category.value}): {times}")
         rows.append(
             {
-                "row": place,
-                "middle": place + 0.7,
-                "label": f"{times}: {operator}, {named(found.main.place)}",
+                "_row": place,
+                "_middle": place + 0.7,
+                "_label": f"{times}: {operator}, {named(found.main.place)}",
                 "operator": operator,
                 "category": found.category.value,
                 "module": named(found.main.place),
@@ -73,12 +73,12 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
     )  # fmt: skip
     both = base.transform_filter("isValid(datum.before) && isValid(datum.after)")
     drawn = alt.layer(
-        both.mark_rule(strokeWidth=2, color=BEFORE).encode(x=x("before"), x2=alt.X2("after"), y=y("middle")),
+        both.mark_rule(strokeWidth=2, color=BEFORE).encode(x=x("before"), x2=alt.X2("after"), y=y("_middle")),
         base.mark_point(size=90, filled=False, strokeWidth=2, opacity=1).encode(
-            x=x("before"), y=y("middle"), color=colour, tooltip=tip
+            x=x("before"), y=y("_middle"), color=colour, tooltip=tip
         ),
         base.mark_point(size=90, filled=True, opacity=1).encode(
-            x=x("after"), y=y("middle"), color=colour, tooltip=tip
+            x=x("after"), y=y("_middle"), color=colour, tooltip=tip
         ),
         row_labels(y),
         height=ROW * len(rows),
@@ -118,14 +118,14 @@ def _bars(about: About, bars: Sequence[tuple[Operator, str, float]], axis: str) 
         return None
     rows: list[Row] = [
         {
-            "row": place,
-            "top": place + 0.48,
-            "bottom": place + 0.9,
-            "label": f"{text}: {named(operator.name)}, {named(operator.place)}",
+            "_row": place,
+            "_top": place + 0.48,
+            "_bottom": place + 0.9,
+            "_label": f"{text}: {named(operator.name)}, {named(operator.place)}",
             "operator": named(operator.name),
             "category": operator.category.value,
             "module": named(operator.place),
-            "zero": 0,
+            "_zero": 0,
             "value": value,
         }
         for place, (operator, text, value) in enumerate(bars)
@@ -135,10 +135,10 @@ def _bars(about: About, bars: Sequence[tuple[Operator, str, float]], axis: str) 
         alt.Chart(alt.NamedData(name="rows"))
         .mark_bar()
         .encode(
-            x=x("zero"),
+            x=x("_zero"),
             x2=alt.X2("value"),
-            y=y("top"),
-            y2=alt.Y2("bottom"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
             color=category_colour(str(row["category"]) for row in rows),
             tooltip=tooltips(operator="operator:N", category="category:N", module="module:N", value=axis),
         ),

@@ -84,10 +84,10 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
         ),
         text.transform_filter("datum.left")
         .mark_text(align="left", dx=13, clip=True)
-        .encode(x=x("intensity"), y=y("y"), text=alt.Text("text:N")),
+        .encode(x=x("intensity"), y=y("_y"), text=alt.Text("_text:N")),
         text.transform_filter("!datum.left")
         .mark_text(align="right", dx=-13, clip=True)
-        .encode(x=x("intensity"), y=y("y"), text=alt.Text("text:N")),
+        .encode(x=x("intensity"), y=y("_y"), text=alt.Text("_text:N")),
         height=300,
     )
     title = f"Operators under the roof: {named(series.name)}"
@@ -124,9 +124,9 @@ def _labels(shown: Sequence[RoofGap], middle: float) -> list[Row]:
         rows.append(
             {
                 "intensity": round(_intensity(gap), 4),
-                "y": round(height, 4),
+                "_y": round(height, 4),
                 "left": _intensity(gap) < middle,
-                "text": f"{named(gap.operator.place)}, {100 * gap.efficiency:.1f}%",
+                "_text": f"{named(gap.operator.place)}, {100 * gap.efficiency:.1f}%",
             }
         )
     return rows

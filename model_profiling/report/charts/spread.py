@@ -115,11 +115,11 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
             {
                 "series": name,
                 "launch": number,
-                "at": round(number - 0.5 + (place + 0.5) / of, 3),
+                "_at": round(number - 0.5 + (place + 0.5) / of, 3),
                 "ms": round(ms, 5),
                 "percent": round(100 * (ms / middle - 1), 2),
-                "y": _height(lane, ms, middle, edge),
-                "colour": colour,
+                "_y": _height(lane, ms, middle, edge),
+                "_colour": colour,
             }
             for number, place, of, ms in kept
         ]
@@ -128,16 +128,16 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
             {
                 "series": name,
                 "launch": number,
-                "from": number - 0.46,
-                "to": number + 0.46,
+                "_from": number - 0.46,
+                "_to": number + 0.46,
                 "ms": round(ms, 5),
                 "percent": round(100 * (ms / middle - 1), 2),
-                "y": _height(lane, ms, middle, edge),
-                "colour": colour,
+                "_y": _height(lane, ms, middle, edge),
+                "_colour": colour,
             }
             for number, ms in thinned(typical, MOST_SAMPLES // len(shown))
         ]
-        rows.append({"row": lane, "label": _moved(each), "middle": lane + 0.62})
+        rows.append({"_row": lane, "_label": _moved(each), "_middle": lane + 0.62})
     count = max(len(each.rounds) for each in shown)
     unit = shown[0].unit
     total = sum(each.count for each in shown)
@@ -150,20 +150,22 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
         alt.Scale(domain=[0.5, count + 0.5], nice=False, zero=False),
         alt.Axis(tickMinStep=1, format="d", tickCount=min(count, 10), grid=False),
     )
-    y, paint = down(len(shown)), alt.Color("colour:N", scale=None)
+    y, paint = down(len(shown)), alt.Color("_colour:N", scale=None)
     tip = tooltips(series="series:N", launch=unit, ms="ms", percent="% from the median")
     drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="rows")).mark_rule(strokeDash=[3, 3], opacity=0.5).encode(y=y("middle")),
+        alt.Chart(alt.NamedData(name="rows"))
+        .mark_rule(strokeDash=[3, 3], opacity=0.5)
+        .encode(y=y("_middle")),
         alt.Chart(alt.NamedData(name="points"))
         .mark_point(size=12, opacity=0.45, filled=True)
-        .encode(x=x("at"), y=y("y"), color=paint, tooltip=tip),
+        .encode(x=x("_at"), y=y("_y"), color=paint, tooltip=tip),
         alt.Chart(alt.NamedData(name="medians"))
         .mark_rule(strokeWidth=3)
-        .encode(x=x("from"), x2=alt.X2("to"), y=y("y"), color=paint, tooltip=tip),
+        .encode(x=x("_from"), x2=alt.X2("_to"), y=y("_y"), color=paint, tooltip=tip),
         row_labels(y),
         height=_LANE * len(shown),
     )
-    said = "; ".join(str(row["label"]) for row in rows)
+    said = "; ".join(str(row["_label"]) for row in rows)
     title = f"Latency over {plural(count, unit)}: drift and jumps"
     data = {"rows": rows, "points": points, "medians": medians}
     return make_chart(About("over_time", title, f"{said}.", files_of(shown)), drawn, data)

@@ -51,7 +51,7 @@ def threads_chart(data: ReportData) -> Chart | None:
             "median": round(summary.median, 5),
             "p5": round(summary.p5, 5),
             "p95": round(summary.p95, 5),
-            "text": f"{milliseconds(summary.median)} ms",
+            "_text": f"{milliseconds(summary.median)} ms",
         }
         for name, known in several.items()
         for threads, summary in known
@@ -78,7 +78,7 @@ def threads_chart(data: ReportData) -> Chart | None:
             x=x, y=y("median"), color=colour, shape=shape, tooltip=tip
         ),
         base.mark_text(align="left", dx=10, baseline="middle").encode(
-            x=x, y=y("median"), text=alt.Text("text:N")
+            x=x, y=y("median"), text=alt.Text("_text:N")
         ),
         height=220,
     )
@@ -109,14 +109,18 @@ def ladder_chart(data: ReportData) -> Chart | None:
     y, base = down(len(rows)), alt.Chart(alt.NamedData(name="rows"))
     layers = [
         base.mark_bar(color=series_colour(0), opacity=0.8).encode(
-            x=x("zero"), x2=alt.X2("value"), y=y("top"), y2=alt.Y2("bottom"), tooltip=tooltips(label="rung:N")
+            x=x("_zero"),
+            x2=alt.X2("value"),
+            y=y("_top"),
+            y2=alt.Y2("_bottom"),
+            tooltip=tooltips(rung="rung:N", value=measured if data.timed else "kernels"),
         ),
         row_labels(y),
     ]
     if data.timed:
-        layers.append(base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("middle")))
+        layers.append(base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("_middle")))
     drawn = alt.layer(*layers, height=ROW * len(rows))
-    said = "; ".join(str(row["label"]) for row in rows)
+    said = "; ".join(str(row["_label"]) for row in rows)
     source = f"{names.METRICS}: latencies, comparisons" if data.timed else f"the files *{names.KERNELS_CSV}"
     title = "The ladder: what each CPU feature brings"
     return make_chart(About("ladder", title, f"{said}.", source), drawn, {"rows": rows})
@@ -141,7 +145,7 @@ def _timed_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[Ro
         bought = f", {gain.ratio:.2f}x the rung below" if gain and gain.ratio is not None else ""
         took = milliseconds(summary.median) if summary else MISSING
         label = f"{named(found.series.experiment)}: {took} ms{bought}"
-        rows.append(_rung(place, label, summary.median if summary else 0.0, summary))
+        rows.append(_rung(place, found, label, summary.median if summary else 0.0))
     return rows
 
 
@@ -151,19 +155,21 @@ def _kernel_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[R
     for place, found in enumerate(rungs):
         kernels = ran.get(found.series, {})
         text = ", ".join(f"{count} {isa}" for isa, count in kernels.items()) or "no KleidiAI kernel"
-        rows.append(_rung(place, f"{named(found.series.experiment)}: {text}", sum(kernels.values()), None))
+        rows.append(_rung(place, found, f"{named(found.series.experiment)}: {text}", sum(kernels.values())))
     return rows
 
 
-def _rung(place: int, label: str, value: float, summary: LatencySummary | None) -> Row:
+def _rung(place: int, found: ExperimentReport, label: str, value: float) -> Row:
+    summary = found.summary
     return {
-        "row": place,
-        "top": place + 0.48,
-        "bottom": place + 0.9,
-        "middle": place + 0.69,
-        "zero": 0,
+        "rung": named(found.series.experiment),
+        "_row": place,
+        "_top": place + 0.48,
+        "_bottom": place + 0.9,
+        "_middle": place + 0.69,
+        "_zero": 0,
         "value": round(value, 5),
         "p5": round(summary.p5, 5) if summary else None,
         "p95": round(summary.p95, 5) if summary else None,
-        "label": label,
+        "_label": label,
     }

@@ -1,41 +1,48 @@
-"""Blocks as one HTML page. Everything shown is escaped here, and a policy in the page lets only its own
-scripts and styles run, so a model named `<script>` is only a name.
+"""Blocks as one HTML page: a head with the answers, contents, a section for each heading of the second level.
+
+Everything shown is escaped, and a policy in the page lets only its own scripts and styles run, so a model
+named `<script>` is only a name.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files as resources
 
-from model_profiling.report.document import (
-    Block,
-    Chart,
-    Code,
-    Commands,
-    Explorer,
-    Figure,
-    Folded,
-    Heading,
-    Inline,
-    Item,
-    Items,
-    Paragraph,
-    Strong,
-    Table,
-    Text,
-)
+from model_profiling.printable import printable
+from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
+from model_profiling.report.html.blocks import block_html
 from model_profiling.report.html.vega import vega_script
-from model_profiling.wording import MISSING
+
+_STYLES = ("page.css", "blocks.css", "explorers.css")
+_SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
+_VEGA = (
+    "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
+    "Interactive Data Lab, BSD-3-Clause licence."
+)
+_CONTENTS_FROM = 3
+"""How many sections a page has before it gets contents."""
+
+
+@dataclass
+class _Section:
+    heading: str
+    id: str
+    blocks: list[Block] = field(default_factory=list)
 
 
 def render_html(blocks: Iterable[Block], title: str) -> str:
-    shown = list(blocks)
-    style, own = (_static(name) for name in ("report.css", "report.js"))
-    scripts = [vega_script(), own]
+    heading, answers, sections = _parts(list(blocks), title)
+    style = _static(_STYLES)
+    drawn = any(_has_chart(block) for section in sections for block in section.blocks)
+    scripts = [*([vega_script()] if drawn else []), _static(_SCRIPTS)]
+    notice = f"<!-- {_VEGA} -->\n" if drawn else ""
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -44,94 +51,94 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
         '<meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style>"
+        f"<title>{escape(printable(title))}</title><style>{style}</style>"
     )
-    body = "\n".join(map(_block, shown))
     loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
+    lead = "\n".join(map(block_html, answers))
+    body = (
+        f'<header class="top"><h1>{escape(heading)}</h1>'
+        '<button type="button" id="theme" hidden>Dark</button></header>\n'
+        f"{_contents(sections)}"
+        '<main id="report" tabindex="-1">\n'
+        + (f'<section class="answers" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
+        + "\n".join(map(_section, sections))
+        + "\n</main>\n"
+    )
     return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n{body}\n</main>'
-        f"{loaded}</body></html>\n"
+        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n'
+        f'<a class="skip" href="#report">Skip to the report</a>\n{printable(body)}{loaded}</body></html>\n'
     )
 
 
-def _static(name: str) -> str:
-    return resources(__package__).joinpath("static", name).read_text(encoding="utf-8")
+def _parts(blocks: Sequence[Block], title: str) -> tuple[str, list[Block], list[_Section]]:
+    """The page's heading, what stands before the first section, and the sections."""
+    heading, answers, sections = title, list[Block](), list[_Section]()
+    taken: Counter[str] = Counter()
+    for block in blocks:
+        match block:
+            case Heading(text, 1) if not sections and not answers:
+                heading = text
+            case Heading(text, 1 | 2):
+                name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "section"
+                taken[name] += 1
+                sections.append(_Section(text, name if taken[name] == 1 else f"{name}-{taken[name]}"))
+            case _ if sections:
+                sections[-1].blocks.append(block)
+            case _:
+                answers.append(block)
+    return heading, answers, sections
+
+
+def _contents(sections: Sequence[_Section]) -> str:
+    if len(sections) < _CONTENTS_FROM:
+        return ""
+    entries = "".join(
+        f'<li><a href="#{section.id}">{escape(section.heading)}</a></li>' for section in sections
+    )
+    return f'<nav class="contents" aria-label="Contents"><ol>{entries}</ol></nav>\n'
+
+
+def _section(section: _Section) -> str:
+    body = "\n".join(map(block_html, section.blocks))
+    found = dict.fromkeys(source for block in section.blocks for source in _sources(block))
+    source = f'<p class="source">Numbers from {_listed(found)}</p>\n' if found else ""
+    return (
+        f'<section id="{section.id}" aria-labelledby="{section.id}-h">\n'
+        f'<h2 id="{section.id}-h">{escape(section.heading)}</h2>\n{body}\n{source}</section>'
+    )
+
+
+def _listed(sources: Iterable[str]) -> str:
+    return ", ".join(f"<code>{escape(source)}</code>" for source in sources)
+
+
+def _sources(block: Block) -> list[str]:
+    """The files that a block's numbers are from."""
+    match block:
+        case Table(source=source) | Chart(source=source):
+            return [source.partition("#")[0]] if source else []
+        case Explorer(source=source, instead=inside):
+            own = [source.partition("#")[0]] if source else []
+            return [*own, *(each for block in inside for each in _sources(block))]
+        case Folded(blocks=inside):
+            return [each for block in inside for each in _sources(block)]
+    return []
+
+
+def _has_chart(block: Block) -> bool:
+    match block:
+        case Chart():
+            return True
+        case Explorer(instead=inside) | Folded(blocks=inside):
+            return any(map(_has_chart, inside))
+    return False
+
+
+def _static(names: Sequence[str]) -> str:
+    folder = resources(__package__).joinpath("static")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def _hash(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _block(block: Block) -> str:  # noqa: PLR0911  one for each kind
-    match block:
-        case Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
-        case Paragraph(text):
-            return f"<p>{_text(text)}</p>"
-        case Table():
-            return _table(block)
-        case Items(entries, numbered):
-            tag = "ol" if numbered else "ul"
-            return f"<{tag}>{''.join(map(_item, entries))}</{tag}>"
-        case Commands(lines):
-            return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
-        case Figure(file, caption):
-            return f'<figure><img src="{escape(file)}" alt="{escape(caption)}"></figure>'
-        case Chart():
-            return _chart(block)
-        case Explorer(instead=inside):
-            return "\n".join(map(_block, inside))
-        case Folded(summary, inside):
-            body = "\n".join(map(_block, inside))
-            return f"<details><summary>{escape(summary)}</summary>{body}</details>"
-
-
-def _chart(chart: Chart) -> str:
-    return (
-        f'<figure class="chart" id="chart-{escape(chart.name)}">'
-        f"<figcaption>{escape(chart.title)}</figcaption>"
-        f'<div class="drawing" role="img" aria-label="{escape(chart.summary)}"></div>'
-        f'<script type="application/json">{_json(chart.spec)}</script></figure>'
-    )
-
-
-def _json(data: object) -> str:
-    """JSON that cannot end the element it stands in."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
-
-
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in table.headers)
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="number">{_text(cell) or MISSING}</td>'
-            if column in table.numbers
-            else f"<td>{_text(cell) or MISSING}</td>"
-            for column, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def _item(entry: Item) -> str:
-    inside = "".join(f"<li>{_text(line)}</li>" for line in entry.inside)
-    return f"<li>{_text(entry.text)}{f'<ul>{inside}</ul>' if inside else ''}</li>"
-
-
-def _text(text: Text) -> str:
-    parts = text if isinstance(text, tuple) else (text,)
-    return "".join(map(_inline, parts))
-
-
-def _inline(part: Inline) -> str:
-    match part:
-        case Code(text):
-            return f"<code>{escape(text)}</code>" if text else ""
-        case Strong(text):
-            return f"<strong>{escape(text)}</strong>"
-        case str():
-            return escape(part)

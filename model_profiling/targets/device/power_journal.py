@@ -1,25 +1,21 @@
 """What the kit has changed on a phone and not put back yet, kept on this machine until it has.
 
 It is written before the first change and removed after everything was seen to be back. A run that is killed,
-or loses the phone, leaves it; whoever reaches the phone next finishes the work. One process at a time works
-on a phone's settings: the lock is the kernel's and goes with its holder.
+or loses the phone, leaves it; whoever reaches the phone next finishes the work.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling import files
 from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import read_record, write_record
 from model_profiling.runner.cache import state_root
+from model_profiling.targets.device.in_use import file_name
 
 _FIX = "remove the file after setting the phone's settings by hand"
 
@@ -61,7 +57,7 @@ class PowerJournal:
 
     @property
     def path(self) -> Path:
-        return state_root() / "devices" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', self.device)}.json"
+        return state_root() / "devices" / f"{file_name(self.device)}.json"
 
     def read(self) -> Unfinished | None:
         """What is unfinished; None when nothing is."""
@@ -80,28 +76,3 @@ class PowerJournal:
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
-
-    def is_locked(self) -> bool:
-        """Whether a run is at work on the phone's settings."""
-        try:
-            with self.locked(self.device):
-                return False
-        except InputError:
-            return True
-
-    @contextlib.contextmanager
-    def locked(self, title: str) -> Iterator[None]:
-        """Hold the phone's settings for the length of the block, or say that another process does."""
-        path = files.make_folder(self.path.parent) / f".{self.path.name}.lock"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as problem:
-                raise InputError(
-                    f"another run has set a power mode on {title}",
-                    "wait for it to end, or leave power_mode out",
-                ) from problem
-            yield
-        finally:
-            os.close(handle)

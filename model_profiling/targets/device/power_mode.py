@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from model_profiling import signals
 from model_profiling.errors import ProfilingError, SetupError
+from model_profiling.targets.device.in_use import MachineLock
 from model_profiling.targets.device.power_journal import PowerJournal, Unfinished
 from model_profiling.targets.device.settings import (
     Restored,
@@ -45,49 +46,48 @@ class PowerSettings:
     def finish_earlier(self) -> None:
         """Put back what a run that was cut short has left set. What cannot be put back now is said, and is no
         reason not to use the phone."""
-        if not self._journal.path.exists() or self._journal.is_locked():
+        lock = MachineLock(self.title, (self.device,))
+        if not self._journal.path.exists() or lock.is_held():
             return  # nothing was left, or it belongs to a run that is at work
         try:
-            with self._journal.locked(self.title):
+            with lock.held():
                 self._finish_earlier()
         except ProfilingError as problem:
             self.notes.append(f"settings of an earlier power mode are not put back yet: {problem}")
 
     @contextlib.contextmanager
     def held(self, mode: PowerMode, again: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-        """Set `mode` for the length of the block. However that ends, everything is put back or, where the
-        phone is gone, will be by whoever reaches it next. `again` repeats a step that loses the phone."""
+        """Set `mode` for the length of the block; the caller has the phone alone. However that ends,
+        everything is put back or, where the phone is gone, will be by whoever reaches it next. `again`
+        repeats a step that loses the phone."""
         if mode == "leave":
             yield
             return
-        with self._journal.locked(self.title):
-            self._finish_earlier()
-            try:
-                again(lambda: self._begin(mode))
-                yield
-            except BaseException as problem:
-                # Who interrupts a second time ends nothing earlier, and is told the same.
-                with contextlib.suppress(ProfilingError, KeyboardInterrupt):
-                    self._end()
-                if self._journal.path.exists() and isinstance(problem, KeyboardInterrupt):
-                    raise self._interrupted() from problem
-                if self._journal.path.exists() and isinstance(problem, ProfilingError):
-                    raise SetupError(
-                        f"{problem.problem}; its power settings could not be put back",
-                        "; ".join(
-                            filter(None, (problem.fix, "the next command that reaches it puts them back"))
-                        ),
-                    ) from problem
-                raise
-            try:
-                again(self._end)
-            except KeyboardInterrupt as problem:
-                if self._journal.path.exists():
-                    raise self._interrupted() from problem
-                raise
-            except ProfilingError as problem:
-                # What was measured is whole; whoever reaches the phone next puts them back.
-                self.notes.append(f"the power settings are not put back yet: {problem}")
+        self._finish_earlier()
+        try:
+            again(lambda: self._begin(mode))
+            yield
+        except BaseException as problem:
+            # Who interrupts a second time ends nothing earlier, and is told the same.
+            with contextlib.suppress(ProfilingError, KeyboardInterrupt):
+                self._end()
+            if self._journal.path.exists() and isinstance(problem, KeyboardInterrupt):
+                raise self._interrupted() from problem
+            if self._journal.path.exists() and isinstance(problem, ProfilingError):
+                raise SetupError(
+                    f"{problem.problem}; its power settings could not be put back",
+                    "; ".join(filter(None, (problem.fix, "the next command that reaches it puts them back"))),
+                ) from problem
+            raise
+        try:
+            again(self._end)
+        except KeyboardInterrupt as problem:
+            if self._journal.path.exists():
+                raise self._interrupted() from problem
+            raise
+        except ProfilingError as problem:
+            # What was measured is whole; whoever reaches the phone next puts them back.
+            self.notes.append(f"the power settings are not put back yet: {problem}")
 
     def _interrupted(self) -> KeyboardInterrupt:
         return KeyboardInterrupt(

@@ -35,8 +35,7 @@ class AndroidTarget(RemoteTarget):
     def connect(self) -> Machine:
         machine = super().connect()
         if self._power is None:
-            own = state.device_id(machine.texts) or self._link.serial
-            self._power = PowerSettings(self.shell, self.name, own)
+            self._power = PowerSettings(self.shell, self.name, self._own_names(machine)[0])
             self._power.finish_earlier()
         return machine
 
@@ -50,8 +49,12 @@ class AndroidTarget(RemoteTarget):
         self._machine = self._ask()
         return state.gauge_of(self._machine.texts)
 
+    def _own_names(self, machine: Machine) -> tuple[str, ...]:
+        return (state.device_id(machine.texts) or self._link.serial,)
+
     @contextmanager
     def held_ready(self) -> Iterator[None]:
+        """Have the phone alone, in the power mode that was asked for."""
         self.connect()
         if self._power is None:
             raise AssertionError("connect() makes it")
@@ -59,7 +62,7 @@ class AndroidTarget(RemoteTarget):
         def again(step: Callable[[], None]) -> None:
             self.shell.repeat(step)
 
-        with self._power.held(self._choice.power_mode, again):
+        with super().held_ready(), self._power.held(self._choice.power_mode, again):
             yield
 
     def take_notes(self) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from model_profiling.errors import SetupError
-from model_profiling.process import kill_group
+from model_profiling.process import kill_group, start
 
 Stdin = Path | Literal["nothing", "open"]
 """What a client reads: a file to its end, nothing, or a pipe that stays open as long as this process
@@ -78,18 +77,7 @@ def call(
     after `timeout` seconds in all, the client is killed with everything it started here.
     """
     began = time.monotonic()
-    try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL if stdin == "nothing" else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **env} if env else None,
-            start_new_session=True,
-        )
-    except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
+    child = start(argv, fed=stdin != "nothing", env=env)
     try:
         streams = _Streams(child, stdin, into, most)
         cut = streams.move(began + timeout, silence_s, still_there)

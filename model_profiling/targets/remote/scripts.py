@@ -10,6 +10,8 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from model_profiling.targets.left_files import LeftFile
+
 quoted = shlex.quote
 
 # Where the kernel has no such file, nothing is said, each time.
@@ -26,6 +28,9 @@ DAMAGED = "damaged"
 """What a script says of a file that came as another than was sent."""
 NOT_OURS = 33
 """How a script ends that finds a folder without the marker."""
+NOT_BEGUN = 34
+"""How a job ends that could not so much as write down its process id, after saying `NO_ROOM`."""
+NO_ROOM = "sme2prof: the job cannot write to its folder"
 
 
 def make_home(home: str) -> str:
@@ -70,10 +75,24 @@ def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -
     )
 
 
-def list_files(folder: str) -> str:
-    """For each file in `folder` a line: its size, its SHA-256 and its name."""
-    said = f'{_facts("$f")} && echo "$1 $2 $f"'
-    return f'cd {quoted(folder)} && for f in *; do if [ -f "$f" ]; then {said}; fi; done'
+ODD = "odd"
+"""What a script says of something that has a file's name and is no file, or a larger one than it may be."""
+
+
+def list_files(folder: str, wanted: Sequence[LeftFile]) -> str:
+    """For each file in `folder` that is `wanted` a line: its size, its SHA-256 and its name."""
+    return f"cd {quoted(folder)} || exit; {''.join(map(_listed, wanted))}true"
+
+
+def _listed(file: LeftFile) -> str:
+    names = f"./{quoted(file.start)}{'[0-9]*' if file.several else ''}{quoted(file.end)}"
+    # Asked before it is read: a file full of holes takes no space, and for ever to read.
+    small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{file.most_bytes + 1}c)" ]'
+    said = f'{_facts("$f")} && echo "$1 $2 ${{f#./}}"'
+    return (
+        f'for f in {names}; do if [ -e "$f" ] || [ -L "$f" ]; then '
+        f'if {small}; then {said}; else echo "{ODD} ${{f#./}}"; fi; fi; done; '
+    )
 
 
 def _facts(variable: str) -> str:
@@ -111,7 +130,11 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
     the program's status, or 124 where time was up."""
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
-    run = f'setsid sh -c \'echo $$ >"$0" && exec "$@"\' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!'
+    # Not every shell's echo says why it could not write.
+    begin = (
+        f'echo $$ >"$0" || {{ cat /proc/version >"$0"; echo "{NO_ROOM}" >&2; exit {NOT_BEGUN}; }}; exec "$@"'
+    )
+    run = f"setsid sh -c '{begin}' {pid} {shlex.join(argv)} </dev/null 3<&- & p=$!"
     timer = (
         f'setsid sh -c \'{_KILL}sleep "$1"; true >"$2"; end "$3"\' sh {math.ceil(limit_s)} {late} $p '
         "</dev/null >/dev/null 2>&1 3<&- & t=$!"

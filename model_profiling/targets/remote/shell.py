@@ -9,22 +9,24 @@ terminal ever sees its control characters.
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from model_profiling import process
 from model_profiling.errors import SetupError
+from model_profiling.printable import printable
 from model_profiling.targets.remote import client
 
 Made = TypeVar("Made")
 
 _ANSWER_S = 60.0
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+# What Linux queues of a connection at most.
+_QUEUE_BYTES = 4 << 20
 
 
 class LinkLost(SetupError):
@@ -89,6 +91,9 @@ class Shell:
     """After which a machine in the middle of a command is asked whether it is still there."""
     probe_s: float = 20.0
     """Within which it has to answer that."""
+    slowest_link: float = 100_000.0
+    """Bytes a second. What a client has taken of a file may lie in its system's queues, and every answer
+    behind it: as long as such a link needs for that, silence says nothing."""
     times_lost: int = 0
     """How often the machine went away and came back: what was known of its files may have changed."""
 
@@ -123,13 +128,14 @@ class Shell:
             f"export LC_ALL=C; {both}printf '%s<\\n' {mark} >&2; ({script}\n); s=$?{again}; "
             f"printf '\\n%s>%d\\n' {mark} $s >&2"
         )
+        queued = min(stdin.stat().st_size, _QUEUE_BYTES) if isinstance(stdin, Path) else 0
         ended = client.call(
             self.link.command(whole),
             timeout=timeout,
             stdin=stdin,
             into=into,
             most=most,
-            silence_s=self.silence_s,
+            silence_s=self.silence_s + queued / self.slowest_link,
             still_there=self._answers,
         )
         out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))
@@ -158,6 +164,7 @@ class Shell:
     def wait_until_back(self, lost: LinkLost) -> None:
         """Wait for the machine; after `patience_s` an error says what was wrong, and that nothing is lost."""
         until = time.monotonic() + self.patience_s
+        pause = 0.25
         problem: SetupError = lost
         while time.monotonic() < until:
             try:
@@ -167,7 +174,8 @@ class Shell:
                     return
             except SetupError as refused:
                 problem = refused
-            time.sleep(min(2.0, max(until - time.monotonic(), 0.0)))
+            time.sleep(min(pause, max(until - time.monotonic(), 0.0)))
+            pause = min(2 * pause, 2.0)
         raise SetupError(
             f"{self.title} was lost and did not come back within {self.patience_s:g} s: {problem.problem}",
             f"{problem.fix}, then continue with --resume",
@@ -192,12 +200,6 @@ class Shell:
             else "the connection ended without a word"
         )
         return LinkLost(f"{self.title} was lost: {why}", "check the connection")
-
-
-def printable(text: str) -> str:
-    """`text` of another machine without anything that a terminal would obey."""
-    text = text.replace("\r\n", "\n")
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _between(text: str, mark: str) -> tuple[str, str | None, str]:

@@ -4,7 +4,8 @@ there, and a job that loses the machine is begun again when it is back."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from model_profiling.errors import RunError, SetupError
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.platforms import this_platform
 from model_profiling.runner.result import read_features
+from model_profiling.targets.device.in_use import MachineLock
 from model_profiling.targets.execution import execute, execute_lockstep
 from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
 from model_profiling.targets.protocol import (
@@ -28,6 +30,7 @@ from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.bundle import Bundle, make_bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder, Removed
+from model_profiling.targets.remote.not_started import known_reason
 from model_profiling.targets.remote.shell import Link, Shell
 from model_profiling.targets.remote.transport import RemoteTransport
 
@@ -43,6 +46,7 @@ class RemoteTarget:
         self.shell = Shell(link)
         self.build: RunnerBuild | None = None
         self._choice = choice
+        self._alone = False
         self._machine: Machine | None = None
         self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
@@ -99,10 +103,36 @@ class RemoteTarget:
         """Where the kit's folder is made unless the user says otherwise."""
         raise NotImplementedError
 
+    @property
+    def _lock(self) -> MachineLock:
+        return MachineLock(self.name, self._own_names(self.connect()))
+
+    def _own_names(self, machine: Machine) -> tuple[str, ...]:
+        """By which the machine is known however it is reached."""
+        boot = machine.boot_id if re.fullmatch(r"[0-9a-f-]{36}", machine.boot_id) else ""
+        # A machine that is restarted meanwhile is still the one of this name.
+        return (boot, self.place)
+
+    @contextmanager
+    def held_ready(self) -> Iterator[None]:
+        """Have the machine alone."""
+        with self._lock.held():
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Nothing is set on it that would have to be put back."""
+        return ()
+
     def prepare(self) -> None:
         if self.build is not None or self._why_no_runner is not None:
             return
         self.connect()
+        if not self._alone:
+            self._lock.check_free()  # sending the runner would disturb who measures there
         try:
             bundle = self._make_bundle()
         except SetupError as problem:
@@ -125,17 +155,9 @@ class RemoteTarget:
         answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
         if answer.ok:
             return frozenset(read_features(answer.stdout))
-        machine = self.connect()
-        if re.search("exec format error|not executable: .*elf|cannot execute binary", answer.stderr.lower()):
-            raise SetupError(
-                f"the CPU of {self.name} is {machine.name or 'of another kind'}: it runs no aarch64 programs",
-                "name an Arm machine",
-            )
-        if re.search("permission denied|can't execute", answer.stderr.lower()):
-            raise SetupError(
-                f"{self.folder.path} on {self.name} is no place from which programs may be run",
-                "name another folder there as device_path of the config's target",
-            )
+        # Some shells take a program of another CPU for a script, and end with that script's status.
+        if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
+            raise known
         why = answer.last_line or f"exit status {answer.status}"
         raise SetupError(
             f"the kit's runner does not start on {self.name}: {why}",
@@ -183,9 +205,9 @@ class RemoteTarget:
         return facts
 
     def clean(self) -> Removed:
-        """Remove everything the kit has put on the machine."""
-        self.connect()
-        return self.folder.clean()
+        """Remove everything the kit has put on the machine, unless a run is using it."""
+        with self._lock.held():
+            return self.folder.clean()
 
     def close(self) -> None:
         self.shell.link.close()

@@ -1,0 +1,91 @@
+"""`--for`: files for other tools, and what every command leaves in GitHub Actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from model_profiling.cli import frame
+
+if TYPE_CHECKING:
+    from model_profiling.report.comparison import Comparison
+    from model_profiling.report.data import ReportData
+    from model_profiling.report.document import Block
+    from model_profiling.workflow.for_tools import ToolFiles
+
+
+def tools_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--for`: which tools to write files for; passed on as `tools`, empty where none were named."""
+    return click.option(
+        "--for",
+        "tools",
+        metavar="TOOL,...",
+        callback=_as_tools,
+        help="Also write files for other tools into RUN_DIR/for_tools: perfetto, speedscope, parquet, "
+        "model-explorer, badge; several with commas, or all.",
+    )(function)
+
+
+def _as_tools(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    from model_profiling.workflow.for_tools import parse_tools
+
+    return parse_tools(text)
+
+
+def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFiles]:
+    """The files of every run for the tools that were asked for."""
+    if not tools:
+        return []
+    from model_profiling.workflow.for_tools import write_for_tools
+
+    return [made for data in runs for made in write_for_tools(data, tools)]
+
+
+def tool_facts(made: Sequence[ToolFiles]) -> dict[str, object]:
+    if not made:
+        return {}
+    return {
+        "for_tools": [
+            {
+                "tool": found.tool,
+                "files": [str(path) for path in found.files],
+                "open": found.opens,
+                "left_out": found.left_out,
+            }
+            for found in made
+        ]
+    }
+
+
+def print_made(made: Sequence[ToolFiles]) -> None:
+    """Each tool's files and how to open them."""
+    for found in made:
+        if found.left_out:
+            frame.warn(f"nothing for {found.tool}: {found.left_out}")
+            continue
+        place = found.files[0] if len(found.files) == 1 else found.files[0].parent
+        frame.say(f"{found.tool}: {place} ({found.opens})")
+
+
+def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
+    """In GitHub Actions: the runs in the job's summary, and their badges."""
+    from model_profiling.workflow.github_actions import tell_of_runs
+
+    _warned(tell_of_runs(runs, first))
+
+
+def tell_github_of(comparison: Comparison) -> None:
+    """In GitHub Actions: the comparison in the job's summary."""
+    from model_profiling.workflow.github_actions import tell_of_comparison
+
+    _warned(tell_of_comparison(comparison))
+
+
+def _warned(problem: str | None) -> None:
+    if problem:
+        frame.warn(problem)

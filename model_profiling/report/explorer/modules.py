@@ -1,0 +1,207 @@
+"""The model's modules by time, or by arithmetic where times mean nothing: a flame graph and its table.
+
+    {unit, categories: [[name, colour]...],
+     views: [{label, place, sides: [name...], tree, note}...]}
+
+A tree is [name, [value for each side], [share for each side], operators, place in categories, speedup,
+[tree...]]; values and shares are as they are shown, and add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.modules import Module, module_tree
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import OVERHEADS
+from model_profiling.report.breakdown import Breakdown, Shown, break_down
+from model_profiling.report.charts.drawing import PARTS
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
+from model_profiling.report.explorer.fitting import MODULES_BYTES, Data, fit
+from model_profiling.report.views import View, views_of
+from model_profiling.run import names
+from model_profiling.wording import MISSING, percent, speedup
+
+_TITLE = "By module"
+_SHOWN = 15
+_BOTH = ("before", "after")
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A module as it is shown."""
+
+    path: str
+    name: str
+    values: tuple[str, ...]
+    shares: tuple[str, ...]
+    weight: float
+    operators: int
+    category: str
+    ratio: float | None
+    children: tuple[_Node, ...]
+
+    def every(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.every()
+
+
+def explore_modules(data: ReportData) -> list[Block]:
+    """Nothing where no module is known."""
+    views = [view for view in views_of(data) if _has_modules(view)]
+    if not views:
+        return []
+    trees = [_tree(view) for view in views]
+    most = max(sum(1 for _ in tree.every()) for tree in trees)
+    shown = fit(lambda limit: _data(views, trees, limit), most, MODULES_BYTES)
+    instead = _instead(views[0], trees[0])
+    return [Explorer("modules", _TITLE, shown, instead, names.ANALYSIS)]
+
+
+def _has_modules(view: View) -> bool:
+    return any(operator.source.module_path for side in view.sides for operator in side)
+
+
+def _unit(view: View) -> str:
+    return "ms" if view.timed else "million operations"
+
+
+def _sides(view: View) -> tuple[str, ...]:
+    """One is enough where the work is shown: it is the same before and after."""
+    return _BOTH if view.pairing is not None and view.timed else ("",)
+
+
+def _tree(view: View) -> _Node:
+    if not view.timed:
+        whole = sum(operator.source.flops or 0 for operator in view.series[-1].operators)
+        return _by_work(module_tree(view.series[-1].operators), whole)
+    shown = [break_down(series) for series in view.series]
+    return _by_time(module_tree(*view.sides), shown, view)
+
+
+def _by_time(module: Module, shown: Sequence[Breakdown], view: View) -> _Node:
+    inside = [found.of(side) for found, side in zip(shown, module.operators, strict=True)]
+    children = [_by_time(child, shown, view) for child in module.children]
+    times = [sum(operator.typical_ms for operator in side) for side in module.operators]
+    if not module.path:
+        inside = [found.end_to_end for found in shown]
+        times = [series.e2e_ms for series in view.series]
+        children += [_overhead(name, [found.parts[name] for found in shown]) for name in OVERHEADS]
+    comparable = len(times) == 2 and view.pairing is not None and not view.pairing.not_comparable
+    return _Node(
+        module.path,
+        module.name or "whole model",
+        tuple(found.cells[0] for found in inside),
+        tuple(found.cells[1] for found in inside),
+        max(times),
+        len(module.operators[-1]),
+        _main_category(module.operators[-1] or module.operators[0]),
+        times[0] / times[1] if comparable and all(times) else None,
+        tuple(children),
+    )
+
+
+def _overhead(name: str, shown: Sequence[Shown]) -> _Node:
+    values, shares = zip(*(found.cells for found in shown), strict=True)
+    return _Node("", name, values, shares, max(found.ms for found in shown), 0, name, None, ())
+
+
+def _by_work(module: Module, whole: int) -> _Node:
+    (operators,) = module.operators
+    flops = sum(operator.source.flops or 0 for operator in operators)
+    return _Node(
+        module.path,
+        module.name or "whole model",
+        (f"{flops / 1e6:.1f}",),
+        (percent(flops / whole) if whole else MISSING,),
+        flops,
+        len(operators),
+        _main_category(operators),
+        None,
+        tuple(_by_work(child, whole) for child in module.children),
+    )
+
+
+def _main_category(operators: Sequence[Operator]) -> str:
+    """What most of its time, or of its operators, is."""
+    spent = {
+        category.value: (
+            sum(operator.typical_ms for operator in operators if operator.category is category),
+            sum(operator.category is category for operator in operators),
+        )
+        for category in Category
+    }
+    return max(spent, key=lambda name: spent[name])
+
+
+def _data(views: Sequence[View], trees: Sequence[_Node], limit: int) -> Data:
+    return {
+        "unit": _unit(views[0]),
+        "categories": [list(part) for part in PARTS.items()],
+        "views": [
+            {
+                "label": view.label,
+                "place": view.place,
+                "sides": _sides(view),
+                "tree": _json(tree, _smallest(tree, limit)),
+                "note": _note(tree, limit),
+            }
+            for view, tree in zip(views, trees, strict=True)
+        ],
+    }
+
+
+def _smallest(tree: _Node, limit: int) -> float:
+    """The weight that a module needs to be among the `limit` largest."""
+    weights = sorted((node.weight for node in tree.every()), reverse=True)
+    return weights[min(limit, len(weights)) - 1]
+
+
+def _json(node: _Node, smallest: float) -> list[object]:
+    children = [_json(child, smallest) for child in node.children if child.weight >= smallest]
+    category = list(PARTS).index(node.category)
+    return [node.name, node.values, node.shares, node.operators, category, speedup(node.ratio), children]
+
+
+def _note(tree: _Node, limit: int) -> str:
+    count = sum(1 for _ in tree.every())
+    smallest = _smallest(tree, limit)
+    left = sum(node.weight < smallest for node in tree.every())
+    if not left:
+        return ""
+    return (
+        f"To keep this page small, the {left:,} smallest of {count:,} modules are not shown by "
+        f"themselves; all are in {names.ANALYSIS}."
+    )
+
+
+def _instead(view: View, tree: _Node) -> tuple[Block, ...]:
+    longest = sorted((node for node in tree.every() if node.path), key=lambda node: -node.weight)
+    count = len(longest)
+    lead = f"The {_SHOWN} largest of {count}, each" if count > _SHOWN else "Each"
+    return (
+        Heading(_TITLE, 3),
+        Paragraph(f"{view.label}. {lead} with all that is inside it."),
+        _table(view, longest[:_SHOWN]),
+    )
+
+
+def _table(view: View, nodes: Sequence[_Node]) -> Table:
+    sides = _sides(view)
+    headers = [
+        "module",
+        "operators",
+        *(header for side in sides for header in (f"{side} {_unit(view)}".strip(), "share")),
+    ]
+    if len(sides) == 2:
+        headers.append("speedup")
+    rows: list[tuple[Text, ...]] = []
+    for node in nodes:
+        times = [cell for pair in zip(node.values, node.shares, strict=True) for cell in pair]
+        ratio = (speedup(node.ratio),) if len(sides) == 2 else ()
+        rows.append((Code(node.path), str(node.operators), *times, *ratio))
+    return make_table(headers, rows, numbers=range(1, len(headers)))

@@ -1,0 +1,88 @@
+"""Files for other tools: one module for each, and the table of them. Each takes what a report takes.
+
+What a tool needs installed is asked for when its file is made, and only then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from model_profiling import files
+from model_profiling.errors import SetupError
+from model_profiling.report.data import ReportData
+
+
+class NothingToShow(Exception):
+    """A run has nothing for a tool; says what is missing, and what to do."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.problem, self.fix = problem, fix
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A format: how it is asked for, how its files are opened, and the module that writes them."""
+
+    name: str
+    module: str
+    opens: str
+    """What to do with the files, for people."""
+
+    def write(self, data: ReportData, folder: Path) -> tuple[Path, ...]:
+        """Write its files into `folder`; NothingToShow where the run has nothing for it."""
+        module = importlib.import_module(f"model_profiling.report.tools.{self.module}")
+        writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
+        return writer(data, folder)
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "perfetto", "perfetto", "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere"
+        ),
+        Tool(
+            "speedscope", "speedscope", "drop it on speedscope.app, which sends it nowhere, or npx speedscope"
+        ),
+        Tool("parquet", "parquet", "pandas.read_parquet, DuckDB, Polars or anything that reads Parquet"),
+        Tool(
+            "model-explorer",
+            "model_explorer",
+            "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE",
+        ),
+        Tool("badge", "badge", "publish it and give its address to a shields.io endpoint badge"),
+    )
+}
+
+
+def needed(module: str, package: str) -> ModuleType:
+    """A package of the extra `tools`, or how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as problem:
+        raise SetupError(
+            f"the Python package {package} is not installed", "pip install 'sme2-profiling-kit[tools]'"
+        ) from problem
+
+
+def whole_text(text: str) -> str:
+    """Without halves of characters, which no file of UTF-8 holds."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Plain ASCII, so that whatever a name holds is a text to any reader."""
+    files.write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def file_word(text: str) -> str:
+    """Any name as a part of a file's name."""
+    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("._")[:100] or "unnamed"

@@ -1,0 +1,63 @@
+"""A run's answer in two words, as a shields.io endpoint badge reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.report.data import PairReport, ReportData
+from model_profiling.report.tools import write_json
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.wording import milliseconds
+
+FILE = "badge.json"
+_COLOURS = {Verdict.FASTER: "brightgreen", Verdict.SLOWER: "red"}
+_NEUTRAL = "lightgrey"
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """What stands left and right, and the colour of the right."""
+
+    label: str
+    message: str
+    color: str = _NEUTRAL
+
+
+def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
+    badge = make_badge(data)
+    content = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.color}
+    write_json(folder / FILE, content)
+    return (folder / FILE,)
+
+
+def make_badge(data: ReportData) -> Badge:
+    """What SME2 brings; where that was not measured the latency; where there is none, what kernels prove."""
+    switched = next((pair for pair in data.pairs if _switches_sme2(data, pair) and pair.comparable), None)
+    if data.timed and switched is not None:
+        found = switched.speedup
+        if found.verdict in _COLOURS and found.ratio is not None:
+            return Badge("SME2", f"{found.ratio:.2f}x, {found.verdict.value}", _COLOURS[found.verdict])
+        return Badge("SME2", found.verdict.value)
+    headline = data.headline
+    if data.timed and headline and headline.summary:
+        traced = headline.latency is None or headline.latency.end_to_end_ms is None
+        unlike = "not Arm" if data.is_arm is False else "no SME2" if data.has_sme2 is False else ""
+        words = (f"{milliseconds(headline.summary.median)} ms", "traced" if traced else "", unlike)
+        return Badge("latency", ", ".join(word for word in words if word), "blue")
+    return _of_kernels(data)
+
+
+def _switches_sme2(data: ReportData, pair: PairReport) -> bool:
+    sme2 = {found.series: found.sme2 for found in data.experiments}
+    return sme2.get(pair.pair.candidate) is True and sme2.get(pair.pair.baseline) is False
+
+
+def _of_kernels(data: ReportData) -> Badge:
+    coverage = data.outlook.coverage
+    if not coverage.tested or not coverage.operators:
+        return Badge("SME2", "not tested")
+    proven, every = len(coverage.proven), len(coverage.operators)
+    where = ", emulated" if coverage.emulated else ""
+    message = f"{proven} of {every} matrix operators{where}"
+    return Badge("SME2 kernels", message, "brightgreen" if proven else "orange")

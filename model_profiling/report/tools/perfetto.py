@@ -1,0 +1,340 @@
+"""A Perfetto trace by Perfetto's own definitions: a process for each experiment, a track for each run, nested
+slices with what is known about every operator.
+
+Times are those of the dumps, on the machine's clock where the journal tells it. What is no time (an
+emulator's, a run's that traces kernels) is left out: slices then keep their order and nesting, and are all
+equally wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from model_profiling import __version__, files
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.slices import RunSlices, Slice, clock_origins, slice_runs
+from model_profiling.analysis.sme_kernels import proven_on_sme
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.report.data import ReportData
+from model_profiling.report.tools import NothingToShow, needed, whole_text
+from model_profiling.run import Times
+from model_profiling.wording import plural
+
+FILE = "trace.pftrace"
+_MOST_SLICES = 200_000
+"""A trace of more is slow to make and to look at; then some runs are chosen, and the trace says how many."""
+_STEP_NS = 1000
+"""How wide a slice is where only the order is shown."""
+_ABOUT = 1
+"""The track that tells about the whole trace."""
+
+Argument = str | int | float | bool
+_Kept = dict[str, int]
+
+
+def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
+    if data.analysis is None:
+        raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+    definitions = needed("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto")
+    path = folder / FILE
+    with files.replacing(path) as part, part.open("wb") as stream:
+        _Trace(definitions, stream).write(data)
+    return (path,)
+
+
+def times_note(times: Times) -> str:
+    """What the widths of slices mean, in a process's name; empty where they are what one expects."""
+    if times is Times.UNKNOWN:
+        return "times as recorded on an unknown machine"
+    return "" if times.are_shown else f"times are {times.value}: order only, widths mean nothing"
+
+
+def arguments(operator: Operator) -> dict[str, Argument]:
+    """What is known about an operator, for the panel of a slice."""
+    source, place = operator.source, operator.source.place
+    known: dict[str, Argument | None] = {
+        "category": operator.category.value,
+        "kind": operator.kind,
+        "kernel": operator.type,
+        "kernel data types": operator.family,
+        "backend": operator.backend,
+        "origin": operator.origin,
+        "graph node": source.node_kind,
+        "fused": ", ".join(source.fused),
+        "input shapes": ", ".join(map(_shape, source.input_shapes)),
+        "output shape": _shape(source.output_shape),
+        "dtype": source.dtype,
+        "arithmetic operations": source.flops,
+        "bytes moved": source.bytes_moved,
+        "module": place.module_path,
+        "module class": place.module_class,
+        "source line": f"{place.file}:{place.line}" if place.line else "",
+        "source": place.code,
+    }
+    return {name: value for name, value in known.items() if value is not None and value != ""}
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+@dataclass(slots=True)
+class _Interned:
+    """Texts that were written once and are named by number from then on."""
+
+    names: _Kept = field(default_factory=dict)
+    categories: _Kept = field(default_factory=dict)
+    arguments: _Kept = field(default_factory=dict)
+    values: _Kept = field(default_factory=dict)
+    places: _Kept = field(default_factory=dict)
+
+
+class _Trace:
+    """One trace being written, packet by packet."""
+
+    def __init__(self, definitions: Any, stream: BinaryIO) -> None:
+        self.pb: Any = definitions
+        self.stream = stream
+        self.interned = _Interned()
+        self.uuid = _ABOUT
+        self.begun = False
+
+    def write(self, data: ReportData) -> None:
+        assert data.analysis is not None
+        series = data.analysis.series
+        origins = clock_origins(data.run, series)
+        dumps = [dump for found in series for dump in found.rounds if found.times.are_shown]
+        one_clock = bool(dumps) and all(dump.path in origins for dump in dumps)
+        zeros = origins if one_clock else dict.fromkeys((dump.path for dump in dumps), 0)
+        start = min((zeros[dump.path] + _first_start(dump) for dump in dumps), default=0)
+        shift = max(0, -start)  # a damaged dump may begin before its clock does
+        slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
+        share = min(1.0, _MOST_SLICES / slices)
+        if one_clock:
+            self._say_clock(start + shift)
+        self._about(data, one_clock, share, start + shift)
+        coverage = data.outlook.coverage
+        for number, found in enumerate(series, start=1):
+            most = max(1, int(found.runs * share))
+            process = self._process(found, number, most)
+            proven = proven_on_sme(found, coverage)
+            patterns: dict[tuple[int, int], Any] = {}
+            for rank, run in enumerate(slice_runs(found, most)):
+                offset = shift + (zeros[run.dump.path] if found.times.are_shown else start)
+                self._run(
+                    found,
+                    run,
+                    process=process,
+                    rank=rank,
+                    offset=offset,
+                    proven=proven,
+                    patterns=patterns,
+                )
+
+    def _say_clock(self, at: int) -> None:
+        packet = self.pb.TracePacket()
+        packet.timestamp = at
+        told = packet.clock_snapshot
+        told.primary_trace_clock = self.pb.BUILTIN_CLOCK_MONOTONIC
+        told.clocks.add(clock_id=self.pb.BUILTIN_CLOCK_MONOTONIC, timestamp=at)
+        self._put(packet)
+
+    def _about(self, data: ReportData, one_clock: bool, share: float, at: int) -> None:
+        manifest = data.run.manifest
+        self._descriptor(_ABOUT, name="About this trace")
+        clock = (
+            "the machine's monotonic clock: runs stand when they were made, programs alternate in turns"
+            if one_clock
+            else "each process counts from its own start: runs of different processes did not overlap"
+        )
+        facts: dict[str, Argument] = {
+            "model": data.model,
+            "cpu": data.cpu,
+            "program SHA-256": manifest.model_sha256 if manifest else "",
+            "times": f"from {data.times.origin}",
+            "clock": clock,
+            "runs shown": "every run that counts"
+            if share == 1.0
+            else f"one in {1 / share:.1f}, evenly chosen",
+            "made by": f"sme2prof {__version__}",
+        }
+        packet = self._event(_ABOUT, at, self.pb.TrackEvent.TYPE_INSTANT)
+        event = packet.track_event
+        event.name_iid = self._iid(packet, "event_names", self.interned.names, f"About {data.title}")
+        self._annotate(packet, event, {name: value for name, value in facts.items() if value})
+        self._put(packet)
+
+    def _process(self, series: SeriesAnalysis, number: int, most: int) -> int:
+        self.uuid += 1
+        note = times_note(series.times)
+        runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
+        packet = self.pb.TracePacket()
+        told = packet.track_descriptor
+        told.uuid = self.uuid
+        told.process.pid = number
+        threads = plural(series.series.threads, "thread") if series.series.threads else ""
+        # The number of the process follows in a reader's eye: brackets keep the two apart.
+        details = "; ".join(text for text in (threads, note) if text)
+        experiment = series.series.experiment
+        told.process.process_name = whole_text(f"{experiment} ({details})" if details else experiment)
+        told.process.process_labels.append(runs)
+        told.child_ordering = self.pb.TrackDescriptor.EXPLICIT
+        told.description = f"{runs} with the event tracer on. {note}".strip()
+        self._put(packet)
+        return self.uuid
+
+    def _descriptor(self, uuid: int, *, name: str, parent: int = 0, rank: int = 0) -> None:
+        packet = self.pb.TracePacket()
+        told = packet.track_descriptor
+        told.uuid, told.name, told.sibling_order_rank = uuid, name, rank
+        told.sibling_merge_behavior = self.pb.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
+        if parent:
+            told.parent_uuid = parent
+        self._put(packet)
+
+    def _run(
+        self,
+        series: SeriesAnalysis,
+        run: RunSlices,
+        *,
+        process: int,
+        rank: int,
+        offset: int,
+        proven: Mapping[int, str],
+        patterns: dict[tuple[int, int], Any],
+    ) -> None:
+        self.uuid += 1
+        self._descriptor(self.uuid, name=_run_name(series, run), parent=process, rank=rank)
+        timed = series.times.are_shown
+        open_ends: list[tuple[int, int]] = []
+        for found, begin, end in _placed(run.slices) if timed else _in_order(run.slices):
+            while open_ends and open_ends[-1][0] >= found.depth:
+                self._close(open_ends.pop()[1] + offset)
+            packet = self._event(self.uuid, begin + offset, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
+            key = (id(run.dump), id(found.node))
+            if key not in patterns:
+                patterns[key] = self._pattern(packet, found, series, proven)
+            packet.track_event.MergeFrom(patterns[key])
+            if timed:
+                self._annotate(packet, packet.track_event, _own_times(found))
+            self._put(packet)
+            open_ends.append((found.depth, end))
+        while open_ends:
+            self._close(open_ends.pop()[1] + offset)
+
+    def _pattern(self, packet: Any, found: Slice, series: SeriesAnalysis, proven: Mapping[int, str]) -> Any:
+        """What is the same of an event in every run; texts that are new are interned with `packet`."""
+        event, operator = self.pb.TrackEvent(), found.operator
+        event.name_iid = self._iid(packet, "event_names", self.interned.names, found.node.name)
+        category = operator.category.value if operator else found.node.level
+        event.category_iids.append(self._iid(packet, "event_categories", self.interned.categories, category))
+        known: dict[str, Argument] = {}
+        if operator is not None:
+            known = arguments(operator)
+            if sme := proven.get(series.place(operator)):
+                known["runs on"] = sme
+            place = operator.source.place
+            if place.file and place.line:
+                event.source_location_iid = self._location(packet, place.file, place.line)
+        elif found.node.level == "method":
+            known = {"experiment": series.name, "times": f"from {series.times.origin}"}
+        if found.node.call >= 0:
+            known["call"] = found.node.call
+        self._annotate(packet, event, known)
+        return event
+
+    def _annotate(self, packet: Any, event: Any, known: Mapping[str, Argument]) -> None:
+        for name, value in known.items():
+            told = event.debug_annotations.add()
+            told.name_iid = self._iid(packet, "debug_annotation_names", self.interned.arguments, name)
+            match value:
+                case bool():
+                    told.bool_value = value
+                case int():
+                    told.int_value = value
+                case float():
+                    told.double_value = value
+                case str():
+                    kept = self.interned.values
+                    told.string_value_iid = self._iid(packet, "debug_annotation_string_values", kept, value)
+
+    def _iid(self, packet: Any, kind: str, kept: _Kept, text: str) -> int:
+        text = whole_text(text)
+        number = kept.get(text)
+        if number is None:
+            number = kept[text] = len(kept) + 1
+            entry = getattr(packet.interned_data, kind).add()
+            entry.iid = number
+            if kind == "debug_annotation_string_values":
+                entry.str = text.encode()
+            else:
+                entry.name = text
+        return number
+
+    def _location(self, packet: Any, file: str, line: int) -> int:
+        kept, key = self.interned.places, f"{file}:{line}"
+        if key not in kept:
+            kept[key] = len(kept) + 1
+            entry = packet.interned_data.source_locations.add()
+            entry.iid, entry.file_name, entry.line_number = kept[key], whole_text(file), line
+        return kept[key]
+
+    def _event(self, track: int, at: int, kind: int) -> Any:
+        packet = self.pb.TracePacket()
+        packet.timestamp = at
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = track
+        return packet
+
+    def _close(self, at: int) -> None:
+        self._put(self._event(self.uuid, at, self.pb.TrackEvent.TYPE_SLICE_END))
+
+    def _put(self, packet: Any) -> None:
+        packet.trusted_packet_sequence_id = 1
+        flags = self.pb.TracePacket
+        packet.sequence_flags = flags.SEQ_NEEDS_INCREMENTAL_STATE
+        if not self.begun:
+            packet.sequence_flags |= flags.SEQ_INCREMENTAL_STATE_CLEARED
+            self.begun = True
+        self.stream.write(self.pb.Trace(packet=[packet]).SerializeToString())
+
+
+def _run_name(series: SeriesAnalysis, run: RunSlices) -> str:
+    """Its numbers are as long as the longest: Perfetto's page sorts tracks by name."""
+    rounds = len(str(max(dump.dump.round for dump in series.rounds) + 1))
+    runs = len(str(max(dump.attribution.runs_in_file for dump in series.rounds)))
+    return f"{series.unit} {run.dump.dump.round + 1:0{rounds}}, run {run.number + 1:0{runs}}"
+
+
+def _own_times(found: Slice) -> dict[str, Argument]:
+    told: dict[str, Argument] = {"self time ns": found.self_ns}
+    if found.duration_ns != found.end_ns - found.begin_ns:
+        told["recorded duration ns"] = found.duration_ns
+    return told
+
+
+def _placed(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int, int]]:
+    return ((found, found.begin_ns, found.end_ns) for found in slices)
+
+
+def _in_order(slices: tuple[Slice, ...]) -> Iterator[tuple[Slice, int, int]]:
+    """One step for each slice that holds no other, whatever time it took."""
+    depths = [found.depth for found in slices]
+    leaves = [after <= depth for depth, after in zip(depths, (*depths[1:], -1), strict=True)]
+    begins, at = [], 0
+    for leaf in leaves:
+        begins.append(at)
+        at += _STEP_NS if leaf else 0
+    for place, found in enumerate(slices):
+        inside = place + 1
+        while inside < len(slices) and slices[inside].depth > found.depth:
+            inside += 1
+        yield found, begins[place], begins[inside] if inside < len(slices) else at
+
+
+def _first_start(dump: DumpAnalysis) -> int:
+    return min(int(group.start_ns[:, -1].min()) for group in dump.attribution.groups)

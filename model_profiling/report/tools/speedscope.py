@@ -1,0 +1,111 @@
+"""A speedscope file: where the time of each experiment goes by module, then by operator.
+
+Stacks stand in the order operators run, so "Time Order" shows an inference and "Left Heavy" the modules by
+size. Runs whose times mean nothing are weighed by arithmetic instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import __version__
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.report.data import ReportData
+from model_profiling.report.tools import NothingToShow, write_json
+from model_profiling.wording import milliseconds
+
+FILE = "modules.speedscope.json"
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_NO_MODULE = {
+    "lowering": "(inserted by lowering)",
+    "backend": "(added by the backend)",
+}
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One box: a module, or an operator with the line it was written in."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+
+    def json(self) -> Json:
+        where = {"file": self.file, "line": self.line} if self.file and self.line else {}
+        return {"name": self.name, **where}
+
+
+def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
+    if data.analysis is None:
+        raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+    frames: dict[Frame, int] = {}
+    profiles = [profile for found in data.analysis.series if (profile := _profile(found, frames))]
+    if not profiles:
+        problem = "its times mean nothing, and no program tells the arithmetic of its operators"
+        raise NothingToShow(f"{data.run.path}: {problem}", "analyse it beside its .pte file")
+    content: Json = {
+        "$schema": _SCHEMA,
+        "name": data.title,
+        "exporter": f"sme2prof {__version__}",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [frame.json() for frame in frames]},
+        "profiles": profiles,
+    }
+    write_json(folder / FILE, content)
+    return (folder / FILE,)
+
+
+def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
+    timed = series.times.are_shown
+    weighed = list(_timed(series) if timed else _by_arithmetic(series))
+    if not any(weight for _, weight in weighed):
+        return None
+    note = f"{series.taken_from}, with the tracer on" if timed else "arithmetic operations, no times"
+    weights = [max(weight, 0.0) for _, weight in weighed]
+    over = -sum(min(weight, 0.0) for _, weight in weighed)
+    if over:
+        note += f"; operators overlap by {milliseconds(over)} ms, which is more than end to end"
+    return {
+        "type": "sampled",
+        "name": f"{series.name} ({note})",
+        "unit": "milliseconds" if timed else "none",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in weighed],
+        "weights": weights,
+    }
+
+
+def _timed(series: SeriesAnalysis) -> Iterator[tuple[list[Frame], float]]:
+    """Every operator and overhead; together they are the end-to-end time."""
+    for operator in series.operators:
+        yield _stack(operator), operator.typical_ms
+    for name in OVERHEADS:
+        yield [_method(series.operators[0] if series.operators else None), Frame(name)], _spent(series, name)
+
+
+def _spent(series: SeriesAnalysis, part: str) -> float:
+    return series.spent(series.parts[part]).ms
+
+
+def _by_arithmetic(series: SeriesAnalysis) -> Iterator[tuple[list[Frame], float]]:
+    for operator in series.operators:
+        yield _stack(operator), float(operator.source.flops or 0)
+
+
+def _stack(operator: Operator) -> list[Frame]:
+    place = operator.source.place
+    parts = place.module_path.split(".") if place.module_path else []
+    modules = [Frame(".".join(parts[: depth + 1])) for depth in range(len(parts))]
+    if not modules:
+        modules = [Frame(_NO_MODULE.get(operator.origin, "(module not known)"))]
+    return [_method(operator), *modules, Frame(operator.name, place.file, place.line)]
+
+
+def _method(operator: Operator | None) -> Frame:
+    return Frame((operator.method if operator else "") or "Method::execute")

@@ -1,0 +1,62 @@
+"""What a run's operators can be looked at as: pairs side by side, and series alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.data import PairReport, ReportData
+
+
+def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
+    """The pairs whose before and after show more than noise."""
+    return [
+        (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pair, or a series where `pairing` is None."""
+
+    label: str
+    series: tuple[SeriesAnalysis, ...]
+    """Before and after, or the one."""
+    pairing: Pairing | None
+    timed: bool
+    """Whether its times are shown; its work is instead where not."""
+    place: str
+    """Where `analysis_summary.json` says it: `pairs/0`."""
+
+    @property
+    def sides(self) -> tuple[tuple[Operator, ...], ...]:
+        return tuple(series.operators for series in self.series)
+
+
+def views_of(data: ReportData) -> list[View]:
+    """Every pair that may be laid side by side, then every series that is in none of them."""
+    if data.analysis is None:
+        return []
+    timed = compared_pairs(data)
+    pairings = [(pair, pairing, True) for pair, pairing in timed]
+    if not data.times.are_shown:
+        pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
+    views = [
+        View(
+            f"{pair.label}: {pairing.baseline.name} → {pairing.candidate.name}",
+            (pairing.baseline, pairing.candidate),
+            pairing,
+            shown,
+            f"pairs/{data.pairs.index(pair)}",
+        )
+        for pair, pairing, shown in pairings
+    ]
+    seen = {series.series for view in views for series in view.series}
+    alone = [
+        View(series.name, (series,), None, series.times.are_shown, f"series/{place}")
+        for place, series in enumerate(data.analysis.series)
+        if series.series not in seen
+    ]
+    return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)

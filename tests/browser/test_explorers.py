@@ -1,0 +1,195 @@
+"""What a reader sorts, searches and opens in a page: every operator, the modules, one run's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from browser.in_chromium import Opened, write_blocks
+from made_series import made_page
+
+from model_profiling.report.run_report import run_document
+
+Open, Written = Callable[..., Opened], Callable[[str], Path]
+OPERATORS, MODULES, TIMELINE = (f'[data-kind="{kind}"]' for kind in ("operators", "modules", "timeline"))
+PAGE_BYTES = 2_500_000
+
+
+def column(found: Opened, header: str) -> list[str]:
+    """The cells below a header of the table of operators."""
+    place = found.texts(f"{OPERATORS} .table th >> visible=true").index(header)
+    return found.texts(f"{OPERATORS} tbody tr:not(.inside) > :nth-child({place + 1}) >> visible=true")
+
+
+def figures(cells: list[str]) -> list[float]:
+    return [float(cell.rstrip("x%")) for cell in cells if cell != "-"]
+
+
+def test_operators_sort_by_every_column(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    for header in ("operator", "after ms", "speedup"):
+        button = found.page.locator(f"{OPERATORS} th button", has_text=header).first
+        for _ in range(2):
+            button.click()
+            head = found.page.locator(f"{OPERATORS} th[aria-sort]")
+            assert head.inner_text() == header
+            down = head.get_attribute("aria-sort") == "descending"
+            cells = column(found, header)
+            if header == "operator":
+                assert cells == sorted(cells, key=str.lower, reverse=down)
+            else:
+                assert figures(cells) == sorted(figures(cells), reverse=down)
+                assert "-" not in cells[: len(figures(cells))], "what is missing stands last"
+            assert found.ask("document.activeElement.textContent") == header, "the focus stays"
+
+
+def test_operators_are_found_by_name_module_and_source_line(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    search = found.page.locator(f"{OPERATORS} input[type=search]")
+    status = found.page.locator(f"{OPERATORS} [role=status]")
+    assert status.inner_text() == "11 operators"
+    for words, header, wanted in (
+        ("x16) #", "operator", "Transpose"),
+        ("module:features", "module", "features."),
+        ("features.2", "module", "features.2"),
+        ("small_cnn.py:24", "source", "small_cnn.py:24"),
+        ("flatten transpose(1", "source", "small_cnn.py:22"),
+    ):
+        search.fill(words)
+        cells = column(found, header)
+        assert cells and all(wanted in cell for cell in cells), words
+        assert status.inner_text() == f"{len(cells)} of 11 operators"
+    search.fill("nothing is called so")
+    assert status.inner_text() == "0 of 11 operators"
+    search.fill("")
+    found.page.locator(f"{OPERATORS} label", has_text="Category").locator("select").select_option("GEMM")
+    assert column(found, "category") == ["GEMM", "GEMM"]
+
+
+def test_a_row_opens_with_shapes_cost_kernels_and_source(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    opener = found.page.locator(f"{OPERATORS} .open", has_text="IGEMM #2").first
+    opener.focus()
+    found.page.keyboard.press("Enter")
+    assert opener.get_attribute("aria-expanded") == "true"
+    inside = found.page.locator(f"{OPERATORS} tr.inside")
+    before, after = (inside.locator(".sides > div").nth(side) for side in (0, 1))
+    assert "linux_sme2_off" in before.inner_text() and "linux_sme2_on" in after.inner_text()
+    for words in ("1 x 112 x 112 x 16", "1 x 56 x 56 x 32", "28.901", "torch.flatten", "10% to 90% ms"):
+        assert words in after.inner_text()
+    assert "kai_run_matmul" in after.inner_text() and "kai_run" not in before.inner_text()
+    opener.click()
+    assert inside.count() == 0
+
+
+def test_another_pair_or_experiment_can_be_chosen(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    chooser = found.page.locator(f"{OPERATORS} select").first
+    labels = chooser.locator("option").all_inner_texts()
+    assert [label.split(":")[0] for label in labels] == ["SME2", "threads", "linux_sme2_off, 2 threads"]
+    before = column(found, "after ms")
+    chooser.select_option("1")
+    assert column(found, "after ms") != before
+    chooser.select_option("2")
+    assert figures(column(found, "ms")) == sorted(figures(column(found, "ms")), reverse=True)
+
+
+def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    bars = found.page.locator(f"{MODULES} .flame g")
+    whole = bars.count()
+    names = bars.evaluate_all("bars => bars.map((bar) => bar.getAttribute('aria-label').split(',')[0])")
+    assert {"whole model", "features", "mix", "Unattributed"} <= set(names)
+    found.page.locator(f"{MODULES} .flame g[tabindex='0']").focus()
+    found.page.keyboard.press("ArrowDown")
+    found.page.keyboard.press("ArrowRight")
+    assert (found.ask("document.activeElement.getAttribute('aria-label')") or "").startswith("features,")
+    found.page.keyboard.press("Enter")
+    assert bars.count() < whole
+    crumbs = found.page.locator(f"{MODULES} .crumbs")
+    assert "features" in crumbs.inner_text() and "speedup" in crumbs.inner_text()
+    crumbs.get_by_text("Show its operators").click()
+    assert all(cell.startswith("features.") for cell in column(found, "module"))
+    crumbs.get_by_text("whole model").click()
+    assert bars.count() == whole
+
+
+def test_bars_are_as_wide_as_their_share(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    wide = found.ask(
+        f"""[...document.querySelectorAll('{MODULES} .flame g')].map((bar) => [
+            bar.getAttribute('aria-label'), Number(bar.querySelector('rect').getAttribute('width'))])"""
+    )
+    whole = wide[0][1]
+    features = next(width for label, width in wide if label.startswith("features,"))
+    assert abs(features / whole - 0.556) < 0.002
+    found.page.locator(f"{MODULES} label", has_text="Widths show").locator("select").select_option("0")
+    changed = found.page.locator(f"{MODULES} .flame g[aria-label^='features,'] rect").get_attribute("width")
+    assert abs(float(changed or 0) / whole - 0.755) < 0.002
+
+
+def test_the_timeline_nests_and_can_be_looked_into(opened: Open, written: Written) -> None:
+    found = opened(written("arm_without_sme2"))
+    bars = found.ask(
+        f"""[...document.querySelectorAll('{TIMELINE} .flame g')].map((bar) => {{
+            const box = bar.querySelector('rect');
+            const sizes = ['x', 'y', 'width'].map((name) => Number(box.getAttribute(name)));
+            return [bar.getAttribute('aria-label'), ...sizes]; }})"""
+    )
+    assert bars[0][0].startswith("Method::execute")
+    rows = sorted({bar[2] for bar in bars})
+    assert len(rows) == 3, "execute, calls, operators"
+    for upper, lower in pairwise(rows):
+        above = [(x, x + width) for _, x, y, width in bars if y == upper]
+        for _, x, y, width in bars:
+            if y == lower:
+                assert any(left - 0.1 <= x and x + width <= right + 0.1 for left, right in above)
+    found.page.locator(f"{TIMELINE} .flame g[aria-label^='delegate call']").first.click()
+    assert "delegate call" in found.page.locator(f"{TIMELINE} .crumbs").inner_text()
+    found.page.get_by_text("The whole run").click()
+    assert found.page.locator(f"{TIMELINE} .flame g").count() == len(bars)
+
+
+def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, written: Written) -> None:
+    found = opened(written("emulated_sme2"))
+    assert not found.page.locator(TIMELINE).count()
+    assert figures(column(found, "million operations"))[0] == 28.9
+    found.page.locator(f"{OPERATORS} .open").first.click()
+    inside = found.page.locator(f"{OPERATORS} tr.inside").inner_text()
+    assert "million operations" in inside and "fp16" in inside
+    found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    everything = found.page.locator(f"{OPERATORS}, {MODULES}")
+    for text in everything.all_inner_texts():
+        assert " ms" not in text
+
+
+def test_a_series_of_five_thousand_operators_stays_small_and_says_what_it_left_out(
+    opened: Open, tmp_path: Path
+) -> None:
+    data = made_page(5_000)
+    file = write_blocks(tmp_path, run_document(data), data.title)
+    assert file.stat().st_size < PAGE_BYTES
+    found = opened(file)
+    assert not found.complaints
+    assert "5000 operators" in found.page.locator(f"{OPERATORS} [role=status]").inner_text()
+    for kind in (OPERATORS, MODULES, TIMELINE):
+        assert "To keep this page small" in found.page.locator(f"{kind} .note").first.inner_text()
+    found.page.locator(f"{OPERATORS} .more").click()
+    assert len(column(found, "operator")) == 200
+    found.page.locator(f"{OPERATORS} input[type=search]").fill("layers.499.block.9")
+    assert column(found, "operator") == ["Convolution (NHWC, F16) IGEMM #4999"]
+
+
+def test_a_run_of_hostile_names_is_only_named_so(opened: Open, tmp_path: Path) -> None:
+    hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</script><b>bold</b>")
+    data = made_page(30, lambda number: f"{hostile[number % 3]} (F16) #{number}")
+    found = opened(write_blocks(tmp_path, run_document(data), data.title))
+    found.page.locator(f"{OPERATORS} .open").first.click()
+    found.page.locator(f"{MODULES} .flame g").nth(3).click()
+    found.page.locator(f"{TIMELINE} .flame g").nth(3).hover()
+    found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert not found.complaints and len(found.requests) == 1
+    assert found.page.locator("main img, main b, main script:not([type='application/json'])").count() == 0
+    assert "<script>alert(1)</script>" in found.page.locator("h1").inner_text()
+    assert len([name for name in column(found, "operator") if name.startswith("<script>")]) == 10

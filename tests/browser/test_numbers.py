@@ -1,0 +1,208 @@
+"""Every number on a page is in a file of its run: tables cell by cell, charts and sentences one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser.in_chromium import RECORDED, Opened
+from browser.numbers import Files, Json, Shown, unexplained
+
+Open, Written = Callable[..., Opened], Callable[[str], Path]
+
+_TABLES = """
+() => [...document.querySelectorAll('main table')].filter((table) => table.checkVisibility()).map((table) => {
+  const cells = (row) => [...row.cells].map((cell) => cell.textContent);
+  let above = table.closest('.table');
+  while (above && above.tagName !== 'H3') above = above.previousElementSibling;
+  return {
+    chart: Boolean(table.closest('figure.chart')),
+    section: table.closest('section').querySelector('h2').textContent,
+    below: above?.textContent ?? '',
+    source: table.dataset.source ?? '',
+    headers: cells(table.tHead.rows[0]),
+    rows: [...table.tBodies[0].rows].filter((row) => row.className !== 'inside').map(cells),
+  };
+})"""
+_OPEN = "for (const each of document.querySelectorAll('details')) each.open = true"
+_FACTS = """
+() => [...document.querySelectorAll('.sides > div')].map((side) => {
+  const names = [...side.querySelectorAll('dt')];
+  const facts = names.map((name) => [name.textContent, name.nextElementSibling.textContent]);
+  const { series, operator } = side.dataset;
+  return { series, operator: Number(operator), facts: Object.fromEntries(facts) };
+})"""
+
+
+def tables(found: Opened) -> Iterator[tuple[Shown, bool]]:
+    """Every table with every choice of every explorer, and whether a chart's numbers are in it."""
+    seen = set()
+    choosers = found.page.locator(".explorer .controls label:has-text('xperiment') select")
+    most = max(
+        (choosers.nth(place).locator("option").count() for place in range(choosers.count())), default=1
+    )
+    for choice in range(most):
+        for place in range(choosers.count()):
+            chooser = choosers.nth(place)
+            if choice < chooser.locator("option").count():
+                chooser.select_option(str(choice))
+        found.ask(_OPEN)
+        found.page.wait_for_timeout(30)
+        for table in found.ask(_TABLES):
+            view = table["source"].partition("#/")[2] or table["below"]
+            rows = tuple(map(tuple, table["rows"]))
+            shown = Shown(table["section"], table["source"], tuple(table["headers"]), rows, view)
+            if shown not in seen:
+                seen.add(shown)
+                yield shown, table["chart"]
+
+
+def test_a_number_that_no_file_says_is_noticed(opened: Open, written: Written) -> None:
+    found = opened(written("arm_without_sme2"))
+    files = Files(found.folder)
+    spoilt = 0
+    for table, of_chart in tables(found):
+        for place, (header, cell) in enumerate(zip(table.headers, table.rows[0], strict=True)):
+            figure = re.search(r"\d+(\.\d+)?", cell)
+            if of_chart or not figure or not re.search(r"\bms\b|share|speedup|change|memory|lowest", header):
+                continue
+            more = f"{1.5 * float(figure.group()) + 1:.{len((figure.group(1) or '.')[1:])}f}"
+            wrong = cell[: figure.start()] + more + cell[figure.end() :]
+            rows = ((*table.rows[0][:place], wrong, *table.rows[0][place + 1 :]), *table.rows[1:])
+            assert _is_noticed(replace(table, rows=rows), files), (table.headers, header, wrong)
+            spoilt += 1
+    assert spoilt > 30
+
+
+def _is_noticed(table: Shown, files: Files) -> bool:
+    try:
+        return any(unexplained(table, files))
+    except AssertionError:
+        return True
+
+
+@pytest.mark.parametrize("run", RECORDED)
+def test_every_number_is_in_a_file_of_the_run(opened: Open, written: Written, run: str) -> None:
+    found = opened(written(run))
+    files = Files(found.folder)
+    known = Known(files)
+    wrong: list[str] = []
+    kinds = set()
+    for table, of_chart in tables(found):
+        kinds.add(table.headers[0])
+        if not table.source:
+            wrong.append(f"{table.section}: a table that names no file")
+        if of_chart:
+            wrong += [
+                f"{table.section}, chart: {cell} in {row} is in no file"
+                for row in table.rows
+                for cell in row
+                if re.fullmatch(r"-?\d+(\.\d+)?", cell) and not known.say(cell)
+            ]
+        else:
+            wrong += unexplained(table, files)
+    wrong += [f"{text!r}: {number}" for text in _sentences(found) for number in known.unknown(text)]
+    assert not wrong, "\n".join(wrong)
+    assert {"operator", "module", "kernel", "what"} <= kinds
+
+
+def test_what_a_row_opens_is_in_the_summary(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    found.ask("for (const each of document.querySelectorAll('.open')) each.click()")
+    series = {
+        f"{each['experiment']}, {each['threads']} thread": each
+        for each in Files(found.folder).analysis["series"]
+    }
+    sides = found.ask(_FACTS)
+    assert len(sides) == 22
+    for side in sides:
+        operator = series[side["series"]]["operators"][side["operator"]]
+        assert_facts(side["facts"], operator)
+
+
+def assert_facts(facts: dict[str, str], operator: Json) -> None:
+    wanted = {
+        "runs": ("runs",),
+        "median ms": ("median_ms",),
+        "10% to 90% ms": ("p10_ms", "p90_ms"),
+        "99% ms": ("p99_ms",),
+        "shortest to longest ms": ("min_ms", "max_ms"),
+        "spread": ("cv",),
+        "million operations": ("flops",),
+        "data": ("bytes_moved",),
+        "billion operations/s": ("gflops_per_s",),
+        "GB/s": ("gbytes_per_s",),
+    }
+    scales = {"spread": 100, "million operations": 1e-6}
+    for name, keys in wanted.items():
+        if name not in facts:
+            assert not any(operator[key] for key in keys)
+            continue
+        scale = scales.get(
+            name, 1e-6 if facts[name].endswith("MB") else 1e-3 if facts[name].endswith("kB") else 1
+        )
+        shown = re.findall(r"\d+(?:\.\d+)?", facts[name])
+        for text, key in zip(shown, keys, strict=True):
+            digit = 10.0 ** -len(text.partition(".")[2])
+            assert abs(float(text) - operator[key] * scale) <= 0.51 * digit, (
+                name,
+                facts[name],
+                operator[key],
+            )
+    assert facts["output"] == " x ".join(map(str, operator["output_shape"]))
+    assert facts.get("inputs", "") == ", ".join(
+        " x ".join(map(str, shape)) for shape in operator["input_shapes"]
+    )
+
+
+def _sentences(found: Opened) -> list[str]:
+    """Paragraphs, lists, captions and what is folded, as they are read."""
+    selector = "main :is(p, li, figcaption, summary)"
+    return [text for text in found.texts(selector) if text]
+
+
+class Known:
+    """Every number of a run's files: as it is, in percent, as a change, in thousands and in millions."""
+
+    def __init__(self, files: Files) -> None:
+        values: set[float] = set()
+        for path in sorted(files.folder.glob("*.json")):
+            for number in _numbers(json.loads(path.read_text(encoding="utf-8"))):
+                values |= {number, 100 * number, number / 1e6, number / 1e3, number * 1e3}
+                values |= {100 * (1 / number - 1), 100 * (1 - 1 / number)} if number else set()
+        self._values = sorted(abs(value) for value in values)
+
+    def say(self, number: str) -> bool:
+        """Whether some value, rounded as the number is, is it."""
+        shown = abs(float(number.replace(",", "")))
+        half = 0.51 * 10.0 ** -len(number.partition(".")[2])
+        at = bisect_left(self._values, shown - half)
+        return at < len(self._values) and self._values[at] <= shown + half
+
+    def unknown(self, text: str) -> list[str]:
+        """The numbers with a fraction or three digits that nothing says, names of things left out."""
+        plain = text
+        for name in sorted(set(re.findall(r"[\w./<>-]*[A-Za-z_/][\w./<>-]*", text)), key=len, reverse=True):
+            plain = plain.replace(name, " ")
+        return [number for number in re.findall(r"\d+\.\d+|\d{3,}", plain) if not self.say(number)]
+
+
+def _numbers(found: Json) -> Iterator[float]:
+    """Those of texts too, as a finding's are in its sentence; calls of SME2 kernels are added up."""
+    match found:
+        case dict():
+            for value in found.values():
+                yield from _numbers(value)
+        case list():
+            yield from (number for value in found for number in _numbers(value))
+            uses = [use for use in found if isinstance(use, dict) and "sme2" in str(use.get("name"))]
+            yield sum(use.get("calls") or 0 for use in uses)
+        case str():
+            yield from map(float, re.findall(r"\d+(?:\.\d+)?", found))
+        case int() | float():
+            yield float(found)

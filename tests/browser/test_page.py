@@ -1,0 +1,221 @@
+"""report.html as people meet it: without a complaint, wide or narrow, by eye, ear, keyboard and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from browser.in_chromium import RECORDED, Opened, write_blocks
+
+from model_profiling.report.charts.categories import PARTS
+from model_profiling.report.document import (
+    Block,
+    Chart,
+    Code,
+    Explorer,
+    Folded,
+    Heading,
+    Paragraph,
+    make_list,
+    make_table,
+)
+
+RUNS = pytest.mark.parametrize("run", RECORDED)
+Open, Written = Callable[..., Opened], Callable[[str], Path]
+CONTENT = "#report"
+_OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
+
+
+@RUNS
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
+def test_a_page_is_drawn_without_a_complaint_or_a_request(
+    opened: Open, written: Written, run: str, width: int, dark: bool
+) -> None:
+    file = written(run)
+    found = opened(file, width=width, dark=dark)
+    assert not found.complaints
+    assert found.requests == [file.as_uri()]
+    assert found.ask(_OVERFLOW) <= 0, "the page scrolls sideways"
+    assert not found.page.locator("text=could not be drawn").count()
+
+
+@pytest.mark.parametrize(
+    ("run", "dark"),
+    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False), ("x86_64", True)],
+)
+def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dark: bool) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = opened(written(run), dark=dark)
+    _open_everything(found)
+    problems = Axe().run(found.page, options={"resultTypes": ["violations"]}).response["violations"]
+    serious = [
+        (each["id"], each["nodes"][0]["html"][:200])
+        for each in problems
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert not serious
+
+
+def _open_everything(found: Opened) -> None:
+    found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    if found.page.locator(".open").count():
+        found.page.locator(".open").first.click()
+    found.page.wait_for_timeout(50)
+
+
+def test_charts_show_every_part_of_the_data(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    chart = found.page.locator("#chart-categories_1")
+    bars = chart.locator(".mark-rect path").count()
+    assert bars == 2 * len(PARTS)
+    assert set(PARTS) <= set(chart.locator("svg text").all_text_contents())
+    assert "Convolution" in (chart.locator(".drawing").get_attribute("aria-label") or "")
+    chart.locator("summary").click()
+    rows = chart.locator("tbody tr")
+    assert rows.count() == bars
+    assert rows.first.inner_text().split("\t")[:2] != ["", ""]
+
+
+def test_charts_fit_their_place_and_follow_it(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"), width=1280)
+    wide = _width(found)
+    found.page.set_viewport_size({"width": 400, "height": 800})
+    found.page.wait_for_function("document.querySelector('.drawing svg').getBoundingClientRect().width < 400")
+    assert 200 < _width(found) < 400 < wide
+
+
+def _width(found: Opened) -> float:
+    return float(found.ask("document.querySelector('.drawing svg').getBoundingClientRect().width"))
+
+
+def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
+    opened: Open, written: Written
+) -> None:
+    found = opened(written("sme2_hardware"))
+    answers = found.page.locator(".answers")
+    assert answers.bounding_box()["y"] + answers.bounding_box()["height"] < 900  # type: ignore[index]
+    links = found.page.locator(".contents a")
+    headings = found.texts("main h2")
+    assert links.all_inner_texts() == headings
+    links.last.click()
+    assert found.ask("document.querySelector(location.hash + ' h2').textContent") == headings[-1]
+
+
+def test_a_button_turns_light_and_dark(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    ground, ink = (
+        "getComputedStyle(document.body).backgroundColor",
+        "getComputedStyle(document.querySelector('.drawing text')).fill",
+    )
+    light = found.ask(ground), found.ask(ink)
+    button = found.page.locator("#theme")
+    assert button.inner_text() == "Dark colours"
+    button.click()
+    dark = found.ask(ground), found.ask(ink)
+    assert light[0] != dark[0] and light[1] != dark[1]
+    assert button.inner_text() == "Light colours"
+    button.click()
+    assert (found.ask(ground), found.ask(ink)) == light
+
+
+def test_on_paper_a_dark_page_is_light_and_has_no_controls(opened: Open, written: Written) -> None:
+    found = opened(written("arm_without_sme2"), dark=True)
+    found.page.emulate_media(media="print", color_scheme="dark")
+    assert found.ask("getComputedStyle(document.querySelector('h1')).color") == "rgb(26, 30, 36)"
+    assert found.ask("getComputedStyle(document.querySelector('.drawing text')).fill") == "rgb(82, 91, 104)"
+    for hidden in (".controls", "#theme", ".contents", ".skip"):
+        assert not found.page.locator(hidden).first.is_visible()
+    assert len(found.page.pdf()) > 20_000
+
+
+def test_folded_details_are_open_on_paper(opened: Open, tmp_path: Path) -> None:
+    found = opened(write_blocks(tmp_path, [Heading("A"), Folded("more", (Paragraph("inside"),))]))
+    inside = found.page.locator("text=inside")
+    assert not inside.is_visible()
+    found.ask("dispatchEvent(new Event('beforeprint'))")
+    assert inside.is_visible()
+    found.ask("dispatchEvent(new Event('afterprint'))")
+    assert not inside.is_visible()
+
+
+def test_the_keyboard_reaches_everything(opened: Open, written: Written) -> None:
+    found = opened(written("sme2_hardware"))
+    found.page.keyboard.press("Tab")
+    assert found.ask("document.activeElement.className") == "skip"
+    assert found.page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]
+    found.page.keyboard.press("Enter")
+    assert found.ask("document.activeElement.id") == "report"
+    seen = set()
+    for _ in range(60):
+        found.page.keyboard.press("Tab")
+        seen.add(found.ask("document.activeElement.tagName + ' ' + document.activeElement.className"))
+    assert {"SUMMARY ", "BUTTON open", "INPUT ", "SELECT "} <= seen
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert found.ask(outline) != "none", "the focus is not seen"
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "</script><script>alert(3)</script>",
+    "<!--<script>",
+    "javascript:alert(4)",
+    "a\u2028b",
+)
+
+
+def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
+    name = "".join(HOSTILE)
+    rows = [{"operator": each, "ms": place} for place, each in enumerate(HOSTILE)]
+    spec = {
+        "data": {"values": rows},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "ms", "type": "quantitative"},
+            "y": {"field": "operator", "type": "nominal"},
+        },
+    }
+    blocks: list[Block] = [
+        Heading(name, 1),
+        Paragraph(name),
+        Heading(name),
+        make_table((name,), [(Code(each),) for each in HOSTILE]),
+        *make_list(HOSTILE),
+        Chart("hostile", name, name, spec, name),
+        Explorer("operators", name, {**operators_named(HOSTILE)}, (Paragraph(name),), name),
+        Folded(name, (Paragraph(name),)),
+    ]
+    found = opened(write_blocks(tmp_path, blocks, name))
+    _open_everything(found)
+    found.page.locator(".open").first.click()
+    assert not found.complaints
+    assert found.requests == [(tmp_path / "report.html").as_uri()]
+    assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
+    assert found.page.title() == name
+    shown = found.page.locator("main").inner_text()
+    assert all(each.split("\u2028")[0] in shown for each in HOSTILE)
+
+
+def operators_named(names: tuple[str, ...]) -> dict[str, object]:
+    count = len(names)
+    return {
+        "texts": list(names),
+        "facts": list(names),
+        "series": [names[0]],
+        "views": [
+            {
+                "label": label,
+                "place": "",
+                "headers": ["operator", "category", "module", *names],
+                "numbers": [],
+                "rows": [[place] * (3 + count) for place in range(count)],
+                "inside": [[[0, place]] for place in range(count)],
+                "note": names[0],
+            }
+            for label in names[:2]
+        ],
+        "operators": [{str(place): list(range(count)) for place in range(count)}],
+        "code": [{"0": 0}],
+    }

@@ -1,0 +1,174 @@
+"""Two runs on one machine would disturb each other: the second is refused in one line. Two machines are
+two."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Artifact, missing
+from ssh_server import SshServer
+from virtual_phone import AdbServer, VirtualPhone
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.process import Completed
+from model_profiling.targets import TargetChoice, open_target, parse_target
+from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.targets.remote.ssh_target import SshTarget
+from model_profiling.targets.remote.transport import RemoteTransport
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machines are Linux's")
+CURE = "wait for it to end (two at once would disturb each other's times), or use another machine"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    try:
+        server = SshServer(tmp_path_factory.mktemp("sshd"))
+        server.start()
+    except SetupError as problem:
+        missing(str(problem))
+        raise
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2PROF_SSH", server.ssh)
+        yield server
+    server.stop()
+
+
+def test_a_phone_serves_one_run_at_a_time(
+    adb: AdbServer,
+    phones: Callable[..., VirtualPhone],
+    exported: Callable[..., Artifact],
+    sme2prof: Callable[..., Completed],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("PATH", adb.environment["PATH"])
+    one, other = phones("One"), phones("Other")
+    pte = exported("toy_cnn", "fp32").pte
+    targets = [open_target(parse_target(f"android:{phone.serial}")) for phone in (one, other)]
+    with ExitStack() as held:
+        for target in targets:
+            assert isinstance(target, AndroidTarget)
+            held.enter_context(target.held_ready())
+        target.folder.open()
+        for words in (
+            ("profile", pte, "--target", f"android:{other.serial}", "--outdir", tmp_path),
+            ("clean", "--device", other.serial),
+        ):
+            refused = sme2prof(*words)
+            assert refused.returncode == 2
+            since = re.sub(r"since \S+\)", "since T)", refused.stderr)
+            assert since == (
+                f"error: android:{other.serial} is in use by another run (process {os.getpid()}, since T); "
+                f"{CURE}\n"
+            )
+        assert other.path("/data/local/tmp/sme2prof-device/.sme2prof").exists()
+        assert not list(tmp_path.glob("runs*")), "refused before anything is made"
+    assert sme2prof("clean", "--device", other.serial).returncode == 0
+
+
+def ssh_target(host: str, there: Path) -> SshTarget:
+    target = open_target(TargetChoice("ssh", host=host, device_path=str(there)))
+    assert isinstance(target, SshTarget)
+    return target
+
+
+@pytest.mark.usefixtures("server")
+def test_a_machine_behind_ssh_is_one_by_whatever_name(tmp_path: Path) -> None:
+    board, alias = ssh_target("board", tmp_path), ssh_target("alias", tmp_path)
+    try:
+        with board.held_ready():
+            with pytest.raises(InputError, match=r"^ssh:alias is in use by another run \(process \d+, since"):
+                alias.prepare()
+            with pytest.raises(InputError, match=r"^ssh:alias is in use"), alias.held_ready():
+                pass
+        with alias.held_ready():
+            assert alias.take_notes() == ()
+    finally:
+        board.close()
+        alias.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_job_that_finds_no_room_is_one_line_with_a_cure(tmp_path: Path) -> None:
+    """What shells of other makes say of it differs."""
+    target = ssh_target("board", tmp_path)
+    try:
+        target.folder.open()
+        transport = RemoteTransport(target.shell, target.folder)
+        job = target.folder.new_job()
+        # A device on which every write fails so.
+        Path(f"{job}.pid").symlink_to("/dev/full")
+        full = r"there is no space left; free .*, then continue with --resume$"
+        with pytest.raises(InputError, match=full):
+            transport.run(["true"], folder=job, timeout=10, cores=())
+        Path(f"{job}.pid").unlink()
+        leaves = ["sh", "-c", "cat /proc/self/status >/dev/full"]
+        with pytest.raises(InputError, match=full):
+            transport.run(leaves, folder=job, timeout=10, cores=())
+        own = transport.run(["sh", "-c", f"exit {scripts.NOT_BEGUN}"], folder=job, timeout=10, cores=())
+        assert own.returncode == scripts.NOT_BEGUN, "a program may end as it likes"
+    finally:
+        target.close()
+
+
+_MAKE_ONE = """
+import sys, time
+from pathlib import Path
+from ssh_server import SshServer
+server = SshServer(Path(sys.argv[1]))
+server.start()
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("server")  # where there can be none, this is skipped too
+def test_nothing_of_a_server_remains_when_its_maker_is_killed(tmp_path: Path) -> None:
+    own = tmp_path / "killed"
+    own.mkdir()
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-c", _MAKE_ONE, str(own)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as maker:
+        assert maker.stdout is not None and maker.stdout.readline() == "there\n"
+        # Something that runs there and, without a process namespace, ends with its connection.
+        waits = f"cat\0{own / 'config'}\0-\0".encode()
+        words = ["ssh", "-F", str(own / "config"), "board", f"exec cat {own / 'config'} -"]
+        client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        _until(lambda: waits in _told_of(own))
+        maker.send_signal(signal.SIGKILL)
+    if os.getuid() == 0:
+        client.wait(timeout=20)
+    client.kill()
+    client.communicate()
+    _until(lambda: not _told_of(own))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def _told_of(folder: Path) -> list[bytes]:
+    """Processes whose command line names `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in words:
+            found.append(words)
+    return found

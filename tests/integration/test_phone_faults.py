@@ -1,0 +1,439 @@
+"""Every fault that phones have, while a power mode is set: a run recovers, or ends in one line with nothing
+lost, and the phone's settings are as they were before."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from conftest import ON_ARM, ROOT, Artifact, missing
+from virtual_phone import AdbServer, VirtualPhone, virtual_phone
+
+from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline.session import measure
+from model_profiling.process import Completed
+from model_profiling.progress import Silent
+from model_profiling.run import Manifest
+from model_profiling.run.journal import TIMED, Entry, Journal
+from model_profiling.run.manifest import read_manifest
+from model_profiling.runner.cache import state_root
+from model_profiling.targets import open_target
+from model_profiling.targets.device.settings import MODES
+from model_profiling.targets.remote.android_target import AndroidTarget
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
+KIT = "/data/local/tmp/sme2prof-device"
+# Somebody's phone: some settings have a value, others never had one.
+USED = {"low_power": "1", "window_animation_scale": "0.5"}
+LAST_STAGE = (
+    "measuring" if ON_ARM else "gathering evidence"
+)  # where times are no latencies there are no rounds
+
+
+@pytest.fixture(autouse=True)
+def own_state(adb: AdbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", adb.environment["PATH"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="module")
+def shared(
+    adb: AdbServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[VirtualPhone]:
+    """One phone for all: the kit's runner is sent once."""
+    qemu = None if ON_ARM else request.getfixturevalue("emulated").qemu.path
+    try:
+        phone = VirtualPhone(adb, tmp_path_factory.mktemp("phone"), qemu=qemu)
+    except SetupError as problem:
+        missing(str(problem))
+        raise
+    with virtual_phone(phone):
+        yield phone
+
+
+@pytest.fixture
+def used(shared: VirtualPhone) -> Iterator[VirtualPhone]:
+    """As its owner uses it, and with no program on it yet."""
+    shared.shell(f"rm -rf {KIT}/files/*")
+    for name in MODES["boost"]:
+        shared.change_setting(name, USED.get(name))
+    yield shared
+    shared.slow_link(None)
+    if shared.state() != "device":  # a test has failed
+        shared.reboot()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A phone in use and a small run on it."""
+
+    phone: VirtualPhone
+    adb: AdbServer
+    config: ProfileConfig
+
+    def target(self) -> AndroidTarget:
+        target = open_target(self.config.target.choice)
+        assert isinstance(target, AndroidTarget)
+        shell = target.shell
+        shell.patience_s, shell.silence_s, shell.probe_s, shell.slowest_link = 30, 1, 2, 1 << 20
+        return target
+
+    def measure(
+        self, target: AndroidTarget | None = None, at: At | None = None, *, resume: bool = False
+    ) -> Manifest:
+        return measure(self.config, target or self.target(), resume=resume, progress=at).manifest
+
+    @property
+    def manifest(self) -> Manifest:
+        found = read_manifest(self.config.output_root)
+        assert found is not None
+        return found
+
+    @property
+    def entries(self) -> list[Entry]:
+        return list(Journal(self.config.output_root).entries())
+
+    @property
+    def said_of_settings(self) -> list[str]:
+        return [remark.seen for remark in self.manifest.warnings if remark.code == "settings"]
+
+    def rounds(self, number: int) -> Bench:
+        schedule = self.config.schedule.model_copy(update={"rounds": number})
+        return replace(self, config=self.config.model_copy(update={"schedule": schedule}))
+
+    @property
+    def mode(self) -> dict[str, str]:
+        return dict(MODES[self.config.target.power_mode])
+
+    def check_whole(self) -> None:
+        """Everything asked for was measured, and nothing of it is left on the phone or undone."""
+        assert self.entries and all(entry.state == "done" for entry in self.entries), self.entries
+        assert len({entry.step for entry in self.entries}) == len(self.entries), "measured once"
+        rounds = range(self.config.schedule.most_rounds if ON_ARM else 0)
+        assert {entry.round for entry in self.entries if entry.kind in TIMED} == set(rounds)
+        self.check_nothing_left()
+
+    def check_nothing_left(self) -> None:
+        until(lambda: not self.phone.processes(), "something still runs there")
+        left = self.phone.shell(f"ls {KIT}/jobs; find {KIT} -name '*.part'").stdout
+        assert not left, left
+        assert not journals()
+
+
+def journals() -> list[Path]:
+    return list((state_root() / "devices").glob("*.json"))
+
+
+@pytest.fixture
+def bench(
+    request: pytest.FixtureRequest,
+    used: VirtualPhone,
+    adb: AdbServer,
+    exported: Callable[..., Artifact],
+    tmp_path: Path,
+) -> Bench:
+    """Asked for indirectly with the power mode."""
+    raw = {
+        "model": str(exported("toy_cnn", "fp32").pte),
+        "output_root": str(tmp_path / "run"),
+        "target": {"remote": used.serial, "power_mode": request.param},
+        "experiments": [{"name": "only", "runs": 30, "warmup": 0}],
+        "schedule": {"mode": "rounds", "rounds": 1},
+    }
+    config, problems = parse_config(raw, folder=tmp_path)
+    assert config is not None and not problems, problems
+    return Bench(used, adb, config)
+
+
+class At(Silent):
+    """Does something once when the run says that it has come to a certain point."""
+
+    def __init__(self, point: str, act: Callable[[], object]) -> None:
+        self.point, self.act, self.done = point, act, False
+
+    def stage(self, text: str) -> None:
+        self.advance(0, 0, text)
+
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        del done, total
+        if self.point == text and not self.done:
+            self.done = True
+            self.act()
+
+
+def until(condition: Callable[[], bool], problem: str) -> None:
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit, problem
+        time.sleep(0.03)
+
+
+# What a fault can meet.
+
+
+def setting(bench: Bench) -> bool:
+    return bench.phone.settings() != USED
+
+
+def pushing(bench: Bench) -> bool:
+    if setting(bench):
+        bench.phone.slow_link(500_000)
+    parts = bench.phone.path(f"{KIT}/files").glob("*/.*.part")
+    with contextlib.suppress(FileNotFoundError):
+        return any(part.stat().st_size for part in parts)
+    return False
+
+
+def running(bench: Bench) -> bool:
+    return any("--model" in words for words in bench.phone.processes())
+
+
+def pulling(bench: Bench) -> bool:
+    if any(bench.phone.path(f"{KIT}/jobs").glob("*/process_runner.json")):
+        bench.phone.slow_link(20_000)  # there is little to bring
+    return any(bench.config.output_root.parent.rglob(".process_*.part"))
+
+
+def restoring(bench: Bench) -> bool:
+    return bool(bench.entries) and bench.phone.settings() != bench.mode
+
+
+# The faults.
+
+
+def adbd_killed(bench: Bench) -> None:
+    bench.phone.kill_adbd()
+    time.sleep(0.3)
+    bench.phone.plug_in(wait=False)
+
+
+def pulled_out(bench: Bench) -> None:
+    bench.phone.pull_out()
+    time.sleep(0.3)
+    bench.phone.plug_in(wait=False)
+
+
+def frozen(bench: Bench) -> None:
+    bench.phone.freeze()
+    time.sleep(4.5)
+    bench.phone.thaw()
+
+
+def server_killed(bench: Bench) -> None:
+    bench.adb.kill()
+
+
+def rebooted(bench: Bench) -> None:
+    bench.phone.reboot()
+
+
+Moment = Callable[[Bench], bool]
+Fault = Callable[[Bench], None]
+MOMENTS = (setting, pushing, running, pulling, restoring)
+FAULTS = (adbd_killed, pulled_out, frozen, server_killed, rebooted)
+ALL_IN_ONE_RUN = (
+    ("boost", tuple((adbd_killed, moment) for moment in MOMENTS)),
+    ("app", ((server_killed, pushing), (frozen, running), (pulled_out, pulling), (rebooted, restoring))),
+)
+EACH_ALONE = tuple(
+    ("app" if number % 2 else "boost", ((fault, moment),))
+    for number, (fault, moment) in enumerate(itertools.product(FAULTS, MOMENTS))
+)
+
+
+@contextlib.contextmanager
+def meanwhile(bench: Bench, faults: Sequence[tuple[Fault, Moment]]) -> Iterator[None]:
+    """Let each fault happen the first time that the run comes to its moment after the one before."""
+    problems: list[BaseException] = []
+
+    def happen() -> None:
+        try:
+            for fault, moment in faults:
+                until(lambda moment=moment: moment(bench), f"it did not come to {moment.__name__}")
+                fault(bench)
+                bench.phone.slow_link(None)
+        except BaseException as problem:  # noqa: BLE001 - of another thread: raised again below
+            problems.append(problem)
+
+    thread = threading.Thread(target=happen)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if problems:
+        raise problems[0]
+
+
+def named(row: object) -> str | None:
+    if not isinstance(row, tuple):
+        return None
+    return "-".join(f"{fault.__name__}_{moment.__name__}" for fault, moment in row)
+
+
+@pytest.mark.parametrize(
+    ("bench", "faults"),
+    [*ALL_IN_ONE_RUN, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH_ALONE)],
+    indirect=["bench"],
+    ids=named,
+)
+def test_a_phone_that_is_lost_and_comes_back(bench: Bench, faults: Sequence[tuple[Fault, Moment]]) -> None:
+    target = bench.target()
+    with meanwhile(bench, faults):
+        bench.measure(target)
+    assert target.shell.times_lost >= len(faults)
+    assert bench.phone.settings() == USED
+    assert not bench.said_of_settings
+    bench.check_whole()
+
+
+@pytest.mark.parametrize("bench", ["app"], indirect=True)
+def test_a_slow_link_costs_time_only(bench: Bench) -> None:
+    target = bench.target()
+    target.shell.slowest_link = 150_000
+    bench.measure(target, At("gathering evidence", lambda: bench.phone.slow_link(300_000)))
+    sent = bench.entries[0].seconds
+    assert sent > bench.config.model.stat().st_size / 300_000
+    assert target.shell.times_lost == 0
+    assert bench.phone.settings() == USED
+    bench.check_whole()
+
+
+@pytest.mark.skipif(not ON_ARM, reason="without latencies there are no rounds")
+@pytest.mark.parametrize("bench", ["boost"], indirect=True)
+def test_between_rounds_the_phone_restarts_and_its_owner_changes_settings(bench: Bench) -> None:
+    def happen() -> None:
+        bench.phone.reboot()
+        bench.phone.change_setting("low_power", "2")
+        bench.phone.change_setting("animator_duration_scale", None)
+
+    bench.rounds(2).measure(at=At("round 1", happen))
+    assert bench.phone.settings() == USED | {"low_power": "2"}, "the owner's choice is left"
+    (said,) = bench.said_of_settings
+    assert "low_power was set to 2 by somebody else meanwhile and was left so; before it was 1" in said
+    machine = bench.manifest.machine
+    assert machine.before and machine.before.device and machine.after and machine.after.device
+    assert machine.before.device.boot_id != machine.after.device.boot_id
+    bench.rounds(2).check_whole()
+
+
+@pytest.mark.parametrize("bench", ["boost"], indirect=True)
+def test_a_full_disk_ends_a_run_that_can_be_continued(bench: Bench) -> None:
+    full = rf"^{KIT} on android:\S+ cannot be used: there is no space left; free some space there, or name"
+    stages = ((0, "gathering evidence"), (0, LAST_STAGE), (1, LAST_STAGE))
+    bench.phone.small_disk("40m")
+    target = bench.target()
+    try:
+        # No room for the program, none for a job to begin, none for what it leaves.
+        for number, (pages, stage) in enumerate(stages):
+            kept = bench.entries
+            with pytest.raises(InputError, match=full) as said:
+                fill = functools.partial(bench.phone.fill_disk, pages=pages)
+                bench.measure(target, At(stage, fill), resume=number > 0)
+            assert str(said.value).endswith("then continue with --resume") is (number > 0 and ON_ARM)
+            assert bench.phone.settings() == USED
+            bench.check_nothing_left()
+            assert bench.manifest.state == "interrupted"
+            bench.phone.free_disk()
+            assert bench.entries[: len(kept)] == kept
+        assert bool(bench.entries) is ON_ARM
+        bench.measure(target, resume=True)
+        assert bench.phone.settings() == USED
+        bench.check_whole()
+    finally:
+        bench.phone.reboot()  # with its own disk
+
+
+@pytest.mark.parametrize("bench", ["app"], indirect=True)
+def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None:
+    target = bench.target()
+    target.shell.patience_s = 0.5
+    gone = r"was lost and did not come back within 0.5 s: .*; its power settings could not be put back; "
+    said = pytest.raises(SetupError, match=rf"{gone}.*; the next command that reaches it puts them back")
+    with meanwhile(bench, [(lambda bench: bench.phone.switch_off(), running)]), said:
+        bench.measure(target)
+    assert bench.phone.settings() == bench.mode
+    assert bench.manifest.state == "interrupted"
+    bench.phone.switch_on()
+    bench.measure(resume=True)
+    (said,) = bench.said_of_settings
+    assert "in power mode app was cut short: what it had set on" in said
+    assert bench.phone.settings() == USED
+    bench.check_whole()
+
+
+CHIP = "/sys/class/thermal/thermal_zone0/temp"
+
+
+class Weather(Silent):
+    """The phone cools down as soon as the run waits for that; while rounds are measured it is hot again."""
+
+    def __init__(self, phone: VirtualPhone) -> None:
+        self.phone = phone
+
+    def stage(self, text: str) -> None:
+        if text in ("gathering evidence", "measuring"):
+            self.waited_for: list[str] = []
+            self.cools = text == "gathering evidence"
+            self.phone.write(CHIP, "60000")
+
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        del done, total
+        if text.startswith("waiting"):
+            self.waited_for.append(text)
+        if self.cools and len(self.waited_for) == 2:
+            self.phone.write(CHIP, "44000")
+
+
+@pytest.mark.parametrize("bench", ["app"], indirect=True)
+def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_profiling.pipeline.measuring._TEMPERATURE_POLL_S", 0.1)
+    gate = {"max_temperature_c": 45, "temperature_wait_s": 0.8}
+    config = bench.config.model_copy(update={"schedule": bench.config.schedule.model_copy(update=gate)})
+    bench, weather = replace(bench, config=config), Weather(bench.phone)
+    measure(config, bench.target(), progress=weather)
+    bench.phone.write(CHIP, "41200")
+    assert weather.waited_for[:2] == ["waiting for 60 C to fall to 45 C"] * 2
+    temperatures = [(entry.kind in TIMED, entry.temperature_c) for entry in bench.entries]
+    assert temperatures == [(False, 44), *([(True, 60)] * 2 if ON_ARM else [])]
+    stayed = [remark.seen for remark in bench.manifest.warnings if remark.code == "hot"]
+    assert stayed == ["the target stayed hotter than 45 C for 0.8 s; measured anyway"] * ON_ARM
+    assert bench.phone.settings() == USED
+    bench.check_whole()
+
+
+@pytest.mark.parametrize("bench", ["boost"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_run_that_is_ended_from_outside(
+    bench: Bench, number: signal.Signals, sme2prof: Callable[..., Completed], tmp_path: Path
+) -> None:
+    """Ctrl-C and a terminal that is closed end a run in order; one that is killed has the next command put
+    things back."""
+    raw = bench.config.model_dump(mode="json") | {"experiments": [{"name": "long", "runs": 100_000}]}
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+        until(lambda: running(bench) or run.poll() is not None, "it does not run")
+        assert bench.phone.settings() == bench.mode
+        run.send_signal(number)
+        said = run.communicate(timeout=60)[1]
+    if number == signal.SIGKILL:
+        assert bench.phone.settings() == bench.mode
+        cleaned = sme2prof("clean", "--device", bench.phone.serial)
+        assert "in power mode boost was cut short: what it had set on" in cleaned.stdout
+    else:
+        assert "interrupted" in said and bench.manifest.state == "interrupted"
+    assert bench.phone.settings() == USED
+    bench.check_nothing_left()

@@ -1,0 +1,83 @@
+"""Series with as many operators as a test asks for, each with a place in a made-up model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from strategies import Block, Dump, ProfileEvent
+
+from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.sources import OperatorSource
+from model_profiling.analysis.summary import analyse_dump
+from model_profiling.etdump import read_etdump
+from model_profiling.program import SourceRef
+from model_profiling.report.data import PairReport, ReportData, report_data
+from model_profiling.run import Pair, Run, Series, Times, opened
+from model_profiling.run.metrics import PairSpeedup
+from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
+
+
+def conv(number: int) -> str:
+    return f"Convolution (NHWC, F16) IGEMM #{number}"
+
+
+def made_series(
+    count: int, experiment: str = "made", *, slower: int = 1, name: Callable[[int], str] = conv
+) -> SeriesAnalysis:
+    """`count` operators in one call; the n-th takes n times 7 ns, and 1,000 more."""
+    clock, events = 0, []
+    for number in range(count):
+        spent = slower * (1_000 + 7 * number)
+        events.append(ProfileEvent(None, 0, 0, -1, name(number), None, clock, clock + spent))
+        clock += spent
+    events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 0, clock + 500))
+    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock + 600))
+    content = Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
+    dump = opened.Dump(Path(experiment) / f"{experiment}.etdump", Series(experiment, 1), Times.HARDWARE)
+    series = series_of([analyse_dump(read_etdump(content), dump)])
+    placed = tuple(
+        replace(operator, source=_source(number, name)) for number, operator in enumerate(series.operators)
+    )
+    return replace(series, operators=placed)
+
+
+def _source(number: int, name: Callable[[int], str]) -> OperatorSource:
+    return OperatorSource(
+        origin="model",
+        backend="XnnpackBackend",
+        node_index=number,
+        node_kind="Conv2d",
+        input_shapes=((1, 112, 112, 16 + number),),
+        output_shape=(1, 56, 56, 32),
+        dtype="fp16",
+        kernel_size=(3, 3),
+        groups=1,
+        flops=123_456 + number,
+        bytes_moved=4_567 + number,
+        place=SourceRef(
+            module_path=f"encoder.layers.{number // 10}.block.{number % 10}",
+            module_class="torch.nn.modules.conv.Conv2d",
+            file="/home/user/model.py" if name is conv else f"/home/user/{name(number)}.py",
+            line=number % 400 + 1,
+            code=f"x = self.layers[{number}](x)  # {name(number)}",
+        ),
+    )
+
+
+def made_page(count: int, name: Callable[[int], str] = conv) -> ReportData:
+    """A report of such a series before and after it became twice as fast."""
+    before = made_series(count, "made_off", slower=2, name=name)
+    after = made_series(count, "made_on", name=name)
+    faster: Speedup = replace(
+        compare_rounds((), ()), verdict=Verdict.FASTER, ratio=2.0, low=1.9, high=2.1, reason=""
+    )
+    pair = Pair(name(0), before.series, after.series, None)
+    answer = PairSpeedup(pair.label, pair.baseline, pair.candidate, faster, with_tracer=True)
+    pairing = pair_series(before, after, label=pair.label, answer=answer)
+    run = Run(Path("made"), dumps=(before.first.dump, after.first.dump))
+    data = report_data(run, RunAnalysis(run, (before, after), (pairing,), (), (), ()), f"{name(0)} on linux")
+    return replace(data, pairs=(PairReport(pair, faster, True, pairing),))

@@ -1,0 +1,269 @@
+"""The API as people use it from Python: tables equal the run's files, cells are inert, examples run."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas
+import pytest
+from recorded_runs import ARM, DATA, EMULATED, PROGRAM, SME2, X86_64, load
+from replay import ReplayTarget
+
+import model_profiling
+from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare
+from model_profiling.report.csv_files import DETAIL_COLUMNS
+from model_profiling.report.data import report_data
+from model_profiling.report.records import Value
+from model_profiling.run import names
+from model_profiling.targets import TargetChoice, TargetPlan
+from model_profiling.workflow.measure import RunOutcome
+
+ROOT = Path(__file__).resolve().parents[2]
+OF_A_RUN = (
+    "categories", "operators", "latencies", "samples", "speedups", "category_changes", "operator_changes",
+)  # fmt: skip
+RECORDED = pytest.mark.parametrize("recorded", [SME2, ARM, X86_64, EMULATED], ids=lambda path: path.name)
+
+
+@functools.cache
+def analysed(recorded: Path) -> AnalysedRun:
+    return analyse(str(recorded))
+
+
+@functools.cache
+def compared(recorded: Path) -> Comparison:
+    return compare(str(recorded), recorded)
+
+
+@pytest.fixture(scope="module")
+def run() -> AnalysedRun:
+    return analysed(SME2)
+
+
+def of(table: Records, **wanted: Value) -> list[dict[str, Value]]:
+    return [dict(row) for row in table if all(row[key] == value for key, value in wanted.items())]
+
+
+def test_categories_are_those_of_the_summary_and_add_up(run: AnalysedRun) -> None:
+    for series in load(SME2 / names.ANALYSIS)["series"]:
+        rows = of(run.categories, experiment=series["experiment"], threads=series["threads"])
+        assert {row["category"]: row["ms"] for row in rows} == pytest.approx(series["ms"])
+        assert {row["category"]: row["pct_of_e2e"] for row in rows} == pytest.approx(
+            {name: 100 * share for name, share in series["share"].items()}
+        )
+        operators = of(run.operators, experiment=series["experiment"], threads=series["threads"])
+        for row in rows:
+            members = [operator for operator in operators if operator["category"] == row["category"]]
+            if row["operators"] is not None:
+                assert len(members) == row["operators"]
+                assert sum(float(member["ms"] or 0) for member in members) == pytest.approx(row["ms"])
+
+
+def test_operators_of_a_dump_are_its_csv() -> None:
+    dump = next(SME2.glob(f"linux_sme2_on/*_t1{names.DUMP}"))
+    table = analyse(dump).operators
+    assert table.columns == ("experiment", "threads", "times", "ms", *DETAIL_COLUMNS)
+    with Path(f"{str(dump).removesuffix(names.DUMP)}{names.DETAILS_CSV}").open(newline="") as stream:
+        written = list(csv.DictReader(stream))
+    assert len(written) == len(table)
+    for row, told in zip(written, table, strict=True):
+        for name in set(DETAIL_COLUMNS) - {"pct_of_e2e"}:  # of the typical runs here, of all runs there
+            value = told[name]
+            if isinstance(value, float):
+                assert float(row[name]) == pytest.approx(value, rel=1e-5, abs=1e-6), name
+            else:
+                assert row[name] == ("" if value is None else str(value)), name
+
+
+def test_latencies_samples_and_speedups_are_those_of_the_metrics(run: AnalysedRun) -> None:
+    metrics = load(SME2 / names.METRICS)
+    for latency in metrics["latencies"]:
+        (row,) = of(run.latencies, experiment=latency["experiment"], threads=latency["threads"])
+        summary = latency["end_to_end_ms"]
+        assert (row["median_ms"], row["p95_ms"], row["max_ms"]) == tuple(
+            summary[key] for key in ("median", "p95", "maximum")
+        )
+        assert row["traced_median_ms"] == latency["traced_ms"]["median"]
+        assert row["peak_memory_bytes"] == latency["peak_memory_bytes"]
+        samples = of(run.samples, experiment=latency["experiment"], threads=latency["threads"])
+        assert len(samples) == summary["count"]
+        assert pandas.Series([row["ms"] for row in samples]).median() == pytest.approx(summary["median"])
+    for row, stored in zip(run.speedups, metrics["comparisons"], strict=True):
+        assert row["comparison"] == stored["label"]
+        assert (row["baseline"], row["baseline_threads"]) == tuple(stored["baseline"].values())
+        for key in ("verdict", "ratio", "low", "high", "baseline_median", "candidate_median", "rounds"):
+            assert row[key] == stored["speedup"][key]
+
+
+def test_changes_are_those_of_the_summary(run: AnalysedRun) -> None:
+    for pair in load(SME2 / names.ANALYSIS)["pairs"]:
+        for table, entries in (
+            (run.category_changes, pair["categories"]),
+            (run.operator_changes, pair["operators"]),
+        ):
+            rows = of(table, comparison=pair["label"])
+            assert len(rows) == len(entries)
+            for row, entry in zip(rows, entries, strict=True):
+                for key in (row.keys() & entry.keys()) - {"baseline", "candidate"}:
+                    assert row[key] == (entry[key] if entry[key] is None else pytest.approx(entry[key]))
+                assert row["verdict"] == (entry["speedup"]["verdict"] if entry["speedup"] else "")
+
+
+@RECORDED
+def test_every_table_becomes_a_frame_and_times_that_mean_nothing_are_missing(recorded: Path) -> None:
+    found = analysed(recorded)
+    for name in OF_A_RUN:
+        table: Records = getattr(found, name)
+        frame = table.to_pandas()
+        assert (len(frame), tuple(frame.columns)) == (len(table), table.columns)
+        times = [column for column in frame if column == "ms" or column.endswith(("_ms", "_median"))]
+        shown = frame[times].notna().any().any()
+        assert shown == (recorded != EMULATED and len(frame) > 0), name
+    operators = found.operators.to_pandas()
+    assert operators["threads"].dtype == "int64" and operators["packed"].dtype == "bool"
+    assert operators["flops"].sum() > 0
+
+
+def test_a_table_is_a_sequence(run: AnalysedRun) -> None:
+    table = run.operators
+    assert table[0]["name"] == table[:2][0]["name"] == next(iter(table))["name"]
+    assert isinstance(table[:2], Records) and len(table[:2]) == 2
+    assert "<table" in table[:2]._repr_html_()
+
+
+@RECORDED
+def test_reprs_are_one_short_line(recorded: Path) -> None:
+    found = analysed(recorded)
+    data = report_data(found.run, found)
+    outcome = RunOutcome(data, recorded / names.REPORT, {})
+    twice = compared(recorded)
+    shown = [found, found.run, data, outcome, twice, twice.series[0], found.operators, found.series[0]]
+    shown += [found.dumps[0], found.series[0].operators[0], *found.pairings[:1]]
+    for each in shown:
+        assert "\n" not in repr(each) and len(repr(each)) < 300, repr(each)
+    assert "small_cnn_xnnpack_fp16 on " in repr(found)
+    if recorded == SME2:
+        assert "faster, 2.02x (2.02 to 2.03)" in repr(found) and "2.02x" in repr(outcome)
+    if recorded == X86_64:
+        median = load(X86_64 / names.METRICS)["latencies"][0]["end_to_end_ms"]["median"]
+        assert f"linux_baseline, 1 thread: {median:.3f} ms>" in repr(outcome)
+
+
+class _Elements(HTMLParser):
+    """What a fragment is made of."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def _assert_inert(html: str) -> _Elements:
+    page = _Elements(html)
+    assert "script" not in {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        for name in {"src", "href"} & attributes.keys():
+            assert str(attributes[name]).startswith("data:image/svg+xml;base64,"), tag
+    return page
+
+
+@RECORDED
+def test_a_run_in_a_cell_is_inert_and_states_its_figures(recorded: Path) -> None:
+    page = _assert_inert(analysed(recorded)._repr_html_())
+    for stored in load(recorded / names.METRICS)["comparisons"]:
+        if (ratio := stored["speedup"]["ratio"]) is not None:
+            assert f"{ratio:.3f}x" in page.text
+    assert ("img" in {tag for tag, _ in page.tags}) == (recorded in (SME2, ARM))
+    _assert_inert(compared(recorded)._repr_html_())
+
+
+def test_a_hostile_name_is_only_a_name(run: AnalysedRun) -> None:
+    hostile = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    assert run.run.manifest is not None
+    data = replace(report_data(run.run, run), title=hostile)
+    page = _assert_inert(RunOutcome(data, Path(hostile), {})._repr_html_())
+    assert page.text.count(hostile) == 2
+    renamed = Records({"name": "text"}, ((hostile,),))
+    assert hostile not in renamed._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: analyse(5),  # type: ignore[arg-type]
+        lambda: analyse(""),
+        lambda: analyse([]),
+        lambda: analyse(SME2, model=b"model.pte"),  # type: ignore[arg-type]
+        lambda: compare(SME2, None),  # type: ignore[arg-type]
+        lambda: compare("no/such/run", SME2),
+        lambda: model_profiling.read_etdump(3.5),  # type: ignore[arg-type]
+        lambda: model_profiling.profile(7),  # type: ignore[arg-type]
+        lambda: model_profiling.profile("no_such_model.pte"),
+        lambda: model_profiling.profile(PROGRAM, model_profiling.ProfileOptions(outdir=9)),  # type: ignore[arg-type]
+        lambda: model_profiling.export_model("toy_cnn", outdir=2),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_is_an_error_with_a_cure(call: Callable[[], object]) -> None:
+    with pytest.raises(ProfilingError) as caught:
+        call()
+    assert caught.value.problem and caught.value.fix
+
+
+def test_paths_are_texts_or_paths() -> None:
+    dump = next(SME2.glob(f"linux_sme2_on/*_t1{names.DUMP}"))
+
+    class Named:
+        def __fspath__(self) -> str:
+            return str(dump)
+
+    for path in (str(dump), dump, Named(), [str(dump)], (dump,)):
+        assert len(analyse(path).operators) == len(model_profiling.analyse(dump).operators)
+    assert len(model_profiling.read_etdump(Named())) > 0
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring is replayed, everything else is what a reader gets."""
+    program = tmp_path / "out_toy_cnn" / "artifacts" / PROGRAM.name
+    shutil.copytree(PROGRAM.parent, program.parent)
+    shutil.copy(next(DATA.glob(f"sme2_hardware/linux_sme2_on/*_t1{names.DUMP}")), tmp_path / "model.etdump")
+    host = TargetChoice("host")
+    room = "model_profiling.workflow.profile"
+    monkeypatch.setattr(f"{room}.find_or_export", lambda *_, **__: program)
+    monkeypatch.setattr(f"{room}.open_target", lambda _: ReplayTarget(SME2))
+    monkeypatch.setattr(f"{room}.plan_targets", lambda _: TargetPlan(host, host, "has SME2"))
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    made: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/api.md", "exec"), made)
+    outcome = made["outcome"]
+    assert isinstance(outcome, model_profiling.ProfileOutcome) and outcome.analysis is not None
+    assert len(repr(outcome)) < 300 and "faster" in repr(outcome)
+    assert outcome.report.is_file() and outcome.verdict == outcome.main.verdict
+    assert outcome._repr_html_() == outcome.main._repr_html_()
+    operators, longest = made["operators"], made["longest"]
+    assert isinstance(operators, pandas.DataFrame) and isinstance(longest, pandas.DataFrame)
+    assert longest["ms"].max() == operators["ms"].max()
+    assert made["fix"] and len(blocks) >= 6
+
+
+def test_every_table_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert re.findall(r"^\| `run\.(\w+)`", page, re.MULTILINE) == list(OF_A_RUN)
+    properties = [name for name, found in vars(AnalysedRun).items() if isinstance(found, property)]
+    assert set(properties) == set(OF_A_RUN)
