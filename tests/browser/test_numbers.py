@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from bisect import bisect_left
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened
 from browser.numbers import Files, Json, Shown, unexplained
+
+from model_profiling.report.document import charts_in
+from model_profiling.report.run_report import run_document
+from model_profiling.workflow.report import gather_report
 
 Open, Written = Callable[..., Opened], Callable[[str], Path]
 
@@ -90,7 +95,7 @@ def _is_noticed(table: Shown, files: Files) -> bool:
 def test_every_number_is_in_a_file_of_the_run(opened: Open, written: Written, run: str) -> None:
     found = opened(written(run))
     files = Files(found.folder)
-    known = Known(files)
+    known, drawn = Known(files), Known(files, samples=True)
     wrong: list[str] = []
     kinds = set()
     for table, of_chart in tables(found):
@@ -101,8 +106,8 @@ def test_every_number_is_in_a_file_of_the_run(opened: Open, written: Written, ru
             wrong += [
                 f"{table.section}, chart: {cell} in {row} is in no file"
                 for row in table.rows
-                for cell in row
-                if re.fullmatch(r"-?\d+(\.\d+)?", cell) and not known.say(cell)
+                for header, cell in zip(table.headers, row, strict=True)
+                if header not in _PLACES and re.fullmatch(r"-?\d+(\.\d+)?", cell) and not drawn.say(cell)
             ]
         else:
             wrong += unexplained(table, files)
@@ -166,11 +171,21 @@ def _sentences(found: Opened) -> list[str]:
     return [text for text in found.texts(selector) if text]
 
 
-class Known:
-    """Every number of a run's files: as it is, in percent, as a change, in thousands and in millions."""
+_OF_SAMPLES = ("latency", "over_time", "distribution", "turns", "roofline", "work")
+_PLACES = {"launch", "turn", "from", "to", "% at most", "threads"}
+"""Columns of charts that say where something stands: they count, and measure nothing."""
 
-    def __init__(self, files: Files) -> None:
-        values: set[float] = set()
+
+class Known:
+    """Every number of a run's files: as it is, in percent, as a change, in thousands and in millions.
+
+    With `samples` also calls of kernels, and what only charts show, made of every latency, of the journal's
+    turns and of operators' cost: tests/runs/test_charts.py holds it against those files, this the page against
+    the charts.
+    """
+
+    def __init__(self, files: Files, *, samples: bool = False) -> None:
+        values: set[float] = set(_of_samples(files.folder)) if samples else set()
         for path in sorted(files.folder.glob("*.json")):
             for number in _numbers(json.loads(path.read_text(encoding="utf-8"))):
                 values |= {number, 100 * number, number / 1e6, number / 1e3, number * 1e3}
@@ -190,6 +205,20 @@ class Known:
         for name in sorted(set(re.findall(r"[\w./<>-]*[A-Za-z_/][\w./<>-]*", text)), key=len, reverse=True):
             plain = plain.replace(name, " ")
         return [number for number in re.findall(r"\d+\.\d+|\d{3,}", plain) if not self.say(number)]
+
+
+def _of_samples(folder: Path) -> Iterator[float]:
+    for path in folder.rglob("*_kernels.csv"):
+        with path.open(encoding="utf-8", newline="") as stream:
+            yield from (float(row["count"]) for row in csv.DictReader(stream) if row["count"])
+    for chart in charts_in(run_document(gather_report(folder))):
+        if chart.name.startswith(_OF_SAMPLES):
+            for rows in chart.spec["datasets"].values():  # type: ignore[attr-defined]
+                yield from (float(value) for row in rows for key, value in row.items() if _shown(key, value))
+
+
+def _shown(key: str, value: object) -> bool:
+    return not key.startswith("_") and isinstance(value, int | float)
 
 
 def _numbers(found: Json) -> Iterator[float]:
