@@ -180,7 +180,7 @@ class Known:
     """Every number of a run's files: as it is, in percent, as a change, in thousands and in millions.
 
     With `samples` also calls of kernels, and what only charts show, made of every latency, of the journal's
-    turns and of operators' cost: tests/runs/test_charts.py holds it against those files, this the page against
+    turns and of operators' cost: tests/runs/test_charts.py holds it against those files, this the page to
     the charts.
     """
 
