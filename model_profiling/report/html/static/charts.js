@@ -8,7 +8,7 @@ const CHART_COLOURS = {
     tickColor: "var(--line)", titleFontWeight: 500, labelFontSize: 12, titleFontSize: 12,
   },
   header: { labelColor: "var(--ink)", titleColor: "var(--soft)", labelFontSize: 12 },
-  legend: { labelColor: "var(--ink)", titleColor: "var(--soft)", orient: "bottom", labelFontSize: 12, columns: { expr: "width > 600 ? 0 : 2" } },
+  legend: { labelColor: "var(--ink)", titleColor: "var(--soft)", orient: "bottom", labelFontSize: 12 },
   title: { color: "var(--ink)", subtitleColor: "var(--soft)" },
   text: { color: "var(--ink)" },
   rule: { color: "var(--soft)" },
@@ -81,18 +81,36 @@ function numbersTables(spec, source) {
   });
 }
 
-for (const figure of document.querySelectorAll("figure.chart")) {
-  const place = figure.querySelector(".drawing");
-  const spec = dataOf(figure);
-  const options = { actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip, config: CHART_COLOURS };
-  const inner = place.appendChild(make("div", { "aria-hidden": "true" }));
-  vegaEmbed(inner, fitted(spec, place.clientWidth || 640), options).then(
+const legendColumns = (room) => Math.max(1, Math.floor((room - 60) / 145));
+
+function drawChart(place, spec) {
+  const room = place.clientWidth || 640;
+  const columns = legendColumns(room);
+  const options = {
+    actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip,
+    config: { ...CHART_COLOURS, legend: { ...CHART_COLOURS.legend, columns } },
+  };
+  const inner = make("div", { "aria-hidden": "true" });
+  place.dataset.columns = columns;
+  place.replaceChildren(inner);
+  vegaEmbed(inner, fitted(spec, room), options).then(
     () => { place.dataset.drawn = "yes"; },
     (problem) => { place.textContent = `This chart could not be drawn: ${problem.message}`; },
   );
-  const numbers = figure.querySelector("details.numbers");
+}
+
+for (const chart of document.querySelectorAll("figure.chart")) {
+  const place = chart.querySelector(".drawing");
+  const spec = dataOf(chart);
+  drawChart(place, spec);
+  // Bars follow their place by themselves; how a legend is laid out, and charts beside one another, do not.
+  new ResizeObserver(() => {
+    const room = place.clientWidth;
+    if (room && String(legendColumns(room)) !== place.dataset.columns) drawChart(place, spec);
+  }).observe(place);
+  const numbers = chart.querySelector("details.numbers");
   numbers.addEventListener("toggle", () => {
-    if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, figure.dataset.source ?? ""));
+    if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, chart.dataset.source ?? ""));
   });
 }
 addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
