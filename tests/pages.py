@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from model_profiling.report.document import Block, Explorer, Heading, Items, Paragraph, Table, plain
@@ -55,3 +56,9 @@ def lines(blocks: Sequence[Block]) -> list[str]:
         elif isinstance(block, Items):
             found += [plain(entry.text) for entry in block.entries]
     return found
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing in it that a terminal would obey, or that deceives a reader."""
+    seen = {unicodedata.category(character) for character in text if character not in "\n\t"}
+    assert not seen & {"Cc", "Cf", "Cs", "Zl", "Zp"}, repr(text)

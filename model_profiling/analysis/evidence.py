@@ -73,9 +73,7 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
     kernels = own_kernels(run, analysis)
     proof = _operator_proof(run, kernels, analysis.of if analysis else lambda _: None)
     own = PlaceEvidence("this run", run.times is Times.EMULATED, kernels, parity, proof)
-    kept = run.evidence
-    if kept is None or kept.problem:
-        kept = _proven_beside(run)
+    kept = kept_evidence(run)
     if kept is None:
         return (own,)
     proven = tuple(
@@ -90,6 +88,12 @@ def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEviden
     )
     source = f"an emulated run of the same program, {kept.made[:10]}" if kept.made else "an emulated run"
     return own, PlaceEvidence(source, True, proven, kept.parity, kept.operators)
+
+
+def kept_evidence(run: Run) -> Evidence | None:
+    """What another run of the same program proved: kept in `run` or, where it keeps none, beside it."""
+    kept = run.evidence
+    return _proven_beside(run) if kept is None or kept.problem else kept
 
 
 def _proven_beside(run: Run) -> Evidence | None:

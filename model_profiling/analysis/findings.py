@@ -1,69 +1,184 @@
-"""A finding, and what all findings are built from: places and the operators shown as evidence."""
+"""A finding: one cause of time that could be saved, the operators it is about, and what to do about it.
+
+An operator belongs to one cause, so the bounds of the findings of one series do not overlap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series import SeriesAnalysis, Spent
+from model_profiling.wording import plural
 
 Severity = Literal["high", "medium", "low", "info"]
-SHOWN = 5
-"""Operators named in one finding's evidence."""
+
+WORTH = 0.02
+"""Of end-to-end time: what cannot save as much is no advice."""
+_IN_FILES = 20
+"""Operators named in the JSON form of one finding."""
 
 
 @dataclass(frozen=True, slots=True)
+class Concern:
+    """An operator that a finding is about, or several that do one operator's work."""
+
+    operators: tuple[Operator, ...]
+    where: str
+    """Its place in the model, for people: `features.0, model.py:12`; empty where nothing tells."""
+    note: str = ""
+    """What is particular about it, for people."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """The same for machines."""
+
+    @property
+    def operator(self) -> Operator:
+        return self.operators[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators of one type that one line of the model makes, in however many modules."""
+
+    concerns: tuple[Concern, ...]
+    where: str
+    """For people; empty where nothing tells."""
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return tuple(operator for concern in self.concerns for operator in concern.operators)
+
+    @property
+    def note(self) -> str:
+        return self.concerns[0].note
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One thing worth knowing, with the numbers it rests on."""
+    """One thing worth doing, with the numbers it rests on."""
 
     id: str
     title: str
-    severity: Severity
-    subject: str
-    """The experiment, and its threads, or the pair it is about."""
-    evidence: Mapping[str, object]
-    max_gain_pct: float
-    """Of end-to-end time: what it would be shorter by at the very most."""
+    """What to do, in a few words; figures are shown beside it."""
     action: str
+    """How, for the kinds of operators it is about."""
+    found_in: SeriesAnalysis
+    """What the operators and the bound are of."""
+    concerns: tuple[Concern, ...] = ()
+    """The longest first."""
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    """Further numbers."""
+    max_gain_pct: float | None = None
+    """Of end-to-end time: what it would be shorter by at the very most; None where times do not tell."""
+    besides: Spent | None = None
+    """What the calls around the operators take, where that is part of the bound."""
+    about: str = ""
+    """The experiment or pair, where that is not the series."""
+
+    @property
+    def subject(self) -> str:
+        return self.about or self.found_in.name
+
+    @property
+    def severity(self) -> Severity:
+        """By the most that could be gained."""
+        if self.max_gain_pct is None:
+            return "info"
+        if self.max_gain_pct >= 20:
+            return "high"
+        return "medium" if self.max_gain_pct >= 5 else "low"
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return tuple(operator for concern in self.concerns for operator in concern.operators)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The concerns by what is to be changed, the longest first."""
+        alike: dict[tuple[str, ...], list[Concern]] = {}
+        for concern in self.concerns:
+            # An operator that lowering added has no line: what it stands between is its place.
+            line = source_line(concern.operator) or concern.where
+            alike.setdefault((concern.operator.type, line, concern.note), []).append(concern)
+        groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
+        if self.max_gain_pct is not None:
+            groups.sort(key=lambda group: -self.found_in.spent_by(group.operators).ms)
+        return tuple(groups)
+
+    def as_dict(self) -> dict[str, object]:
+        """As `analysis_summary.json` holds it."""
+        shown = [self._described(concern) for concern in self.concerns[:_IN_FILES]]
+        listed: dict[str, object] = {"count": len(self.concerns), "operators": shown} if shown else {}
+        return {
+            "id": self.id,
+            "title": self.title,
+            "severity": self.severity,
+            "subject": self.subject,
+            "max_gain_pct": self.max_gain_pct,
+            "action": self.action,
+            "evidence": {**listed, **self.evidence},
+        }
+
+    def _described(self, concern: Concern) -> dict[str, object]:
+        operator, spent = concern.operator, self.found_in.spent_by(concern.operators)
+        timed = self.max_gain_pct is not None
+        return {
+            "operator": operator.name,
+            "kind": operator.kind,
+            "module": operator.source.module_path,
+            "source_line": source_line(operator),
+            "origin": operator.origin,
+            "ms": round(spent.ms, 6) if timed else None,
+            "share_pct": percent(spent.share) if timed else None,
+            **concern.facts,
+        }
 
 
-def share_finding(  # noqa: PLR0917  in the order they are read
-    id_: str, title: str, subject: str, share: float, evidence: Mapping[str, object], action: str
-) -> Finding:
-    """A finding about a share of the time, all of which could be gained at the very most."""
-    return Finding(id_, title, severity(share), subject, evidence, percent(share), action)
+def source_line(operator: Operator, *, short: bool = False) -> str:
+    """`/folder/model.py:12`, or `short` without its folders; empty where nothing tells."""
+    place = operator.source.place
+    if not place.file or not place.line:
+        return ""
+    file = place.file.replace("\\", "/").rsplit("/", 1)[-1] if short else place.file
+    return f"{file}:{place.line}"
+
+
+def where(operator: Operator) -> str:
+    """Module and line, for people."""
+    parts = operator.source.module_path, source_line(operator, short=True)
+    return ", ".join(part for part in parts if part)
+
+
+def _where_all(concerns: Sequence[Concern]) -> str:
+    """The place of one; of several the line, and how many modules it makes them in."""
+    modules = {concern.operator.source.module_path for concern in concerns}
+    line = source_line(concerns[0].operator, short=True)
+    if len({concern.where for concern in concerns}) == 1 or not line:
+        return concerns[0].where
+    return f"{line} in {plural(len(modules), 'module')}"
+
+
+def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:
+    return tuple(Concern((operator,), where(operator)) for operator in operators)
 
 
 def largest(series: SeriesAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
+    """The longest first where times mean something, else in the order they run."""
     chosen = [operator for operator in series.operators if wanted(operator)]
+    if not series.times.are_latencies:
+        return chosen
     return sorted(chosen, key=lambda operator: -operator.typical_ms)
 
 
-def by_kind(operators: Iterable[Operator]) -> dict[str, float]:
-    """Milliseconds of each kind, the largest first."""
-    total: dict[str, float] = {}
+def by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+    """Operators of each kind, the kind with most time first."""
+    kinds: dict[str, list[Operator]] = {}
     for operator in operators:
-        total[operator.kind] = total.get(operator.kind, 0.0) + operator.typical_ms
-    return {kind: round(spent, 6) for kind, spent in sorted(total.items(), key=lambda item: -item[1])}
-
-
-def shown(series: SeriesAnalysis, operators: Sequence[Operator]) -> list[dict[str, object]]:
-    return [described(series, operator) for operator in operators[:SHOWN]]
-
-
-def described(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
-    share = percent(series.spent_by([operator]).share)
-    ms = round(operator.typical_ms, 6)
-    return {"operator": operator.name, "place": operator.place, "ms": ms, "share_pct": share}
-
-
-def severity(share: float) -> Severity:
-    """By the most that could be gained."""
-    if share >= 0.20:
-        return "high"
-    return "medium" if share >= 0.05 else "low"
+        kinds.setdefault(operator.kind, []).append(operator)
+    spent = {kind: sum(each.typical_ms for each in members) for kind, members in kinds.items()}
+    return dict(sorted(kinds.items(), key=lambda item: -spent[item[0]]))
 
 
 def percent(share: float) -> float:

@@ -19,7 +19,6 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Run, Series, Times
 from model_profiling.run.evidence import MatrixOperator
 from model_profiling.run.factors import ONE_ROW, Factors, Range, read_factors
-from model_profiling.run.series import speaks_first
 
 MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
@@ -139,15 +138,12 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
     be had without SME2."""
     best: dict[int | None, SeriesAnalysis] = {}
 
-    def order(found: SeriesAnalysis) -> tuple[bool, int, int]:
-        result = run.result(found.series)
-        switched_off, threads = speaks_first(found.series, run.sme2_of(found.series))
-        return switched_off, len(result.disable) if result else 0, threads
-
     for found in analysis.series if analysis else ():
         if found.times.are_latencies:
             known = best.get(found.series.threads)
-            best[found.series.threads] = min(known, found, key=order) if known else found
+            best[found.series.threads] = (
+                min(known, found, key=lambda each: run.spoken_order(each.series)) if known else found
+            )
     return sorted(best.values(), key=lambda found: found.series.threads or 0)
 
 

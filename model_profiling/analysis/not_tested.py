@@ -64,18 +64,19 @@ def _latency(run: Run) -> Iterator[NotTested]:
         yield NotTested(what, f"this CPU ({manifest.cpu}) is not an Arm CPU", there)
     elif manifest.has_sme2 is False:
         yield NotTested(what, f"this CPU ({manifest.cpu}) has no SME2", there)
-    elif manifest.has_sme2 and not _compared(run):
-        yield NotTested(what, "no pair of SME2 on and off was compared", profile_command(run))
+    elif manifest.has_sme2 and (because := _not_compared(run)):
+        yield NotTested(what, because, profile_command(run))
 
 
-def _compared(run: Run) -> bool:
-    """Whether any pair of SME2 on and off has an answer."""
-    return any(
-        run.sme2_of(pair.candidate) != run.sme2_of(pair.baseline)
-        and (found := run.comparison(pair)) is not None
-        and found.speedup.verdict is not Verdict.NOT_COMPARABLE
-        for pair in run.pairs
-    )
+def _not_compared(run: Run) -> str:
+    """Why no pair of SME2 on and off has an answer; empty where one has."""
+    reasons = []
+    for pair in (pair for pair in run.pairs if run.switches_sme2(pair)):
+        found = run.comparison(pair)
+        if found is not None and found.speedup.verdict is not Verdict.NOT_COMPARABLE:
+            return ""
+        reasons.append(pair.not_comparable or (found.speedup.reason if found else ""))
+    return next(filter(None, reasons), "no pair of SME2 on and off was compared")
 
 
 def profile_command(run: Run, *, emulated: bool = False) -> str:

@@ -1,11 +1,11 @@
-"""Findings from runs side by side: what SME2 did not speed up, where the time went instead, threads."""
+"""Findings from runs side by side: matrix operators that SME2 did not speed up, threads that do not pay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.findings import SHOWN, Finding, percent, share_finding
+from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.side_by_side import SideBySide, how_measured
@@ -17,59 +17,37 @@ _SLOWER = 0.97
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
-    """Findings from two series side by side."""
-    if pairing.baseline.sme2 is False and pairing.candidate.sme2:
-        yield from _shift_to_data_movement(pairing)
-        yield from _matrix_operators(pairing)
-
-
-def _shift_to_data_movement(pairing: Pairing) -> Iterable[Finding]:
-    moving = next(part for part in pairing.categories if part.name == Category.DATA_MOVEMENT.value)
-    if moving.candidate_share < 0.10 or moving.candidate_share < 1.2 * moving.baseline_share:
+    """Findings from two series that differ in SME2: what became of the operators it is for."""
+    if pairing.baseline.sme2 is not False or not pairing.candidate.sme2:
         return
-    before, after = percent(moving.baseline_share), percent(moving.candidate_share)
-    yield share_finding(
-        "data-movement-after-sme2",
-        f"SME2 moved the bottleneck: data movement grew from {before}% to {after}% of the time",
-        pairing.label,
-        moving.candidate_share,
-        {
-            "share_before_pct": before,
-            "share_after_pct": after,
-            "ms_before": round(moving.baseline_ms, 6),
-            "ms_after": round(moving.candidate_ms, 6),
-        },
-        "the arithmetic is no longer what costs: work on transposes, copies and conversions next",
-    )
-
-
-def _matrix_operators(pairing: Pairing) -> Iterable[Finding]:
+    if pairing.baseline.series.threads != pairing.candidate.series.threads:
+        return
     matrix = [
         pair
         for pair in pairing.operators
-        if pair.category in (Category.CONV, Category.GEMM) and pair.ratio is not None
+        if pair.category in (Category.CONV, Category.GEMM) and pair.ratio is not None and pair.candidate
     ]
     slower = [pair for pair in matrix if _is_slower(pair)]
     same = [pair for pair in matrix if not _is_slower(pair) and _is_no_faster(pair)]
-    for id_, title, pairs in (
-        ("sme2-slower", "slowed down with SME2", slower),
-        ("sme2-no-faster", "did not speed up with SME2", same),
+    for id_, did, pairs in (
+        ("sme2-slower", "slowed down", slower),
+        ("sme2-no-faster", "did not speed up", same),
     ):
         chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
         share = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate]).share
-        if share < 0.01:
-            continue
         lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
-        operators = [_pair_evidence(pair, _not_judged(pairing)) for pair in chosen[:SHOWN]]
-        yield share_finding(
+        if gain < WORTH:
+            continue
+        yield Finding(
             id_,
-            f"{plural(len(chosen), 'matrix operator')} ({percent(share)}% of the time) {title}",
-            pairing.label,
-            gain,
-            {"count": len(chosen), "share_pct": percent(share), "operators": operators},
-            "see the reason given for each: another number format, plain instead of depthwise or grouped "
-            "convolutions, or larger matrices reach SME2 kernels; the rest is bound by memory",
+            f"Look at {plural(len(chosen), 'matrix operator')} that {did} with SME2",
+            "; ".join(dict.fromkeys(_instead(pair) for pair in chosen)),
+            pairing.candidate,
+            tuple(_concern(pair, _not_judged(pairing)) for pair in chosen),
+            {"share_pct": percent(share)},
+            percent(gain),
+            about=pairing.label,
         )
 
 
@@ -93,18 +71,35 @@ def _not_judged(pairing: Pairing) -> str:
     return "not judged: shorter than the clock can tell"
 
 
-def _pair_evidence(pair: OperatorPair, not_judged: str) -> dict[str, object]:
-    return {
-        "operator": pair.main.name,
-        "place": pair.main.place,
-        "ms_before": round(pair.baseline_ms, 6),
-        "ms_after": round(pair.candidate_ms, 6),
-        "ratio": round(pair.ratio or 0.0, 3),
-        "verdict": pair.speedup.verdict.value if pair.speedup else not_judged,
-        "kernel_before": pair.families[0],
-        "kernel_after": pair.families[1],
-        "may_be_because": _reason(pair),
-    }
+def _concern(pair: OperatorPair, not_judged: str) -> Concern:
+    reason = _reason(pair)
+    ratio = pair.ratio or 0.0
+    return Concern(
+        pair.candidate,
+        where(pair.main),
+        f"{ratio:.2f}x with SME2, perhaps because {reason}",
+        {
+            "ms_before": round(pair.baseline_ms, 6),
+            "ms_after": round(pair.candidate_ms, 6),
+            "ratio": round(ratio, 3),
+            "verdict": pair.speedup.verdict.value if pair.speedup else not_judged,
+            "kernel_before": pair.families[0],
+            "kernel_after": pair.families[1],
+            "may_be_because": reason,
+        },
+    )
+
+
+def _instead(pair: OperatorPair) -> str:
+    """What may help an operator of this kind."""
+    operator = pair.main
+    if operator.kind == "depthwise convolution" or operator.source.groups > 1:
+        return "plain convolutions reach SME2 kernels, depthwise and grouped ones do not"
+    if not operator.delegated:
+        return "operators in the delegate reach SME2 kernels"
+    if any(member.packed for member in pair.candidate):
+        return "larger matrices pay for the packing of their input"
+    return "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
 
 
 def _reason(pair: OperatorPair) -> str:
@@ -135,25 +130,24 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
     for found in series:
         if found.series.threads and found.times.are_latencies:
             sweeps.setdefault(found.series.experiment, []).append(found)
-    for experiment, sweep in sweeps.items():
+    for sweep in sweeps.values():
         ordered = sorted(sweep, key=lambda found: found.series.threads or 0)
         most = ordered[-1]
         enough = next(found for found in ordered if not _pays(found, most))
         if enough is most:
             continue
-        lost = max(0.0, 1 - enough.e2e_ms / most.e2e_ms)
-        yield share_finding(
+        gain = percent(max(0.0, 1 - enough.e2e_ms / most.e2e_ms))
+        yield Finding(
             "too-many-threads",
-            f"{most.series.threads} threads are no faster than {enough.series.threads}",
-            experiment,
-            lost,
-            {
+            f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
+            f"{most.series.threads} threads are no faster: leave the other cores to the application",
+            most,
+            evidence={
                 "ms_by_threads": {str(found.series.threads): round(found.e2e_ms, 6) for found in ordered},
                 "rounds": min(len(enough.rounds), len(most.rounds)),
                 "best_threads": enough.series.threads,
             },
-            f"run with {plural(enough.series.threads or 1, 'thread')} and leave the other cores to the "
-            "application",
+            max_gain_pct=gain,
         )
 
 

@@ -10,7 +10,7 @@ from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.series_findings import about_series, about_structure
+from model_profiling.analysis.series_findings import about_names, about_series, about_structure
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
@@ -117,7 +117,7 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=tuple(_once(advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
+        findings=tuple(_once(run, advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
@@ -154,27 +154,47 @@ def advise(
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
-    The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. None is about
-    time where times are not latencies, or are those of a CPU that the advice is not for.
+    The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. Where times
+    are not latencies, or are those of a CPU that the advice is not for, there is structure and no gain.
     """
-    found = [finding for rounds in series for finding in about_structure(rounds)]
-    if not about_time:
-        return tuple(found)
-    timed = [rounds for rounds in series if rounds.times.are_latencies]
-    found += [finding for rounds in timed for finding in about_series(rounds, roof)]
-    found += [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
-    return tuple(sorted((*found, *about_threads(series)), key=lambda finding: -finding.max_gain_pct))
+    timed = [found for found in series if about_time and found.times.are_latencies]
+    paired = [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
+    found = paired if about_time else []
+    for rounds in series:
+        if rounds in timed:
+            claimed = {
+                operator.identity
+                for finding in paired
+                if finding.found_in.series == rounds.series
+                for operator in finding.operators
+            }
+            found += about_series(rounds, roof, claimed)
+        else:
+            found += about_structure(rounds)
+        found += about_names(rounds)
+    found += about_threads(timed)
+    return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
 
 
-def _once(findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
-    """Each kind of finding once, the largest gain first. What only a baseline shows is already solved."""
-    solved = {str(pairing.baseline.series) for pairing in pairings if pairing.comparable}
-    solved -= {str(pairing.candidate.series) for pairing in pairings}
-    kinds: set[str] = set()
+def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
+    """Each cause once, the largest gain first: in the series that is spoken of first among those that show
+    it. What only a baseline shows is already solved."""
+    solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
+    solved -= {pairing.candidate.series for pairing in pairings}
+    chosen: dict[str, Finding] = {}
     for finding in findings:
-        if finding.subject not in solved and finding.id not in kinds:
-            kinds.add(finding.id)
-            yield finding
+        if finding.found_in.series not in solved:
+            known = chosen.get(finding.id)
+            chosen[finding.id] = (
+                min(
+                    known,
+                    finding,
+                    key=lambda each: (each.max_gain_pct is None, *run.spoken_order(each.found_in.series)),
+                )
+                if known
+                else finding
+            )
+    yield from sorted(chosen.values(), key=lambda finding: -(finding.max_gain_pct or 0.0))
 
 
 def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:

@@ -1,234 +1,350 @@
-"""Findings from one series: data movement, layout changes, fragmentation, portable operators, the roof."""
+"""Findings from one series: what runs outside delegates, what only moves data, what is far below the roof.
+
+What is there is told of any dump; what it costs only where times are latencies.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterator, Sequence
+from math import prod
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import (
-    SHOWN,
+    WORTH,
+    Concern,
     Finding,
     by_kind,
-    described,
+    concerns_of,
     largest,
     percent,
     rounded,
-    share_finding,
-    shown,
+    source_line,
+    where,
 )  # fmt: skip
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
-from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.wording import plural
+from model_profiling.analysis.roofline import RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.series import SeriesAnalysis, Spent
+from model_profiling.wording import listing, plural
 
-_PORTABLE_SHARE = 0.05
 _FAR_BELOW = 0.25
+_CONVERSIONS = ("quantize", "dequantize", "convert")
+_MATRIX = (Category.CONV, Category.GEMM)
+_KINDS_NAMED = 3
+
+_COPIES = {
+    "copy": "drop copies and concatenations that the next layer could do without",
+    "concatenate": "drop concatenations that the next layer could take apart",
+    "reshape": "keep one shape from layer to layer: a reshape in a delegate copies",
+    "slice": "compute only what the slices keep",
+    "pad": "leave the padding to the convolution or pooling that follows",
+    "rearrange": "do the rearranging once, at the model's edge",
+}
+"""What helps against each kind of data movement in delegates; of others nothing is known to help."""
 
 
-def about_series(series: SeriesAnalysis, roof: Roofline | None = None) -> Iterable[Finding]:
-    """Findings from the times of one series."""
-    rules: tuple[Callable[[SeriesAnalysis], Finding | None], ...] = (
-        _data_movement,
-        _inserted_transposes,
-        _fragmentation,
-        _delegate_overhead,
-        _portable_operators,
-        _quantization,
-        lambda found: _below_roof(found, roof),
+def about_series(
+    series: SeriesAnalysis, roof: Roofline | None = None, claimed: Collection[tuple[str, int, int]] = ()
+) -> Iterator[Finding]:
+    """What acting on each cause could save in a series whose times are latencies; `claimed` operators are
+    those of findings about it that were made elsewhere."""
+    found = (
+        _outside(series, timed=True),
+        _conversions(series, timed=True),
+        _layout(series, timed=True),
+        _copies(series),
+        _inside_delegate(series),
+        _below_roof(series, roof, claimed),
     )
-    return [finding for rule in rules if (finding := rule(series)) is not None]
+    for finding in found:
+        if finding is not None and (finding.max_gain_pct or 0.0) >= 100 * WORTH:
+            yield finding
 
 
-def about_structure(series: SeriesAnalysis) -> Iterable[Finding]:
-    """What can be said whatever the times are worth: names the table of categories does not know."""
+def about_structure(series: SeriesAnalysis) -> Iterator[Finding]:
+    """The causes that are seen without a clock, the ones that cost most as a rule first."""
+    for finding in (_outside(series), _layout(series), _conversions(series)):
+        if finding is not None:
+            yield finding
+
+
+def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
+    """Names the table of categories does not know."""
     unknown = [operator for operator in series.operators if not operator.known]
     if unknown:
         counts = Counter(operator.type for operator in unknown)
-        share = series.spent_by(unknown).share
+        share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
         yield Finding(
-            id="unknown-operators",
-            title=f"{plural(len(counts), 'operator name')} in no category: counted as Other",
-            severity="info",
-            subject=series.name,
-            evidence={
-                "names": dict(counts),
-                "share_pct": percent(share) if series.times.are_latencies else None,
-            },
-            max_gain_pct=0.0,
-            action="report the names, so that the table of categories learns them",
+            "unknown-operators",
+            f"Report {plural(len(counts), 'operator name')} that no category has: counted as Other",
+            f"tell the kit's authors, so that its table of categories learns {listing(counts)}",
+            series,
+            evidence={"names": dict(counts), "share_pct": share},
         )
 
 
-def _data_movement(series: SeriesAnalysis) -> Finding | None:
-    share = series.spent(series.breakdown.categories[Category.DATA_MOVEMENT]).share
-    if share < 0.10:
+def _outside(series: SeriesAnalysis, *, timed: bool = False) -> Finding | None:
+    """What no delegate took, and what entering more than one delegate call costs."""
+    calls = series.first.delegate_calls
+    outside = largest(series, lambda operator: not operator.delegated)
+    if not outside and calls < 2:
         return None
-    moving = largest(series, lambda operator: operator.category is Category.DATA_MOVEMENT)
-    after = " with SME2 on" if series.sme2 else ""
-    return share_finding(
-        "data-movement",
-        f"moving data takes {percent(share)}% of the time{after}",
-        series.name,
-        share,
-        {"share_pct": percent(share), "by_kind_ms": by_kind(moving), "largest": shown(series, moving)},
-        "keep one layout through the model: remove permutes and reshapes between layers, feed channels-last "
-        "input, and merge concatenations and slices where the model allows",
+    edges = _edges(series) if calls > 1 and timed else None
+    own = series.spent_by(outside)
+    evidence: dict[str, object] = {
+        "delegate_calls": calls,
+        "operator_calls": series.first.operator_calls,
+        "outside_by_kind": {kind: len(members) for kind, members in by_kind(outside).items()},
+    }
+    if timed:
+        evidence |= {
+            "operators_share_pct": percent(own.share),
+            "boundary_ms": round(edges.ms, 6) if edges else 0.0,
+            "boundary_share_pct": percent(edges.share) if edges else 0.0,
+        }
+    return Finding(
+        "outside-delegates",
+        f"Bring {_counted(outside)} into the delegate"
+        if outside
+        else f"Join {plural(calls, 'delegate call')} into fewer",
+        _into_delegates(outside, calls),
+        series,
+        concerns_of(outside),
+        evidence,
+        percent(own.share + (edges.share if edges else 0.0)) if timed else None,
+        besides=edges,
     )
 
 
-def _inserted_transposes(series: SeriesAnalysis) -> Finding | None:
-    inserted = largest(
-        series, lambda operator: operator.origin == "lowering" and operator.category is Category.DATA_MOVEMENT
+def _into_delegates(outside: Sequence[Operator], calls: int) -> str:
+    if not outside:
+        return (
+            "every call has a price: one backend for all of the model, or operators that neighbouring parts "
+            "share, join them"
+        )
+    if not calls:
+        return "no delegate took anything: export with --backend xnnpack"
+    joined = (
+        f"; the model runs as {plural(calls, 'delegate call')}, and fewer cost less to enter"
+        if calls > 1
+        else ""
     )
-    share = series.spent_by(inserted).share
-    if not inserted or share < 0.005:
-        return None
-    where = [
-        {"operator": moved.name, "ms": round(moved.typical_ms, 6), "between": _between(series, moved)}
-        for moved in inserted[:SHOWN]
-    ]
-    return share_finding(
-        "inserted-transposes",
-        f"{plural(len(inserted), 'layout change')} that lowering added: {percent(share)}% of the time",
-        series.name,
-        share,
-        {"count": len(inserted), "share_pct": percent(share), "where": where},
-        "look at the modules on both sides: an operator that wants channels-first data stands between "
-        "convolutions; replace it, move it to the model's edge, or export with channels-last input",
+    return (
+        f"portable kernels ({_kinds(outside)}) run on one thread without SIMD tuning; `sme2prof export` says "
+        f"why each was not taken, and what to write instead where something is known{joined}"
     )
 
 
-def _fragmentation(series: SeriesAnalysis) -> Finding | None:
-    calls, outside = series.first.delegate_calls, series.first.operator_calls
-    if calls < 2:
-        return None
-    between = [operator for operator in series.operators if not operator.delegated]
+def _counted(operators: Sequence[Operator]) -> str:
+    """`3 operators`, `1 reduction operator`."""
+    kinds = list(by_kind(operators))
+    return plural(len(operators), f"{kinds[0]} operator" if len(kinds) == 1 else "operator")
+
+
+def _kinds(operators: Sequence[Operator]) -> str:
+    kinds = list(by_kind(operators))
+    return listing((*kinds[:_KINDS_NAMED], "others") if len(kinds) > _KINDS_NAMED else kinds)
+
+
+def _edges(series: SeriesAnalysis) -> Spent:
+    """What is around delegate calls and in none of their operators."""
     cost = series.spent(series.breakdown.framework + series.breakdown.delegate_overhead)
     # Delegates with a clock of their own may report more than their call took.
-    share = max(0.0, cost.share) + series.spent_by(between).share
-    return share_finding(
-        "delegate-fragmentation",
-        f"the model runs as {calls} delegate calls with {plural(outside, 'operator')} outside them",
-        series.name,
-        share,
-        {
-            "delegate_calls": calls,
-            "operator_calls": outside,
-            "outside_by_type": dict(Counter(operator.type for operator in between).most_common(SHOWN)),
-            "boundary_ms": round(cost.ms, 6),
-            "operators_below_1us": _below_clock(series),
-            "share_pct": percent(share),
-        },
-        "replace the operators outside with ones the backend takes, so that neighbouring parts join; "
-        "`sme2prof export` says why each was not delegated",
+    return Spent(max(0.0, cost.ms), max(0.0, cost.share))
+
+
+def _layout(series: SeriesAnalysis, *, timed: bool = False) -> Finding | None:
+    """Layout changes in delegates: those that lowering put there and, where they are timed, the model's."""
+    moving = largest(
+        series,
+        lambda operator: (
+            operator.delegated
+            and operator.category is Category.DATA_MOVEMENT
+            and (operator.origin == "lowering" or (timed and operator.kind == "transpose"))
+        ),
     )
-
-
-def _below_clock(series: SeriesAnalysis) -> int:
-    """Delegates count whole microseconds: what these operators took shows as delegate overhead."""
-    return sum(operator.delegated and operator.times.median_ns < 1000 for operator in series.operators)
-
-
-def _delegate_overhead(series: SeriesAnalysis) -> Finding | None:
-    spent = series.spent(series.breakdown.delegate_overhead)
-    if spent.share < 0.10:
+    if not moving:
         return None
-    return share_finding(
-        "delegate-overhead",
-        f"{percent(spent.share)}% of the time is inside delegate calls but in none of their operators",
-        series.name,
-        spent.share,
-        {
-            "share_pct": percent(spent.share),
-            "ms": round(spent.ms, 6),
-            "delegate_calls": series.first.delegate_calls,
-            "operators": sum(operator.delegated for operator in series.operators),
-            "operators_below_1us": _below_clock(series),
-        },
-        "fewer and larger delegate calls cost less to enter; profiling itself adds a little per operator, so "
-        "check the latency without a dump as well",
+    concerns = tuple(_layout_change(series, operator) for operator in moving)
+    inserted = [concern for concern in concerns if concern.operator.origin == "lowering"]
+    added = f", {len(inserted)} of them added by lowering" if 0 < len(inserted) < len(moving) else ""
+    all_added = " that lowering added" if len(inserted) == len(moving) else ""
+    return Finding(
+        "layout-changes",
+        f"Remove {plural(len(moving), 'layout change')}{all_added}{added}",
+        _one_layout(inserted, len(moving)),
+        series,
+        concerns,
+        {"added_by_lowering": len(inserted)},
+        percent(series.spent_by(moving).share) if timed else None,
     )
 
 
-def _portable_operators(series: SeriesAnalysis) -> Finding | None:
-    portable = largest(series, lambda operator: not operator.delegated)
-    return _about_operators(
+def _layout_change(series: SeriesAnalysis, operator: Operator) -> Concern:
+    if operator.origin != "lowering":
+        return Concern((operator,), where(operator))
+    before, after = _between(series, operator)
+    return Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
+
+
+def _one_layout(inserted: Sequence[Concern], count: int) -> str:
+    ways = []
+    if any(concern.where.startswith(f"between {_INPUT}") for concern in inserted):
+        ways.append("export with channels-last input")
+    if inserted:
+        ways.append(
+            "replace an operator that wants channels-first data between convolutions, or move it to the "
+            "model's edge"
+        )
+    if count > len(inserted):
+        ways.append("drop permutes and transposes of the model that undo each other")
+    return "keep one layout through the model: " + "; ".join(ways)
+
+
+def _copies(series: SeriesAnalysis) -> Finding | None:
+    """Data movement in delegates that is neither a layout change nor a conversion nor a kernel's packing."""
+    moving = largest(
         series,
-        portable,
-        _PORTABLE_SHARE,
-        ("portable-operators", "operators outside delegates take"),
-        "portable kernels run on one thread without SIMD tuning: replace these operators with ones the "
-        "backend supports, or export them so that it takes them",
+        lambda operator: operator.delegated and operator.origin != "lowering" and operator.kind in _COPIES,
+    )
+    moving = [operator for operator in moving if operator.typical_ms > 0]
+    if not moving:
+        return None
+    kinds = by_kind(moving)
+    return Finding(
+        "data-movement",
+        f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data",
+        "; ".join(_COPIES[kind] for kind in list(kinds)[:_KINDS_NAMED]),
+        series,
+        concerns_of(moving),
+        {"by_kind_ms": {kind: round(series.spent_by(members).ms, 6) for kind, members in kinds.items()}},
+        percent(series.spent_by(moving).share),
     )
 
 
-def _quantization(series: SeriesAnalysis) -> Finding | None:
-    converting = largest(series, lambda operator: operator.kind in ("quantize", "dequantize", "convert"))
-    return _about_operators(
-        series,
-        converting,
-        0.02,
-        ("quantize-dequantize", "converting between number formats takes"),
+def _conversions(series: SeriesAnalysis, *, timed: bool = False) -> Finding | None:
+    converting = largest(series, lambda operator: operator.delegated and operator.kind in _CONVERSIONS)
+    if not converting:
+        return None
+    return Finding(
+        "quantize-dequantize",
+        f"Drop {plural(len(converting), 'conversion')} between number formats",
         "quantize the operators between the conversions too, so that data stays in one format; feed "
         "quantized input if the application has it",
+        series,
+        concerns_of(converting),
+        {},
+        percent(series.spent_by(converting).share) if timed else None,
     )
 
 
-def _about_operators(
-    series: SeriesAnalysis, operators: list[Operator], least: float, what: tuple[str, str], action: str
-) -> Finding | None:
-    share = series.spent_by(operators).share
-    if share < least:
+def _inside_delegate(series: SeriesAnalysis) -> Finding | None:
+    """What a single delegate call takes beside its operators; several calls are a matter of their edges."""
+    spent = series.spent(series.breakdown.delegate_overhead)
+    if series.first.delegate_calls != 1 or spent.share < 0.10:
         return None
-    evidence = {"count": len(operators), "share_pct": percent(share), "largest": shown(series, operators)}
-    title = f"{what[1]} {percent(share)}% of the time"
-    return share_finding(what[0], title, series.name, share, evidence, action)
+    inside = [operator for operator in series.operators if operator.delegated]
+    # Delegates count whole microseconds: what shorter operators took shows here.
+    short = sum(operator.times.median_ns < 1000 for operator in inside)
+    return Finding(
+        "delegate-overhead",
+        "Merge small operators: the delegate spends time between them",
+        f"{len(inside)} operators run in one delegate call, {short} of them in less than a microsecond, "
+        "which counts as none; the tracer costs a little at each, so look at the latency without it first",
+        series,
+        evidence={
+            "ms": round(spent.ms, 6),
+            "share_pct": percent(spent.share),
+            "operators": len(inside),
+            "operators_below_1us": short,
+        },
+        max_gain_pct=percent(spent.share),
+    )
 
 
-def _below_roof(series: SeriesAnalysis, supplied: Roofline | None) -> Finding | None:
+def _below_roof(
+    series: SeriesAnalysis, supplied: Roofline | None, claimed: Collection[tuple[str, int, int]]
+) -> Finding | None:
+    """Matrix operators in delegates that use the machine badly."""
     roof = supplied or seen_roofline(series.operators)
     if roof is None:
         return None
     low = [
         gap
         for gap in roof_gaps(series.operators, roof)
-        if gap.efficiency < _FAR_BELOW and series.spent_by([gap.operator]).share >= 0.02
+        if gap.efficiency < _FAR_BELOW
+        and gap.operator.delegated
+        and gap.operator.category in _MATRIX
+        and gap.operator.identity not in claimed
+        and series.spent_by([gap.operator]).share >= WORTH
     ]
-    gain = sum(series.spent_by([gap.operator]).share * gap.most_saved for gap in low)
     if not low:
         return None
-    return share_finding(
+    low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
+    gain = sum(series.spent_by([gap.operator]).share * gap.most_saved for gap in low)
+    ways = dict.fromkeys(_faster(gap.operator) for gap in low)
+    return Finding(
         "below-roofline",
-        f"{plural(len(low), 'operator')} below {_FAR_BELOW:.0%} of the roofline ({roof.source})",
-        series.name,
-        gain,
+        f"Reshape {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
+        "machine badly",
+        "; ".join(ways),
+        series,
+        tuple(_below(gap, roof) for gap in low),
         {
             "roof_gflops": round(roof.gflops, 3),
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
             "roof_source": roof.source,
-            "operators": [
-                {
-                    **described(series, gap.operator),
-                    "efficiency_pct": percent(gap.efficiency),
-                    "gflops": rounded(gap.operator.gflops),
-                    "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
-                }
-                for gap in low[:SHOWN]
-            ],
         },
-        "small or odd shapes, depthwise and grouped convolutions use the machine badly: widen channels to "
-        "multiples of the vector length, merge small operators, or try another number format",
+        percent(gain),
     )
 
 
-def _between(series: SeriesAnalysis, operator: Operator) -> list[str]:
-    """The nearest operators before and after it in its call that come from the model."""
+def _below(gap: RoofGap, roof: Roofline) -> Concern:
+    return Concern(
+        (gap.operator,),
+        where(gap.operator),
+        f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})",
+        {
+            "efficiency_pct": percent(gap.efficiency),
+            "gflops": rounded(gap.operator.gflops),
+            "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
+        },
+    )
+
+
+def _faster(operator: Operator) -> str:
+    """What may bring a matrix operator nearer to the roof."""
+    shape = operator.source.output_shape
+    if operator.kind == "depthwise convolution":
+        return (
+            "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
+            "be faster"
+        )
+    if operator.source.groups > 1:
+        return f"{operator.source.groups} groups make small matrices: use fewer"
+    if shape and prod(shape[:-1]) == 1 and operator.category is Category.GEMM:
+        return "a single row is bound by reading the weights: a smaller number format reads less"
+    return "small or odd shapes leave vectors empty: make channels multiples of 16, or batch small matrices"
+
+
+_INPUT, _OUTPUT = "the call's input", "the call's output"
+
+
+def _between(series: SeriesAnalysis, operator: Operator) -> tuple[str, str]:
+    """Where the nearest operators before and after it in its call come from that the model has."""
     place = operator.method, operator.call
     call = [near for near in series.operators if (near.method, near.call) == place and near.origin == "model"]
     before = [near for near in call if near.position < operator.position]
     after = [near for near in call if near.position > operator.position]
-    return [
-        before[-1].place if before else "the call's input",
-        after[0].place if after else "the call's output",
-    ]
+    return (
+        _named(before[-1]) if before else _INPUT,
+        _named(after[0]) if after else _OUTPUT,
+    )
+
+
+def _named(operator: Operator) -> str:
+    """`features.0 (model.py:12)`, `the reshape at model.py:12`."""
+    module, line = operator.source.module_path, source_line(operator, short=True)
+    if module:
+        return f"{module} ({line})" if line else module
+    return f"the {operator.kind} at {line}" if line else operator.name

@@ -11,18 +11,18 @@ import click
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
+from model_profiling.cli.answers import print_answers
 from model_profiling.cli.progress import shown_progress
-from model_profiling.report.data import report_data
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph
-from model_profiling.report.headroom_section import outlook_sentences
+from model_profiling.report.evidence_sections import advice
 from model_profiling.report.series_summary import series_blocks
 from model_profiling.report.terminal import render_terminal
+from model_profiling.report.verdict import answers
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
 from model_profiling.run.remarks import warning_lines
 from model_profiling.workflow.analyse import analyse, write_analysis
-
-_SHOWN_FINDINGS = 5
 
 
 @frame.command(
@@ -66,27 +66,22 @@ def command(  # noqa: PLR0917  click passes every option by name
         summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
-    frame.say(render_terminal(_blocks(analysis)).strip())
+    data = report_data(analysis.run, analysis)
+    frame.say(render_terminal(_blocks(data, analysis)).strip())
     of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
     for line in warning_lines((*analysis.warnings, *of_dumps)):
         frame.warn(line.text)
+    frame.say()
+    print_answers(answers(data))
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 
-def _blocks(analysis: RunAnalysis) -> Iterator[Block]:
+def _blocks(data: ReportData, analysis: RunAnalysis) -> Iterator[Block]:
     for series in analysis.series:
         yield from series_blocks(series)
-    data = report_data(analysis.run, analysis)
     if data.pairs:
         yield Heading("Compared")
     for pair in data.pairs:
         yield Paragraph(f"{pair.label}: {pair.speedup.verdict.value} ({pair.speedup.reason})")
-    if sentences := list(outlook_sentences(data)):
-        yield Heading("What SME2 could bring")
-        yield from map(Paragraph, sentences)
-    if analysis.findings:
-        yield Heading("What to do next")
-    for finding in analysis.findings[:_SHOWN_FINDINGS]:
-        yield Paragraph(
-            f"{finding.severity:6}  {finding.title} [{finding.subject}]; at most {finding.max_gain_pct:g}%"
-        )
+    if told := advice(data):
+        yield from (Heading("What to do next"), *told)

@@ -35,7 +35,8 @@ from model_profiling.workflow.measure import RunOptions
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
     sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
-    sme2prof compare before.pte after.pte --budget 60""",
+    sme2prof compare before.pte after.pte --budget 60
+    sme2prof compare before.pte after.pte --target android:SERIAL""",
     facts=True,
 )
 @click.argument("a", type=click.Path(path_type=Path))

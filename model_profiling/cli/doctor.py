@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict
 
 import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.doctor import examine, fetch_emulation
+from model_profiling.doctor import examine, fetch_emulation, phone_report
 from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines
 
 
@@ -16,12 +17,20 @@ from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, d
     "doctor",
     example="""sme2prof doctor
     sme2prof doctor --fetch
+    sme2prof doctor --phone
     sme2prof doctor --devices""",
     facts=True,
 )
 @click.option("--fetch", is_flag=True, help="First get what SME2 emulation lacks, without root.")
 @click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, and who says so.")
-def command(fetch: bool, devices: bool, as_json: bool) -> int:
+@click.option(
+    "--phone",
+    is_flag=False,
+    flag_value="",
+    metavar="[SERIAL]",
+    help="Also show what adb and a phone tell of themselves; gets an adb first where there is none.",
+)
+def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int:
     """Check everything profiling needs, say how to fix what is missing, and show where models can run.
 
     Exits with 0 only when the kit's own runner can be built and run here.
@@ -37,9 +46,12 @@ def command(fetch: bool, devices: bool, as_json: bool) -> int:
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
             fetch_emulation()
+    told = phone_report(phone or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
-        frame.facts(diagnosis.as_dict())
+        frame.facts(diagnosis.as_dict() | ({"phone": told} if told else {}))
     else:
+        for title, said in told.items():
+            frame.say(f"{title}\n{textwrap.indent(said, '  ')}\n")
         frame.say(diagnosis.as_text())
     return 0 if diagnosis.ok else 1

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from model_profiling.printable import printable
+
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
 
@@ -97,7 +99,7 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
 
 def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """`--quiet`: the answer alone; what failed is still said."""
-    return click.option("--quiet", is_flag=True, help="Print only the verdict and the report's place.")(
+    return click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")(
         function
     )
 
@@ -132,21 +134,22 @@ def debugging() -> bool:
     return "--debug" in _words
 
 
-def say(text: str = "") -> None:
-    click.echo(text)
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print lines; whatever names of other people are in them, a terminal sees only what can be seen."""
+    click.echo(printable(text), err=err)
 
 
 def warn(text: str) -> None:
-    click.echo(f"warning: {' '.join(text.split())}", err=True)
+    say(f"warning: {' '.join(text.split())}", err=True)
 
 
 def fail(text: str) -> None:
-    click.echo(f"error: {' '.join(text.split())}", err=True)
+    say(f"error: {' '.join(text.split())}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:
     """Print facts for machines."""
-    click.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+    say(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from model_profiling import __version__
-from model_profiling.cli.frame import debug_option, debugging, remember
+from model_profiling.cli.frame import debug_option, debugging, fail, remember, say
 from model_profiling.errors import ProfilingError, RunError
 
 COMMANDS = {
@@ -23,7 +23,9 @@ COMMANDS = {
     "profile": "Measure a model with SME2 on and off: the whole job in one command.",
     "run": "Run the experiments of a config.",
     "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
-    "report": "Write the report of a run as Markdown, the verdict first.",
+    "report": "Write the report of a run as HTML and Markdown, the answers first.",
+    "view": "Open the report of a run in the browser, or a page that lists a folder of runs.",
+    "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
-            click.echo(problem.log_tail, err=True)
+            say(problem.log_tail, err=True)
         return _reported(problem, str(problem))
     except BrokenPipeError:
         # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
@@ -105,12 +107,12 @@ def _reported(problem: Exception, text: str) -> int:
     if debugging():
         import traceback
 
-        traceback.print_exception(problem)
+        say("".join(traceback.format_exception(problem)), err=True)
     return _failure(text)
 
 
 def _failure(text: str, code: int = 2) -> int:
-    click.echo(f"error: {' '.join(text.split())}", err=True)
+    fail(text)
     return code
 
 

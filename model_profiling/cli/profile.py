@@ -157,11 +157,15 @@ def command(
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     (outcome,) = profiled
+    if not quiet and not as_json:
+        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
+    # The answers stand last, where a terminal's reader looks first.
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(outcome))
     else:
         _print(outcome, ladder=options.ladder, quiet=quiet)
-    return print_warnings(outcome.warnings, quiet=quiet or as_json)
+    return code
 
 
 def _side_by_side(found: Dtypes) -> list[Block]:
@@ -203,14 +207,11 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
 
 
 def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
-    if not quiet:
-        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
     for found in outcome.outcomes:
         if ladder:
-            frame.say(render_terminal([ladder_table(found.data)]))
-            print_place(found, quiet=quiet)
-        elif found is outcome.main:
-            print_outcome(found, quiet=quiet)
-        elif not quiet:
+            frame.say(render_terminal([ladder_table(found.data)]) + "\n")
+        if found is not outcome.main and not quiet:
             # The main run's answer holds what this one proved.
             print_place(found, "Evidence", quiet=quiet)
+            frame.say()
+    print_outcome(outcome.main, quiet=quiet)

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-import click
-
+from model_profiling.cli.frame import say
+from model_profiling.printable import printable
 from model_profiling.progress import Progress, Silent
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -49,6 +49,7 @@ class LiveLine:
         """One line, however narrow the terminal; brackets in names are not markup."""
         from rich.text import Text
 
+        text = printable(" ".join(text.split()))
         room = self._console.width - len("* ") - 1
         self._status.update(Text(text if len(text) <= room else text[: room - 3] + "..."))
 
@@ -62,12 +63,12 @@ class PlainLines:
     def stage(self, text: str) -> None:
         if text != self._stage:
             self._stage, self._shown = text, time.monotonic()
-            click.echo(text, err=True)
+            say(text, err=True)
 
     def advance(self, done: int, total: int, text: str = "") -> None:
         if done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = time.monotonic()
-            click.echo(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
+            say(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
 
 
 @contextlib.contextmanager

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from model_profiling.cli import for_tools, frame
+from model_profiling.cli.answers import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
 from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.run import Times
 from model_profiling.run.factors import Factors
+from model_profiling.run.folders import expand_runs
 from model_profiling.workflow.measure import use_factors
-from model_profiling.workflow.report import write_combined_report, write_report
+from model_profiling.workflow.report import combined_page, write_combined_report, write_report
+from model_profiling.workflow.scrubbed_copy import ShareOptions
+from model_profiling.workflow.share import Shared, share_report
+
+if TYPE_CHECKING:
+    from model_profiling.report.data import ReportData
 
 
 @frame.command(
@@ -21,13 +31,23 @@ from model_profiling.workflow.report import write_combined_report, write_report
     example="""sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look"
     sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md
-    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope""",
+    sme2prof report out_toy_cnn/runs
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share""",
     facts=True,
 )
 @click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="File to write [default: RUN_DIR/report.md].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write [default: RUN_DIR/report.md; of several runs combined_report.md, in FOLDER or here].",
+)
 @click.option("--title", help="The first heading [default: the model and where it ran].")
 @for_tools.tools_option
+@click.option(
+    "--share", is_flag=True, help="Write a copy fit to send: shared_report.html, nothing private in it."
+)
+@scrub_options
 @frame.times_option
 @frame.factor_option
 def command(  # noqa: PLR0917  click passes every option by name
@@ -37,49 +57,72 @@ def command(  # noqa: PLR0917  click passes every option by name
     tools: tuple[str, ...],
     times: Times | None,
     factors: Factors | None,
+    share: bool,
+    rename: str | None,
+    keep: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write the report of RUN_DIR as Markdown, and print its verdict; several get one page side by side.
+    """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
 
-    RUN_DIR is a run directory, or any folder with .etdump files. What is missing is said in the report;
-    times of emulated and traced runs are never shown as latencies.
+    RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
+    What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
     """
-    if len(run_dirs) > 1 and out is None:
-        raise click.UsageError("several runs go into one page: name it with --out")
+    asked, run_dirs = run_dirs, expand_runs(run_dirs)
+    _check_sharing(share, scrubbed=bool(rename or keep), tools=bool(tools))
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
+        if share:
+            options = ShareOptions(rename, keep)
+            shared = share_report(run_dirs, out, options=options, title=title, times=times, progress=progress)
+            _say_shared(shared, as_json)
+            return
         if len(run_dirs) == 1:
             path, data = write_report(run_dirs[0], out=out, title=title, times=times, progress=progress)
             runs = [data]
         else:
-            assert out is not None
-            path, runs = (
-                out,
-                write_combined_report(run_dirs, out, title=title, times=times, progress=progress),
-            )
+            path = out or combined_page(asked)
+            runs = write_combined_report(run_dirs, path, title=title, times=times, progress=progress)
         made = for_tools.write_asked(runs, tools)
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
     for_tools.tell_github((data, path) for data in runs)
     if as_json:
-        sentences = [verdict(data) for data in runs]
-        found = sentences[0] if len(runs) == 1 else sentences
+        told = [answers(data).facts() for data in runs]
+        found = told[0] if len(runs) == 1 else {key: [each[key] for each in told] for key in told[0]}
         outlooks = [outlook_facts(data.outlook) for data in runs]
         projected = outlooks[0] if len(runs) == 1 else {"sme2": outlooks}
-        frame.facts(
-            {
-                "schema_version": 1,
-                "report": str(path),
-                "verdict": found,
-                **projected,
-                **for_tools.tool_facts(made),
-            }
-        )
+        facts = {**page_facts(path), **found, **projected, **for_tools.tool_facts(made)}
+        frame.facts({"schema_version": 1, **facts})
         return
-    for data in runs:
-        for sentence in verdict(data):
-            frame.say(sentence)
-    frame.say(f"wrote {path}")
+    _say_answers(runs)
+    for written in pages(path):
+        frame.say(f"wrote {written}")
     for_tools.print_made(made)
+
+
+def _check_sharing(share: bool, *, scrubbed: bool, tools: bool) -> None:
+    if scrubbed and not share:
+        raise click.UsageError("--rename and --keep belong to --share")
+    if share and tools:
+        words = "--share and --for exclude each other: files for tools hold paths and source lines"
+        raise click.UsageError(words)
+
+
+def _say_answers(runs: Sequence[ReportData]) -> None:
+    for data in runs:
+        if len(runs) > 1:
+            frame.say(f"{data.title} ({data.run.path})")
+        print_answers(answers(data))
+        if len(runs) > 1:
+            frame.say()
+
+
+def _say_shared(shared: Shared, as_json: bool) -> None:
+    if as_json:
+        replaced = replaced_facts(shared.replaced)
+        frame.facts({"schema_version": 1, "report": str(shared.path), "replaced": replaced})
+        return
+    say_replaced(shared.replaced)
+    frame.say(f"wrote {shared.path}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import for_tools, frame
+from model_profiling.cli.answers import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.run.factors import Factors
 from model_profiling.run.remarks import WarningLine, Weight
@@ -79,29 +80,33 @@ def command(
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
     for_tools.tell_github([(outcome.data, outcome.report)])
+    # The answers stand last, where a terminal's reader looks first.
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:
         print_outcome(outcome, quiet=quiet)
-    return print_warnings(outcome.warnings, quiet=quiet or as_json)
+    return code
 
 
 def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
-    places = {"run_dir": str(outcome.run_dir), "report": str(outcome.report)}
-    return {**outcome.summary, **places, "verdict": list(outcome.verdict)}
+    return {**outcome.summary, "run_dir": str(outcome.run_dir), **page_facts(outcome.report)}
 
 
 def print_outcome(outcome: RunOutcome, *, quiet: bool) -> None:
-    """What a run found, and where it is."""
-    for sentence in outcome.verdict:
-        frame.say(sentence)
+    """What a run found, the answers last, and where it is."""
+    print_answers(outcome.answers, quiet=quiet)
     print_place(outcome, quiet=quiet)
 
 
 def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> None:
     if outcome.moved is not None and not quiet:
         frame.say(f"The earlier run is kept in {outcome.moved}")
-    frame.say(f"{what}: {outcome.report}")
+    first, *others = pages(outcome.report)
+    frame.say(f"{what}: {first}")
+    if what == "Report":
+        for path in others:
+            frame.say(f"{what}: {path}")
 
 
 def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from model_profiling.cli.frame import fail
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.errors import ProfilingError
 
@@ -23,7 +24,7 @@ def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse
     try:
         return work(options) or 0
     except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)  # noqa: T201  an entry point
+        fail(str(problem))
         return 2
 
 
@@ -49,7 +50,7 @@ def run_script(
     options, rest = parser.parse_known_args(argv)
     if system and sys.platform != system:
         here, script = _SYSTEMS.get(sys.platform, (sys.platform, "sme2prof run"))
-        print(f"error: this is {here}, not {_SYSTEMS[system][0]}; use {script}", file=sys.stderr)  # noqa: T201  an entry point
+        fail(f"this is {here}, not {_SYSTEMS[system][0]}; use {script}")
         return 2
     if defaults and defaults[0] not in rest:
         rest = [*rest, *defaults]

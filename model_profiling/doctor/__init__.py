@@ -7,11 +7,13 @@ from model_profiling.doctor.examination import (
     fetch_emulation,
     prerequisites,
 )
+from model_profiling.doctor.phone_report import phone_report
 
 __all__ = [
     "Diagnosis",
     "TargetState",
     "examine",
     "fetch_emulation",
+    "phone_report",
     "prerequisites",
 ]

@@ -117,7 +117,9 @@ def adb() -> tuple[Check, tuple[str, ...]]:
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
     if ready:
-        return Check("adb", "pass", f"{found.version}, devices: {', '.join((*ready, *waiting))}"), ready
+        return Check(
+            "adb", "pass", f"{found.version} at {found.path}, devices: {', '.join((*ready, *waiting))}"
+        ), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
     none = f"{found.version} at {found.path} sees no device"
     return Check("adb", "optional", ", ".join(waiting) or none, fix), ()

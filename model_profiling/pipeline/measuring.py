@@ -22,7 +22,7 @@ from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.progress import Progress
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended
-from model_profiling.run.names import XNNTRACE_LOG, RunFiles
+from model_profiling.run.names import GAUGE_CSV, XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
@@ -169,6 +169,9 @@ class Measuring:
             self.warn(Remark(step.series, "features", note))
         if outcome.etdump is not None:
             entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step.series, step.round)))
+        if outcome.gauge is not None and entry.energy is not None:
+            kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
+            entry = replace(entry, energy=replace(entry.energy, file=kept))
         if log := self._log_name(step):
             # A launch has one log for all its processes.
             entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))

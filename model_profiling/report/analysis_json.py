@@ -8,10 +8,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.evidence import gather_evidence
-from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.kernels import operator_kernels
-from model_profiling.analysis.not_tested import not_tested
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
@@ -19,8 +16,10 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
+from model_profiling.report.data import report_data
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
+from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
@@ -42,7 +41,7 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
     """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
     home = analysis.run.path
-    evidence = gather_evidence(analysis.run, analysis)
+    data = report_data(analysis.run, analysis)
     csv_of = {id(dump.dump): dump.files for dump in written}
     return {
         "schema_version": 1,
@@ -59,9 +58,10 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
-        "not_tested": [asdict(found) for found in not_tested(analysis.run, evidence)],
-        **outlook_facts(outlook_of(analysis.run, analysis, evidence)),
-        "findings": [asdict(finding) for finding in analysis.findings],
+        **answers(data).facts(),
+        "not_tested": [asdict(found) for found in data.not_tested],
+        **outlook_facts(data.outlook),
+        "findings": [finding.as_dict() for finding in analysis.findings],
         "warnings": [str(line) for line in warning_lines(analysis.warnings)],
         "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],
     }

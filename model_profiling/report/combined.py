@@ -1,119 +1,234 @@
-"""Several runs on one page, side by side: number formats, platforms, or before and after a change.
+"""Several runs on one page: number formats, platforms, devices, models, or before and after a change.
 
-Nothing is judged across runs here: they were made at different times or places. `sme2prof compare` does that.
+First what each takes end to end, then where its time goes, as a case study shows it. Nothing is judged across
+runs here: they were made at different times or places. `sme2prof compare` does that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down
-from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, make_list, make_table
-from model_profiling.report.operator_sections import headline_series
-from model_profiling.report.verdict import speedup_text, verdict
-from model_profiling.wording import MISSING, milliseconds
+from model_profiling.report.charts.combined import LatencyBar, PartsBar, latency_bars, parts_bars
+from model_profiling.report.compared_runs import (
+    NamedRun,
+    against_the_first,
+    device_of,
+    name_runs,
+    shared_and_differing,
+    what_times_are,
+)
+from model_profiling.report.data import ExperimentReport, ReportData
+from model_profiling.report.document import (
+    Block,
+    Code,
+    Heading,
+    Item,
+    Items,
+    Paragraph,
+    Strong,
+    make_list,
+    make_table,
+)
+from model_profiling.report.operator_sections import headline_series, sme2_switch
+from model_profiling.report.verdict import largest_parts, shift_text, speedup_text, verdict
+from model_profiling.run import Times
+from model_profiling.wording import MISSING, milliseconds, plural
 
-_Named = Sequence[tuple[str, ReportData]]
+_Runs = Sequence[NamedRun]
+
+
+def combined_title(runs: Sequence[ReportData]) -> str:
+    models = dict.fromkeys(run.facts["model"] for run in name_runs(runs))
+    of = next(iter(models)) if len(models) == 1 else plural(len(models), "model")
+    return f"{of}: {plural(len(runs), 'run')} side by side"
 
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
-    """The whole page; `runs` are columns, in the order given."""
-    named = list(zip(_names(runs), runs, strict=True))
+    """The whole page; runs stand in the order given."""
+    named = name_runs(runs)
     return [
         Heading(title, 1),
-        Paragraph(
-            "Runs side by side. Differences between runs are not judged here: they were measured at "
-            "different times or places (`sme2prof compare` judges two of them)."
-        ),
-        Heading("Verdicts"),
-        *(
-            Paragraph((Strong(name), " (", Code(str(data.run.path)), f"). {' '.join(verdict(data))}"))
-            for name, data in named
-        ),
+        *_opening(named),
         Heading("Latency"),
-        _latency(named),
+        *_latency(named),
         Heading("Speedups"),
         _speedups(named),
-        *_shares(named),
+        *_where_time_goes(named),
+        *_where_work_is(named),
+        Heading("What each run says"),
+        Items(tuple(_said(run) for run in named)),
         Heading("Kernels and numerics"),
         *_evidence(named),
         *_advice(named),
+        Heading("The runs"),
+        *_differences(named),
     ]
 
 
-def _names(runs: Sequence[ReportData]) -> list[str]:
-    """The shortest names that tell the runs apart."""
-    for count in (1, 2, 3):
-        names = [", ".join((data.model, data.run.platform, str(data.run.path))[:count]) for data in runs]
-        if len(set(names)) == len(names) and all(names):
-            return names
-    return [f"{number}: {data.model} {data.run.path}" for number, data in enumerate(runs, start=1)]
+def _opening(runs: _Runs) -> Iterator[Block]:
+    shifts = [_shift(run) for run in runs]
+    yield from make_list(text for text in shifts if text)
+    if len(runs) > 1:
+        yield Paragraph(
+            (
+                "Differences between runs are not judged here: they were made at different times or places. ",
+                Code("sme2prof compare"),
+                " judges two of them.",
+            )
+        )
 
 
-def _latency(named: _Named) -> Block:
-    rows = []
-    for name, data in named:
-        if not data.timed:
-            rows.append((name, data.cpu, MISSING, MISSING, "no latency: not measured on hardware", MISSING))
-            continue
-        for experiment in data.experiments:
-            found = experiment.latency.end_to_end_ms if experiment.latency else None
-            threads = MISSING if experiment.series.threads is None else str(experiment.series.threads)
-            middle = milliseconds(found.median) if found else MISSING
-            spread = f"{milliseconds(found.p5)} to {milliseconds(found.p95)}" if found else MISSING
-            rows.append((name, data.cpu or MISSING, experiment.series.experiment, threads, middle, spread))
-    headers = ("run", "CPU", "experiment", "threads", "median ms without tracer", "5% to 95%")
-    return make_table(headers, rows, numbers=(3, 4))
+def _shift(run: NamedRun) -> str:
+    """What SME2, or whatever was compared first, changed in one run."""
+    for pair in run.data.pairs:
+        if pair.comparable and run.data.timed:
+            moved = f" {shift_text(*largest_parts(pair.side_by_side))}" if pair.side_by_side else ""
+            return (
+                f"{run.name}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}.{moved}"
+            )
+    return ""
 
 
-def _speedups(named: _Named) -> Block:
+def _latency(runs: _Runs) -> Iterator[Block]:
+    bars = [
+        LatencyBar(f"{_label(run)}: {found.series}", _switch(found, run.data), found.latency.end_to_end_ms)
+        for run in runs
+        for found in run.data.experiments
+        if found.latency is not None and found.latency.end_to_end_ms is not None
+    ]
+    if bars:
+        yield latency_bars(bars)
+    rows = [row for run in runs for row in _latency_rows(run)]
+    headers = ("run", "device", "experiment", "threads", "SME2", "median ms without tracer", "5% to 95%")
+    yield make_table(headers, rows, numbers=(3, 5))
+    yield from make_list(
+        f"{run.name}: {what_times_are(run.data)}."
+        for run in runs
+        if not run.data.timed or run.data.is_arm is False
+    )
+
+
+def _label(run: NamedRun) -> str:
+    """A bar must not pass for what it is not."""
+    if run.data.times is Times.UNKNOWN:
+        return f"{run.name} (unknown machine)"
+    return f"{run.name} (not Arm)" if run.data.is_arm is False else run.name
+
+
+def _latency_rows(run: NamedRun) -> Iterator[tuple[str, ...]]:
+    device = device_of(run.data) or MISSING
+    if not run.data.timed:
+        yield run.name, device, MISSING, MISSING, MISSING, MISSING, "no latency: not measured on hardware"
+        return
+    for found in run.data.experiments:
+        summary = found.latency.end_to_end_ms if found.latency else None
+        threads = MISSING if found.series.threads is None else str(found.series.threads)
+        middle = milliseconds(summary.median) if summary else MISSING
+        spread = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}" if summary else MISSING
+        yield run.name, device, found.series.experiment, threads, _switch(found, run.data), middle, spread
+
+
+def _switch(found: ExperimentReport, data: ReportData) -> str:
+    return sme2_switch(found.sme2, absent=data.has_sme2 is False)
+
+
+def _speedups(runs: _Runs) -> Block:
     rows = [
         (
-            name,
+            run.name,
             pair.label,
             speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
             pair.speedup.verdict.value,
             "" if pair.comparable else pair.speedup.reason,
         )
-        for name, data in named
-        for pair in data.pairs
+        for run in runs
+        for pair in run.data.pairs
     ]
     if not rows:
         return Paragraph("Nothing was compared.")
     return make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
-def _shares(named: _Named) -> list[Block]:
-    """What every category takes in the typical runs, one column per run directory that has times."""
-    timed = [
-        (name, break_down(series))
-        for name, data in named
-        if data.timed and (series := headline_series(data)) is not None
-    ]
-    if not timed:
-        return []
-    rows = [
-        (part, *("{} ({})".format(*shown.parts[part].cells) for _, shown in timed))
-        for part in timed[0][1].parts
-    ]
-    rows.append(("End to end, traced", *(shown.end_to_end.cells[0] for _, shown in timed)))
-    headers = ("ms (share)", *(f"{name}: {shown.series.name}" for name, shown in timed))
-    return [Heading("Where the time goes"), make_table(headers, rows, numbers=range(1, len(headers)))]
+def _shown_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
+    """What stands for a run in the pictures: both sides of its first comparison, else one series."""
+    for pair in run.data.pairs:
+        if run.data.timed and (pairing := pair.side_by_side) is not None:
+            return [("before", pairing.baseline), ("after", pairing.candidate)]
+    series = headline_series(run.data)
+    return [("", series)] if series is not None else []
 
 
-def _evidence(named: _Named) -> list[Block]:
+def _where_time_goes(runs: _Runs) -> Iterator[Block]:
+    """Rows and bars are runs, so that any number of them has room."""
+    shown = [
+        (run, side, break_down(series))
+        for run in runs
+        for side, series in _shown_series(run)
+        if series.times.are_shown
+    ]
+    if not shown:
+        return
+    yield Heading("Where the time goes")
+    bars = [PartsBar(f"{_label(run)}{f', {side}' if side else ''}", found) for run, side, found in shown]
+    yield parts_bars(bars, shares=False)
+    yield parts_bars(bars, shares=True)
+    parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
-        (name, place.source, str(kernels.series), kernels.sme.text)
-        for name, data in named
-        for place in data.evidence
+        (
+            run.name,
+            f"{side}: {found.series.name}" if side else found.series.name,
+            *(
+                "{} ({})".format(*found.parts[part].cells) if part in found.parts else MISSING
+                for part in parts
+            ),
+            found.end_to_end.cells[0],
+        )
+        for run, side, found in shown
+    ]
+    headers = ("run", "experiment", *(f"{part}, ms (share)" for part in parts), "End to end, traced")
+    yield make_table(headers, rows, numbers=range(2, len(headers)))
+
+
+def _where_work_is(runs: _Runs) -> Iterator[Block]:
+    """Runs whose times mean nothing, shown by what they compute."""
+    rows = [
+        (run.name, series.name, *(_work(series, category) for category in Category))
+        for run in runs
+        for _, series in _shown_series(run)
+        if not series.times.are_shown
+    ]
+    if rows:
+        yield Heading("Where the work is")
+        yield Paragraph("Runs without times of their own: operators, and million arithmetic operations.")
+        headers = ("run", "experiment", *(category.value for category in Category))
+        yield make_table(headers, rows, numbers=range(2, len(headers)))
+
+
+def _work(series: SeriesAnalysis, category: Category) -> str:
+    members = [operator for operator in series.operators if operator.category is category]
+    known = [found.source.flops for found in members if found.source.flops is not None]
+    return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
+
+
+def _said(run: NamedRun) -> Item:
+    return Item((Strong(run.name), " (", Code(str(run.data.run.path)), f"). {' '.join(verdict(run.data))}"))
+
+
+def _evidence(runs: _Runs) -> list[Block]:
+    rows = [
+        (run.name, place.source, str(kernels.series), kernels.sme.text)
+        for run in runs
+        for place in run.data.evidence
         for kernels in place.kernels
     ]
     parity = [
-        f"{name}: outputs of {found.candidate} against {found.baseline} ({place.source}): "
+        f"{run.name}: outputs of {found.candidate} against {found.baseline} ({place.source}): "
         f"{found.verdict if found.parity else f'not compared, {found.reason}'}"
-        for name, data in named
-        for place in data.evidence
+        for run in runs
+        for place in run.data.evidence
         for found in place.parity
     ]
     headers = ("run", "from", "experiment", "what the evidence says")
@@ -121,10 +236,27 @@ def _evidence(named: _Named) -> list[Block]:
     return [shown, *make_list(parity)]
 
 
-def _advice(named: _Named) -> list[Block]:
+def _advice(runs: _Runs) -> list[Block]:
     lines = make_list(
-        f"{name}: {data.findings[0].title} ({data.findings[0].subject}). {data.findings[0].action}."
-        for name, data in named
-        if data.findings and data.timed
+        f"{run.name}: {run.data.findings[0].title} ({run.data.findings[0].subject}). "
+        f"{run.data.findings[0].action}."
+        for run in runs
+        if run.data.findings and run.data.timed
     )
     return [Heading("First thing to do"), *lines] if lines else []
+
+
+def _differences(runs: _Runs) -> Iterator[Block]:
+    alike, differing = shared_and_differing(runs)
+    if alike:
+        yield Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
+    if differing:
+        rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
+        yield make_table(("run", *differing), rows)
+    first, others = against_the_first(runs)
+    for reason, names in others.items():
+        sides = f"{'; '.join(names)} beside {first.name}: "
+        if reason:
+            yield Paragraph(f"{sides}times are not comparable, because {reason}.")
+        else:
+            yield Paragraph((sides, Code("sme2prof compare"), " can judge the difference."))

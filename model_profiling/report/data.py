@@ -19,7 +19,6 @@ from model_profiling.report.machine import machine_rows
 from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import Part
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
-from model_profiling.run.series import speaks_first
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import listing, plural
@@ -133,7 +132,7 @@ class ReportData:
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
-            key=lambda found: (found.summary is None, *speaks_first(found.series, found.sme2)),
+            key=lambda found: (found.summary is None, *self.run.spoken_order(found.series)),
             default=None,
         )
 

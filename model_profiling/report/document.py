@@ -35,6 +35,13 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """What a page begins with: questions, each with its answer."""
+
+    entries: tuple[tuple[str, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The columns named in `numbers` stand to the right."""
 
@@ -111,7 +118,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Table | Items | Commands | Figure | Chart | Explorer | Folded
+Block = Heading | Paragraph | Answers | Table | Items | Commands | Figure | Chart | Explorer | Folded
 
 
 def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:

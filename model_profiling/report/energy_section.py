@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _NOTE = (
     "Energy of one inference for the whole phone, screen and radio included, from its fuel gauge while the "
-    "program ran alone; the interval (95%) is how much the gauge's readings differed. Gauges differ between "
-    "phones: compare experiments on one phone."
+    "program ran alone; the interval (95%) is how much the gauge's readings differed, all of which are in "
+    "the experiment's _gauge.csv. Gauges differ between phones: compare experiments on one phone."
 )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, matrix_share
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
     Code,
-    Inline,
     Item,
     Items,
     Paragraph,
@@ -22,13 +24,15 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import sme2_switch
+from model_profiling.report.verdict import gain_text
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
-from model_profiling.wording import MISSING, plural
+from model_profiling.wording import MISSING, decimals_for, percent, plural
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
 _FINDINGS_SHOWN = 8
+_OPERATORS_SHOWN = 5
 
 
 def kernels(data: ReportData) -> list[Block]:
@@ -141,32 +145,73 @@ def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
 
 
 def advice(data: ReportData) -> list[Block]:
-    """Findings with the most that acting on each can gain; the numbers behind them follow."""
+    """What to do, the most that could be saved first; below each its operators and where they are."""
     findings = data.findings[:_FINDINGS_SHOWN]
-    entries = tuple(_finding(finding, timed=data.timed) for finding in findings)
-    return [Items(entries, numbered=True)] if entries else []
+    if not findings:
+        return []
+    first = findings[0].found_in
+    items = tuple(_finding(finding, first) for finding in findings)
+    return [Paragraph(_what_bounds_are(data, findings)), Items(items, numbered=True)]
 
 
-def _finding(finding: Finding, *, timed: bool) -> Item:
-    gain = f", at most {finding.max_gain_pct:.1f}% less time" if timed and finding.max_gain_pct > 0 else ""
-    title, action = (text[:1].upper() + text[1:].rstrip(".") for text in (finding.title, finding.action))
-    text = (Strong(title), f" ({finding.subject}{gain}). {action}.")
-    return Item(text, tuple(_numbers(finding.evidence)))
+def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
+    if all(finding.max_gain_pct is None for finding in findings):
+        whose = data.times.origin if not data.timed else f"a CPU that is not Arm ({data.cpu})"
+        if data.timed and data.is_arm is not False:
+            return "None of this is about time."
+        return f"What each would save is not known: these are times of {whose}."
+    return (
+        "Each with the most it could save, as a share of the time of "
+        f"{findings[0].found_in.name}, with the tracer on. No operator is in two items: what they could save "
+        "does not overlap."
+    )
 
 
-def _numbers(evidence: Mapping[str, object]) -> Iterator[Text]:
-    """The operators a finding rests on, one a line; single figures are in its title already."""
-    for value in evidence.values():
-        for row in value if isinstance(value, list) else ():
-            if isinstance(row, Mapping):
-                shown = [_pair(key, row[key]) for key in row if row[key] not in (None, "", [])]
-                yield tuple(part for place, pair in enumerate(shown) for part in ("; ", pair)[not place :])
+def _finding(finding: Finding, first: SeriesAnalysis) -> Item:
+    elsewhere = ""
+    if finding.max_gain_pct and finding.found_in.series != first.series:
+        elsewhere = f", of the time of {finding.found_in.name}, not to be added to the others"
+    action = finding.action[:1].upper() + finding.action[1:].rstrip(".")
+    gain = gain_text(finding)
+    return Item(
+        (Strong(finding.title), f"{gain}{elsewhere}. {action}."),
+        tuple(_operator_lines(finding)),
+    )
 
 
-def _pair(key: str, value: object) -> Inline:
-    name = key.replace("_pct", " (%)").replace("_", " ")
-    if key in ("operator", "name"):
-        return Code(str(value))
-    if isinstance(value, list):
-        return f"{name} {' and '.join(map(str, value))}"
-    return f"{name} {value}"
+def _operator_lines(finding: Finding) -> Iterator[Text]:
+    """The operators of a finding, those that one line of the model makes together, the longest first."""
+    spent = _spent_words(finding)
+    groups = finding.groups
+    for group in groups[:_OPERATORS_SHOWN]:
+        count, first = len(group.concerns), group.concerns[0].operator
+        where = group.where if group.where.startswith("between ") else f"({group.where})"
+        yield (
+            f"{count} x " if count > 1 else "",
+            Code(first.type if count > 1 else first.name),
+            f" {where}" if group.where else "",
+            f"{spent(group.operators)}{f'; {group.note}' if group.note else ''}",
+        )
+    rest = [operator for group in groups[_OPERATORS_SHOWN:] for operator in group.operators]
+    if rest:
+        yield f"{plural(len(rest), 'more operator')}, in {names.ANALYSIS}{spent(rest)}"
+    if finding.besides is not None:
+        calls = plural(finding.found_in.first.delegate_calls, "delegate call")
+        ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
+        yield f"around {calls}: {ms}, {percent(finding.besides.share)}"
+
+
+def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
+    """`: 0.093 ms, 13.8%`: of one operator as its table has it, of many without the rounding of each."""
+    series = finding.found_in
+    if finding.max_gain_pct is None:
+        return lambda _: ""
+    shown = break_down(series)
+
+    def words(operators: Sequence[Operator]) -> str:
+        if len(operators) == 1:
+            return ": {} ms, {}".format(*shown.of(operators).cells)
+        spent = series.spent_by(operators)
+        return f": {spent.ms:.{shown.end_to_end.decimals}f} ms, {percent(spent.share)}"
+
+    return words

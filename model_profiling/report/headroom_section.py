@@ -1,4 +1,4 @@
-"""What SME2 could bring, for people: the sentences of the verdict and the report's section.
+"""What SME2 could bring, for people: what the answers say of it, and the report's section.
 
 A projection is called one wherever it appears, and what it rests on stands beside it.
 """
@@ -16,25 +16,6 @@ from model_profiling.report.document import Block, Code, Folded, Paragraph, Text
 from model_profiling.wording import MISSING, milliseconds, percent, plural, span
 
 _MISSING_SHOWN = 12
-
-
-def outlook_sentences(data: ReportData) -> Iterator[str]:
-    """What is proven and, where it may be, what that could bring."""
-    outlook = data.outlook
-    coverage = outlook.coverage
-    if not coverage.tested or not coverage.operators:
-        return
-    found = outlook.headline
-    if found is None:
-        yield f"{_ran(coverage)}."
-        return
-    whose = f" for {found.series}" if len(outlook.projections) > 1 else ""
-    yield (
-        f"Projection{whose}: SME2 could make it {_range(found)} as fast (ceiling {_times(found.ceiling)}): "
-        f"{_counted(coverage)} and {percent(found.time_share)} of the time, were proven "
-        f"{'under emulation ' if coverage.emulated else ''}to run on {coverage.isa} kernels."
-    )
-    yield bottleneck_text(found)
 
 
 def bottleneck_text(found: Projection) -> str:
@@ -57,7 +38,7 @@ def what_sme2_could_bring(data: ReportData) -> list[Block]:
         words = f"Not tested which operators run on SME2: {coverage.reason}. Next: "
         return [Paragraph((words, Code(coverage.next_command), "."))]
     if coverage.operators:
-        blocks.append(Paragraph(f"{_ran(coverage)}; {coverage.reason}."))
+        blocks.append(Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
     else:
         blocks.append(Paragraph(f"Nothing: {coverage.reason}."))
     blocks += _projections(outlook)
@@ -182,8 +163,9 @@ def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
     return Code(operator.name), *place, percent(found.share)
 
 
-def _ran(coverage: Coverage) -> str:
-    ran = f"{coverage.isa} kernels ran {_counted(coverage)}"
+def proven_text(coverage: Coverage, more: str = "") -> str:
+    """How much of the matrix work ran on SME2; `more` says what else that is a share of."""
+    ran = f"{coverage.isa} kernels ran {_counted(coverage)}{more}"
     if not coverage.isa:
         ran = f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
     return f"Under emulation: {ran}" if coverage.emulated else ran
@@ -196,7 +178,8 @@ def _counted(coverage: Coverage) -> str:
     return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
 
 
-def _range(found: Projection) -> str:
+def range_text(found: Projection) -> str:
+    """From the lowest to the highest projected speedup."""
     return span(_times(found.low), _times(found.high))
 
 

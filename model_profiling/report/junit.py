@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
+from model_profiling.printable import printable
+
 Outcome = Literal["passed", "failed", "skipped", "error"]
 """`failed`: the answer is no. `error`: there is no answer. `skipped`: nothing was asked of it."""
 
@@ -68,4 +70,4 @@ def _count(cases: Sequence[TestCase], outcome: Outcome) -> int:
 
 
 def _text(text: str) -> str:
-    return _NOT_XML.sub("?", text)
+    return _NOT_XML.sub("?", printable(text))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from model_profiling.printable import printable
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Code,
@@ -27,7 +29,7 @@ from model_profiling.wording import MISSING
 
 def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
     """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
-    return "\n\n".join(_blocks(blocks, pictures)) + "\n"
+    return printable("\n\n".join(_blocks(blocks, pictures)) + "\n")
 
 
 def _blocks(blocks: Iterable[Block], pictures: str) -> list[str]:
@@ -40,6 +42,8 @@ def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each k
             return f"{'#' * level} {_one_line(text)}"
         case Paragraph(text):
             return _text(text)
+        case Answers(entries):
+            return "\n\n".join(f"**{_one_line(question)}** {_text(answer)}" for question, answer in entries)
         case Table():
             return _table(block)
         case Items(entries, numbered):

@@ -10,7 +10,7 @@ from model_profiling.report.document import Block, Heading, Table, make_list, ma
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.method_section import how_measured
 from model_profiling.report.run_report import latency
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.wording import MISSING, milliseconds
 
 Json = dict[str, object]
@@ -49,6 +49,7 @@ def summary_facts(data: ReportData) -> Json:
             for result in manifest.results
         ],
         "measured_once": [asdict(found) for part in manifest.parts for found in part.stands_for],
+        **answers(data).facts(),
         "comparisons": facts["comparisons"],
         "kernels": [
             {
@@ -89,7 +90,7 @@ def summary_document(data: ReportData) -> list[Block]:
     noticed = make_list(line.text for line in data.warnings)
     return [
         Heading(data.title, 1),
-        *make_list(verdict(data)),
+        *answers(data).opening,
         Heading("Latency"),
         *latency(data),
         Heading("Circumstances"),

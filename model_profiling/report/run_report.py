@@ -26,7 +26,7 @@ from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
 from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.run import Latency, Times, names
 from model_profiling.wording import MISSING, change, milliseconds, percent, size
 
@@ -37,7 +37,7 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 def run_document(data: ReportData) -> list[Block]:
     """The whole report."""
-    blocks: list[Block] = [Heading(data.title, 1), Paragraph(" ".join(verdict(data)))]
+    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening]
     for heading, section, source in _SECTIONS:
         if body := section(data):
             blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]

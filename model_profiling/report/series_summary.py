@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from model_profiling.analysis.findings import where
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down, series_table
 from model_profiling.report.document import Block, Heading, Paragraph, make_table
@@ -17,7 +18,10 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
         yield Paragraph(f"times are the {series.taken_from}")
         yield series_table(series)
         shown = break_down(series)
-        rows = [(operator.name, *shown.of([operator]).cells, operator.place) for operator in longest]
+        rows = [
+            (operator.name, *shown.of([operator]).cells, where(operator) or operator.place)
+            for operator in longest
+        ]
         yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
     else:
         yield Paragraph(f"from {series.times.origin}: its times mean nothing and are not shown")

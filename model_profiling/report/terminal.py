@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from model_profiling.printable import printable
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Commands,
@@ -15,42 +17,45 @@ from model_profiling.report.document import (
     Items,
     Paragraph,
     Table,
+    Text,
     plain,
 )
 
 
 def render_terminal(blocks: Iterable[Block]) -> str:
-    return "\n".join(line for block in blocks for line in _lines(block))
+    return printable("\n".join(line for block in blocks for line in _lines(block)))
 
 
 def _lines(block: Block) -> Iterator[str]:
     match block:
         case Heading(text):
-            yield from ("", text)
+            yield from ("", _one_line(text))
         case Paragraph(text):
-            yield plain(text)
+            yield _one_line(text)
+        case Answers(entries):
+            for question, answer in entries:
+                yield from (question, f"  {_one_line(answer)}")
         case Table():
             yield from table_lines(block)
         case Items(entries, numbered):
             for number, entry in enumerate(entries, start=1):
-                yield f"{f'{number}.' if numbered else '-'} {plain(entry.text)}"
-                yield from (f"   - {plain(line)}" for line in entry.inside)
+                yield f"{f'{number}.' if numbered else '-'} {_one_line(entry.text)}"
+                yield from (f"   - {_one_line(line)}" for line in entry.inside)
         case Commands(lines):
             yield from (f"  {line}" for line in lines)
         case Figure(file, caption):
-            yield f"{caption}: {file}"
+            yield _one_line(f"{caption}: {file}")
         case Chart():
             return
         case Explorer(instead=inside):
             yield from (line for within in inside for line in _lines(within))
         case Folded(summary, inside):
-            yield summary
+            yield _one_line(summary)
             yield from (f"  {line}" for within in inside for line in _lines(within))
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    # Names come from files: a line's end in one must not end the row.
-    rows = [table.headers, *(tuple(" ".join(plain(cell).split()) for cell in row) for row in table.rows)]
+    rows = [table.headers, *(tuple(_one_line(cell) for cell in row) for row in table.rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -58,3 +63,8 @@ def table_lines(table: Table) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def _one_line(text: Text) -> str:
+    """Names come from files: a line's end in one ends neither a row nor a sentence."""
+    return printable(" ".join(plain(text).split()))

@@ -1,52 +1,309 @@
-"""The answer first: what a run showed and what to do next, in a few sentences made from the records.
+"""The answer first: the three questions of everyone who opens a report, answered once from the records.
 
-Every renderer opens with these. A latency appears only where times are latencies, a speedup only with its
-interval, and SME2 only as far as kernels prove it.
+Every renderer and every command repeats these. A latency appears only where times are latencies, a speedup
+only with its interval, and SME2 only as far as kernels prove it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
+from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.headroom import Outlook
+from model_profiling.analysis.not_tested import NotTested
 from model_profiling.analysis.pairing import CategoryPair, Pairing
-from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.headroom_section import outlook_sentences
+from model_profiling.report.document import Answers, Block, make_list
+from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
 from model_profiling.run import Times
-from model_profiling.statistics.latency import LatencySummary
+from model_profiling.run.metrics import PairParity
+from model_profiling.run.remarks import Weight
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.wording import milliseconds, percent, plural
+from model_profiling.wording import milliseconds, percent
+
+WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
 _WIDE_SPREAD = 1.5
 """How many times the slowest of nine in ten inferences may be the fastest before a median says little."""
 _WIDE_INTERVAL = 0.10
-"""How far to either side a speedup may be uncertain before that belongs into the sentence."""
+"""How far to either side a speedup may be uncertain before that is said."""
+_WORTH_NAMING = 0.05
+"""Of the time: what a part or an operator must take to be named beside the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswers:
+    """What a run says, to be read in ten seconds; `notes` are what to know before trusting it."""
+
+    where_time_goes: str
+    what_sme2_changes: str
+    what_next: str
+    notes: tuple[str, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return self.where_time_goes, self.what_sme2_changes, self.what_next, *self.notes
+
+    @property
+    def block(self) -> Answers:
+        return Answers(
+            ((WHERE, self.where_time_goes), (SME2, self.what_sme2_changes), (NEXT, self.what_next))
+        )
+
+    @property
+    def opening(self) -> list[Block]:
+        """What a page begins with."""
+        return [self.block, *make_list(self.notes)]
+
+    def facts(self) -> dict[str, object]:
+        """The keys of every JSON file that tells the answer."""
+        return {
+            "answers": {
+                "where_time_goes": self.where_time_goes,
+                "what_sme2_changes": self.what_sme2_changes,
+                "what_next": self.what_next,
+            },
+            "verdict": list(self.sentences),
+        }
+
+
+def answers(data: ReportData) -> RunAnswers:
+    """The one answer about a run."""
+    return _Asked(data, data.outlook, data.not_tested).answers()
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
-    """Sentences in order: the result, where the time goes, the proof, the next step."""
-    return tuple(_sentences(data))
+    """The three answers, then the notes."""
+    return answers(data).sentences
 
 
-def _sentences(data: ReportData) -> Iterator[str]:
-    if data.timed:
-        yield from _timed(data)
-    elif data.times is Times.UNKNOWN:
-        yield (
-            "Nothing says on what machine these dumps were made: their times are shown as recorded, and none "
-            "is called a latency."
-        )
-        if data.headline and data.headline.dumps:
-            yield _largest_sentence(data.headline.dumps)
-    else:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    data: ReportData
+    outlook: Outlook
+    not_tested: tuple[NotTested, ...]
+
+    def answers(self) -> RunAnswers:
+        sme2 = " ".join(self._sme2())
+        told = [question for question in self.not_tested if question.because in sme2]
+        todo = " ".join(islice(self._next(told), 2))
+        left = [question for question in self.not_tested if question not in told or question.next not in todo]
+        notes = (*self._notes(), *(f"{question}." for question in left))
+        return RunAnswers(" ".join(self._where()), sme2, todo, notes)
+
+    @property
+    def sme2_pairs(self) -> list[PairReport]:
+        """Those that differ in SME2 alone, the one to speak of first."""
+        run = self.data.run
+        pairs = [pair for pair in self.data.pairs if run.switches_sme2(pair.pair)]
+        return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
+
+    @property
+    def sme2_pair(self) -> PairReport | None:
+        """The one that answers what SME2 changes."""
+        return next((pair for pair in self.sme2_pairs if pair.comparable), None)
+
+    @property
+    def spoken_of(self) -> ExperimentReport | None:
+        """The experiment whose time is told: the pair's after, else the headline."""
+        pair = self.sme2_pair if self.data.timed else None
+        after = [one for one in self.data.experiments if pair and one.series == pair.pair.candidate]
+        return after[0] if after and after[0].summary else self.data.headline
+
+    def _where(self) -> Iterator[str]:
+        data, found = self.data, self.spoken_of
+        if not data.timed:
+            yield from self._where_without_latency()
+            return
+        if found is None or found.summary is None:
+            yield "Not known: no experiment finished with a latency."
+            return
+        ms = f"{milliseconds(found.summary.median)} ms"
+        whose = str(found.series)
+        if found.latency is None or found.latency.end_to_end_ms is None:
+            whose += "; with the event tracer on, the latency without it was not measured"
+        if data.is_arm is False:
+            yield f"This CPU is not Arm ({data.cpu}): its {ms} ({whose}) say nothing about Arm."
+        else:
+            yield f"{ms} for one inference ({whose})."
+        if found.dumps is not None:
+            yield f"{_largest(found.dumps)}."
+
+    def _where_without_latency(self) -> Iterator[str]:
+        data, found = self.data, self.spoken_of
+        series = found.dumps if found else None
+        if data.times is Times.UNKNOWN:
+            yield "Not known: nothing says on what machine these dumps were made, so no time is a latency."
+            if series is not None:
+                yield f"As recorded: {_largest(series)}."
+            return
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
-        yield f"This run {was}: it proves which kernels run and what they compute, not how fast that is."
-    yield from outlook_sentences(data)
-    yield from _proof(data)
-    for question in data.not_tested:
-        yield f"{question}."
-    yield from _mismatches(data)
-    yield from _next_step(data)
+        yield f"Not measured: this run {was}, and its times are not latencies."
+        if series is not None and (work := _largest_work(series)):
+            yield work
+
+    def _sme2(self) -> Iterator[str]:
+        pair = self.sme2_pair if self.data.timed else None
+        if pair is not None:
+            yield _change(pair)
+            if _mismatch(self.data, pair):
+                yield "But the outputs differ by more than rounding: do not trust this speed."
+            elif none := self._no_kernel():
+                yield none
+            elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
+                yield _shift(pair.side_by_side)
+            return
+        found = self.outlook.headline
+        if found is not None:
+            cpu = f"this CPU ({self.data.cpu}) has no SME2"
+            yield f"Projected, not measured: {range_text(found)} as fast; {cpu}."
+            share = f" and {percent(found.time_share)} of the time"
+            yield f"{proven_text(self.outlook.coverage, share)}."
+            return
+        coverage = self.outlook.coverage
+        if coverage.tested and coverage.operators:
+            yield f"{proven_text(coverage)}."
+        elif coverage.tested:
+            yield f"Nothing: {coverage.reason}."
+        elif none := self._no_kernel():
+            yield none
+        elif ran := self._ran():
+            yield ran
+        if self.not_tested:
+            question = self.not_tested[0]
+            yield f"{question.what}: not tested, because {question.because}."
+        elif self.data.timed and (pairs := self.sme2_pairs):
+            yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
+        elif not coverage.tested and not self._proof():
+            yield "Not known: nothing here compares SME2 on and off."
+
+    def _next(self, asked: Sequence[NotTested]) -> Iterator[str]:
+        """What is broken, then what saves most, then what would answer what the second answer leaves open."""
+        data = self.data
+        for experiment in data.experiments:
+            if experiment.problem:
+                fix = experiment.result.fix if experiment.result else None
+                yield f"Repair {experiment.series}, which failed: {_clause(fix or experiment.problem)}."
+                break
+        manifest = data.run.manifest
+        if manifest is not None and manifest.unfinished == "interrupted":
+            yield "Continue the run, which was interrupted, with --resume."
+        if any(_mismatched(data)) or self._wrong_outputs():
+            yield "Find out why outputs differ before trusting any speed."
+        advice = [finding_text(found) for found in data.findings[:1] if found.id != "unknown-operators"]
+        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
+        on_arm = data.timed and data.is_arm is not False
+        yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
+        if not advice and on_arm and data.analysis is not None:
+            yield "No change of the model stands out: nothing found would save 2% of the time or more."
+
+    def _notes(self) -> Iterator[str]:
+        data = self.data
+        if data.timed:
+            yield from (f"{text}." for text in data.merged)
+            yield from self._doubts()
+            yield from self._other_pairs()
+        if self.outlook.headline is not None:
+            yield bottleneck_text(self.outlook.headline)
+        yield from self._evidence()
+        yield from _mismatches(data)
+        yield from self._wrong_outputs()
+
+    def _wrong_outputs(self) -> list[str]:
+        """What else says that the program computes something other than it should."""
+        told = {parity.label for _, parity in _mismatched(self.data)}
+        lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
+        return [f"{_sentence(line)}." for line in lines if not any(line.startswith(one) for one in told)]
+
+    def _doubts(self) -> Iterator[str]:
+        pair, found = self.sme2_pair, self.spoken_of
+        if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
+            yield (
+                f"{pair.label}: the times spread so widely that the ratio is only known to {percent(width)}."
+            )
+        summary = found.summary if found else None
+        if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
+            took_turns = found.latency is not None and found.latency.measured == "lockstep"
+            what = "what did not take turns with it" if took_turns else "anything"
+            yield (
+                f"{found.series}: {milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in "
+                f"ten inferences, a spread too wide to compare it with {what}."
+            )
+
+    def _other_pairs(self) -> Iterator[str]:
+        """The comparisons that no answer is about, in one sentence; then why some have no answer."""
+        told = self.sme2_pair
+        others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
+        if others:
+            yield f"{'Also compared' if told else 'Compared'}: {'; '.join(map(_pair_text, others))}."
+        reasons: dict[str, list[str]] = {}
+        for pair in self.data.pairs:
+            if not pair.comparable:
+                reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
+        for reason, labels in reasons.items():
+            yield f"{'; '.join(labels)}: not comparable, because {reason}."
+
+    def _evidence(self) -> Iterator[str]:
+        coverage = self.outlook.coverage
+        if self.sme2_pair is not None and self.data.timed and coverage.tested and coverage.operators:
+            yield f"{proven_text(coverage)}."
+        proven = self._proof()
+        if proven:
+            yield proven
+
+    def _proof(self) -> str:
+        """The kernels that prove most about SME2, and where; empty where none does."""
+        found = [
+            (place, kernels)
+            for place in self.data.evidence
+            for kernels in place.kernels
+            if kernels.sme2 is not False and kernels.sme.proves_sme
+        ]
+        if not found:
+            return ""
+        strength = ("sme2", "sme", "sme-or-sme2")
+        place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
+        where = " under emulation" if place.emulated else ""
+        return f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
+
+    def _ran(self) -> str:
+        return self._proof().replace("Kernel evidence: ", "").replace("Kernel evidence under", "Under")
+
+    def _no_kernel(self) -> str:
+        """That no SME kernel ran where one could have; empty where one did or nothing tells."""
+        left_on = [
+            (place, kernels)
+            for place in self.data.evidence
+            for kernels in place.kernels
+            if kernels.sme2 is not False
+        ]
+        if any(kernels.sme.proves_sme for _, kernels in left_on):
+            return ""
+        tested = [place for place, kernels in left_on if kernels.sme.answer == "none"]
+        if tested and (tested[0].emulated or self.data.has_sme2):
+            where = "Under emulation no" if tested[0].emulated else "No"
+            return f"{where} SME or SME2 kernel ran although SME2 was on."
+        return "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2." if tested else ""
+
+
+def finding_text(found: Finding) -> str:
+    """What to do, where, and what it would save at most."""
+    groups = [group for group in found.groups if group.where]
+    if not groups:
+        return f"{found.title}{gain_text(found)}."
+    between = groups[0].where.startswith("between ")
+    several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
+    first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
+    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}."
+
+
+def gain_text(found: Finding) -> str:
+    """`: at most 16.8% less time`, rounded as the tables are; empty where times do not tell."""
+    return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
 def speedup_text(found: Speedup) -> str:
@@ -59,12 +316,24 @@ def speedup_text(found: Speedup) -> str:
 
 
 def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
-    """The category that takes most of the time before, and the one that does after."""
-    parts = [part for part in pairing.categories if part.name not in OVERHEADS]
+    """What takes most of the time before, and what does after, with the shares that the tables show."""
+    parts = _shown_parts(pairing)
     return (
         max(parts, key=lambda part: part.baseline_share),
         max(parts, key=lambda part: part.candidate_share),
     )
+
+
+def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
+    before, after = break_down(pairing.baseline).parts, break_down(pairing.candidate).parts
+    return [
+        replace(
+            part,
+            baseline_share=before[part.name].percent / 100,
+            candidate_share=after[part.name].percent / 100,
+        )
+        for part in pairing.categories
+    ]
 
 
 def shift_text(before: CategoryPair, after: CategoryPair) -> str:
@@ -80,114 +349,90 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
     )
 
 
-def _timed(data: ReportData) -> Iterator[str]:
-    if data.is_arm is False:
-        yield f"These latencies are of a CPU that is not Arm ({data.cpu}): they say nothing about Arm."
-    yield from (f"{text}." for text in data.merged)
-    shown = next((pair for pair in data.pairs if pair.comparable), None)
-    if data.has_sme2 is False:
-        yield from _baseline(data)
-    yield from _pair_sentences(data)
-    if shown is not None:
-        if shown.side_by_side:
-            yield shift_text(*largest_parts(shown.side_by_side))
-    elif data.has_sme2 is not False:
-        yield from _baseline(data)
+def _shift(pairing: Pairing) -> str:
+    """How the time divides before and after: the bottleneck, and what took the room that it left."""
+    before, after = largest_parts(pairing)
+    if before.name != after.name:
+        return shift_text(before, after)
+    grown = max(_shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
+    if grown.candidate_share - grown.baseline_share < 0.01:
+        return shift_text(before, after)
+    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
+    said = f"{before.name} goes from {shares}"
+    if grown.name != before.name:
+        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
+    return f"{said}."
 
 
-def _baseline(data: ReportData) -> Iterator[str]:
-    """How long one experiment takes, and what takes most of that."""
-    experiment = data.headline
-    if experiment is None or experiment.summary is None:
-        yield "No experiment finished with a latency."
-        return
-    yield _latency_sentence(data, experiment, experiment.summary)
-    if experiment.dumps is not None:
-        yield _largest_sentence(experiment.dumps)
+def _largest(series: SeriesAnalysis) -> str:
+    """What takes most of a series' time, and what comes next."""
+    parts = sorted(break_down(series).parts.items(), key=lambda item: -item[1].percent)
+    (name, most), *others = parts
+    word = "takes most of it" if most.percent > 50 else "is the largest part"
+    text = f"{name} {word} ({most.cells[1]})"
+    if others and others[0][1].percent >= 100 * _WORTH_NAMING:
+        text += f", then {others[0][0]} ({others[0][1].cells[1]})"
+    return text
 
 
-def _pair_sentences(data: ReportData) -> Iterator[str]:
-    """One for each comparison that has an answer, then one for each reason why others have none."""
-    reasons: dict[str, list[str]] = {}
-    for pair in data.pairs:
-        if pair.comparable:
-            yield _pair_sentence(data, pair)
-        else:
-            reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
-    for reason, labels in reasons.items():
-        yield f"{'; '.join(labels)}: not comparable, because {reason}."
+def _largest_work(series: SeriesAnalysis) -> str:
+    """What does most of the arithmetic, where times say nothing."""
+    known = [operator for operator in series.operators if operator.source.flops is not None]
+    whole = sum(operator.source.flops or 0 for operator in known)
+    if not whole:
+        return ""
+    work: dict[str, int] = {}
+    for operator in known:
+        work[operator.category.value] = work.get(operator.category.value, 0) + (operator.source.flops or 0)
+    name = max(work, key=lambda each: work[each])
+    that_is_known = " that is known" if len(known) < len(series.operators) else ""
+    return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
 
 
-def _pair_sentence(data: ReportData, pair: PairReport) -> str:
+def _change(pair: PairReport) -> str:
+    """What SME2 did to the latency, the ratio first."""
     found = pair.speedup
-    name = data.model or "The model"
+    tracer = ", with the event tracer on" if pair.with_tracer else ""
     times = (
-        f"{milliseconds(found.baseline_median)} ms before, {milliseconds(found.candidate_median)} ms after"
+        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
+        f"with it{tracer}"
     )
-    tail = f"{times}, {plural(found.rounds, found.unit)}"
-    if found.half_width is not None and found.half_width > _WIDE_INTERVAL:
-        tail += f"; the times spread so widely that the ratio is only known to {percent(found.half_width)}"
+    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    if found.low is not None and found.high is not None:
+        times += f" ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
     if found.verdict is Verdict.NO_CHANGE:
-        return f"{pair.label}: no significant change for {name}, {speedup_text(found)}; {tail}."
-    return f"{pair.label}: {name} is {found.verdict.value}, speedup {speedup_text(found)}; {tail}."
+        return f"No significant change ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast: {times}."
 
 
-def _latency_sentence(data: ReportData, experiment: ExperimentReport, summary: LatencySummary) -> str:
-    name = data.model or "The model"
-    if experiment.latency is None or experiment.latency.end_to_end_ms is None:
-        return (
-            f"{name} takes {milliseconds(summary.median)} ms with the event tracer on ({experiment.series}); "
-            "its latency without the tracer was not measured."
-        )
-    spread = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in ten"
-    if summary.p95 > _WIDE_SPREAD * summary.p5:
-        took_turns = experiment.latency.measured == "lockstep"
-        what = "what did not take turns with it" if took_turns else "anything"
-        spread += f", a spread too wide to compare it with {what}"
-    return (
-        f"{name} takes {milliseconds(summary.median)} ms end to end ({experiment.series}; median, {spread})."
-    )
+def _pair_text(pair: PairReport) -> str:
+    found = pair.speedup
+    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
+    return f"{pair.label} {found.verdict.value}, {speedup_text(found)}, {times}"
 
 
-def _largest_sentence(series: SeriesAnalysis) -> str:
-    spent = {category: series.spent(part) for category, part in series.breakdown.categories.items()}
-    category = max(spent, key=lambda found: spent[found].share)
-    return f"{category.value} is the largest part of it: {percent(spent[category].share)}."
-
-
-def _proof(data: ReportData) -> Iterator[str]:
-    """What the kernels prove about SME2: the strongest answer of any place."""
-    left_on = [
-        (place, kernels) for place in data.evidence for kernels in place.kernels if kernels.sme2 is not False
-    ]
-    proven = [(place, kernels) for place, kernels in left_on if kernels.sme.proves_sme]
-    if proven:
-        strength = ("sme2", "sme", "sme-or-sme2")
-        place, kernels = min(proven, key=lambda found: strength.index(found[1].sme.answer))
-        where = " under emulation" if place.emulated else ""
-        yield f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
-        return
-    tested = [(place, kernels) for place, kernels in left_on if kernels.sme.answer == "none"]
-    if tested and (tested[0][0].emulated or data.has_sme2):
-        where = " under emulation" if tested[0][0].emulated else ""
-        yield f"Kernel evidence{where}: no SME or SME2 kernel ran although SME2 was on."
-    elif tested:
-        yield "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2."
-
-
-def _mismatches(data: ReportData) -> Iterator[str]:
+def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
     for place in data.evidence:
         for found in place.parity:
             if found.parity is not None and not found.parity.agrees:
-                yield (
-                    f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-                    f"rounding ({place.source}): do not trust its speed before that is understood."
-                )
+                yield place.source, found
 
 
-def _next_step(data: ReportData) -> Iterator[str]:
-    if data.timed and data.findings:
-        yield f"Next: {_clause(data.findings[0].title)}."
+def _mismatch(data: ReportData, pair: PairReport) -> bool:
+    sides = {pair.pair.baseline, pair.pair.candidate}
+    return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
+
+
+def _mismatches(data: ReportData) -> Iterator[str]:
+    for source, found in _mismatched(data):
+        yield (
+            f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
+            f"rounding ({source}): do not trust its speed before that is understood."
+        )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + _clause(text)[1:]
 
 
 def _clause(text: str) -> str:

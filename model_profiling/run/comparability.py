@@ -58,3 +58,15 @@ def _same_code(baseline: Origin, candidate: Origin) -> str | None:
         return None
     what = "SME2" if baseline.sme2 != candidate.sme2 else " or ".join(sorted(differing))
     return f"this CPU ({baseline.cpu or 'not named'}) has no {what}, so both sides run the same code"
+
+
+def differ_in_sme2_alone(baseline: Origin, candidate: Origin) -> bool:
+    """Whether SME2, off in `baseline` and on in `candidate`, is all that their difference can come from."""
+    others = [side.switched_off - {"sme", "sme2"} for side in (baseline, candidate)]
+    return (
+        baseline.sme2 is False
+        and candidate.sme2 is True
+        and baseline.threads == candidate.threads
+        and baseline.program == candidate.program
+        and (others[0] == others[1] or baseline.own_runner or candidate.own_runner)
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 from model_profiling.errors import InputError
 from model_profiling.json_record import JsonObject
 from model_profiling.run import names
-from model_profiling.run.comparability import Origin, why_not_comparable
+from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
 from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, read_manifest
@@ -195,6 +195,16 @@ class Run:
         if result := self.result(series):
             return result.sme2_left_on
         return next((dump.sme2 for dump in self.dumps if dump.series == series), None)
+
+    def spoken_order(self, series: Series) -> tuple[bool, int, int]:
+        """Sorts series by which is spoken of first: SME2 left on, then most of what the CPU has, then few
+        threads."""
+        result = self.result(series)
+        return self.sme2_of(series) is False, len(result.disable) if result else 0, series.threads or 0
+
+    def switches_sme2(self, pair: Pair) -> bool:
+        """Whether what `pair` compares differs in SME2 alone, off before and on after."""
+        return differ_in_sme2_alone(self.origin(pair.baseline), self.origin(pair.candidate))
 
     def origin(self, series: Series) -> Origin:
         """What `why_not_comparable` asks about."""

@@ -34,7 +34,7 @@ class Programs:
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
         """What explains the operators of `dump`; None where nothing does."""
-        place = self._model or self._kept() or self._named() or _program_near(dump)
+        place = self._model or self._kept() or self.named() or _program_near(dump)
         if place is not None and place not in self._read:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
@@ -44,7 +44,7 @@ class Programs:
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
         return next((kept for kept in places if kept.is_file() and self._etrecord is None), None)
 
-    def _named(self) -> Path | None:
+    def named(self) -> Path | None:
         """The manifest's program: relative to the run directory, to here, or moved along with the run."""
         if self._manifest is None or not self._manifest.model:
             return None

@@ -40,11 +40,6 @@ class Pair:
     """Why their times say nothing about each other; None where they do."""
 
 
-def speaks_first(series: Series, sme2: bool | None) -> tuple[bool, int]:
-    """The order in which series are spoken of where nothing is compared: SME2 left on, then few threads."""
-    return sme2 is False, series.threads or 0
-
-
 def switch_in_name(text: str) -> Switch | None:
     """What a runner's path or an experiment's name says about SME2, if anything."""
     lowered = text.lower()

@@ -3,6 +3,7 @@
 import sys
 
 from model_profiling.errors import ProfilingError
+from model_profiling.printable import printable
 from model_profiling.runner.build import build_runner
 
 
@@ -10,7 +11,7 @@ def main() -> int:
     try:
         build = build_runner()
     except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        print(printable(f"error: {problem}"), file=sys.stderr)
         return 2
     how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
     print(f"runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}")

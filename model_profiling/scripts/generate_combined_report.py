@@ -3,6 +3,7 @@
 example:
   python model_profiling/scripts/generate_combined_report.py --out both.md \\
     --run-dirs out_toy_cnn/runs/xnnpack_fp16/linux out_toy_cnn/runs/xnnpack_int8/linux
+  python model_profiling/scripts/generate_combined_report.py --run-dirs out_toy_cnn/runs
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from model_profiling.cli.frame import fail, say
 from model_profiling.cli.progress import shown_progress
 from model_profiling.errors import ProfilingError
 from model_profiling.targets import parse_target
@@ -31,17 +32,17 @@ def main(argv: list[str] | None = None) -> int:
             target = parse_target(options.target)
             tested = quick_test(options.outdir, target, dtype=options.dtype, progress=progress)
     except ProfilingError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        fail(str(problem))
         return 2
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        fail("interrupted")
         return 130
-    print(f"exported {tested.program}")
+    say(f"exported {tested.program}")
     for run in tested.runs:
-        print(f"\n{run.run_dir}\n{run.as_text()}")
+        say(f"\n{run.run_dir}\n{run.as_text()}")
     for text in tested.failed:
-        print(f"failed: {text}")
-    print("success" if tested.ok else "failure")
+        say(f"failed: {text}")
+    say("success" if tested.ok else "failure")
     return 0 if tested.ok else 1
 
 

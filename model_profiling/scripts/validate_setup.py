@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling.doctor import examine, prerequisites
+from model_profiling.printable import printable
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
     diagnosis = prerequisites() if options.prerequisites else examine()
-    print(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis.as_text())
+    print(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis.as_text()))
     return 0 if diagnosis.ok else 1
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.errors import RunError
+from model_profiling.files import write_text
 from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import ETDUMP, LOG, RESULT, child_files
+from model_profiling.targets.command import ETDUMP, GAUGE, LOG, RESULT, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -24,7 +25,7 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
-        result = _beside(read_result(Path(f"{files}{RESULT}")), files)
+        result = beside(read_result(Path(f"{files}{RESULT}")), files)
     else:
         result = read_executor_runner_log(job, done.stdout + done.stderr)
     if len(result.iterations_ns) != job.runs:
@@ -35,9 +36,12 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
     if job.gauge is None:
         return outcome
-    readings = Path(f"{files}{energy.ENDING}")
-    text = readings.read_text(encoding="utf-8", errors="replace") if readings.is_file() else ""
-    return replace(outcome, energy=energy.read_energy(text, result.iterations_ns))
+    told = Path(f"{files}{energy.ENDING}")
+    text = told.read_text(encoding="utf-8", errors="replace") if told.is_file() else ""
+    metered, inferences = energy.read_metered(text, result.iterations_ns), len(result.iterations_ns)
+    table = Path(f"{files}{GAUGE}")
+    write_text(table, energy.readings_csv(metered, inferences))
+    return replace(outcome, energy=energy.energy_of(metered, inferences), gauge=table)
 
 
 def collect_lockstep(
@@ -54,7 +58,7 @@ def collect_lockstep(
     log = Path(f"{files}{LOG}")
     outcomes = tuple(
         _outcome(
-            child, _beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
+            child, beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
         )
         for number, (child, result) in enumerate(zip(job.jobs, told.results, strict=True))
     )
@@ -80,12 +84,13 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
     )
 
 
-def _beside(result: RunnerResult, files: Path) -> RunnerResult:
+def beside(result: RunnerResult, files: Path) -> RunnerResult:
     """The kit's runner names its outputs as they were called where it ran; they lie beside its result now."""
-    outputs = [
-        replace(output, file=files.parent / output.file.name) if output.file else output
-        for output in result.outputs
-    ]
+    outputs = []
+    for output in result.outputs:
+        if output.file is not None and not output.file.name.startswith(files.name):
+            raise RunError(f"the runner calls its output {output.file.name}", "run it again")
+        outputs.append(replace(output, file=files.parent / output.file.name) if output.file else output)
     return replace(result, outputs=tuple(outputs))
 
 

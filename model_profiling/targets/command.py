@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from model_profiling.runner.features import cpuinfo_flags
 from model_profiling.targets.protocol import Job, LockstepJob
 
-LOG, ETDUMP, RESULT, OUTPUTS = ".log", ".etdump", "_runner.json", "_output"
+LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
 """A job's files are one path with these endings, where it runs as well as where they end up."""
 
 

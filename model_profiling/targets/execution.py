@@ -15,6 +15,7 @@ from model_profiling.runner.program_file import check_program
 from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.command import (
     ETDUMP,
+    GAUGE,
     LOG,
     OUTPUTS,
     RESULT,
@@ -24,6 +25,7 @@ from model_profiling.targets.command import (
     child_files,
 )
 from model_profiling.targets.device import energy
+from model_profiling.targets.left_files import left_files, left_files_of_launch
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.transport import Transport
@@ -63,7 +65,7 @@ def execute(
         done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
-            transport.fetch(folder, into)
+            transport.fetch(folder, left_files(job, stem), into)
     finally:
         transport.remove(folder)
     return collect(job, done, into / stem, timings_are_latency=timings_are_latency)
@@ -103,7 +105,7 @@ def execute_lockstep(
         done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
         _keep_log(into, stem, done)
         if done.ok:
-            transport.fetch(folder, into)
+            transport.fetch(folder, left_files_of_launch(job, stem), into)
     finally:
         transport.remove(folder)
     return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)
@@ -161,5 +163,5 @@ def check_job(job: Job) -> None:
 def _clear(into: Path, stem: str) -> None:
     """Nothing an earlier run left may pass for the work of this one."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT)), *kept):
+    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT, GAUGE)), *kept):
         path.unlink(missing_ok=True)

@@ -83,6 +83,8 @@ class Outcome:
     kernels_note: str | None = None
     timings_are_latency: bool = True
     energy: Energy | None = None
+    gauge: Path | None = None
+    """Every reading of the fuel gauge, as CSV."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from model_profiling import process
 from model_profiling.errors import InputError, SetupError
+from model_profiling.targets.left_files import LeftFile
 
 
 class Transport(Protocol):
@@ -36,8 +37,8 @@ class Transport(Protocol):
         seconds it is stopped with all it started. The `argv` in the answer is what a person would type
         here."""
 
-    def fetch(self, folder: str, into: Path) -> None:
-        """Bring every file in a job's folder to `into`."""
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        """Bring those files in a job's folder that are `wanted` to `into`; whatever else is there stays."""
 
     def remove(self, folder: str) -> None:
         """Remove a job's folder. A machine that has gone is no error here: running the job said so."""
@@ -64,7 +65,7 @@ class LocalTransport:
         del folder
         return process.run((*_pinning(cores), *self.prefix, *argv), timeout=timeout)
 
-    def fetch(self, folder: str, into: Path) -> None:
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
         """The job wrote into `into` itself."""
 
     def remove(self, folder: str) -> None:

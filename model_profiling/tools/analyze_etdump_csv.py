@@ -21,6 +21,7 @@ from model_profiling.analysis.latency_files import check_latencies, why_not_comp
 from model_profiling.analysis.pairing import pair_dumps
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.timeline import analyse_timeline
+from model_profiling.cli.frame import say
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.report.breakdown import pair_table
 from model_profiling.report.comparison_csv import write_comparison
@@ -44,8 +45,8 @@ def _run(options: argparse.Namespace) -> None:
     written: list[Path] = []
     for dump, name in zip(dumps, (options.name1, options.name2), strict=False):
         if not dump.times.are_latencies:
-            print(f"{dump.series}: nothing says on what machine it was measured; times are shown as recorded")
-        print(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
+            say(f"{dump.series}: nothing says on what machine it was measured; times are shown as recorded")
+        say(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
         if options.output_dir:
             # Two files may share a name in different folders; what is written may not.
             same = len({each.stem for each in dumps}) < len(dumps)
@@ -57,16 +58,16 @@ def _run(options: argparse.Namespace) -> None:
         label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(*(path for path, _ in named))
         pairing = pair_dumps(*dumps, label=label, not_comparable=why_not)
         ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
-        print(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
-        print(render_terminal([pair_table(pairing, sides)]))
+        say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
+        say(render_terminal([pair_table(pairing, sides)]))
         if options.verbose:
             changed = sorted(pairing.operators, key=lambda pair: -abs(pair.delta_ms))[:10]
-            print(render_terminal([changes_table(pairing, changed, sides)]))
+            say(render_terminal([changes_table(pairing, changed, sides)]))
         if options.output_dir:
             stem = options.model_name or dumps[0].stem
             written += write_comparison(pairing, options.output_dir, stem, sides)
     for path in written:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def _parser() -> argparse.ArgumentParser:

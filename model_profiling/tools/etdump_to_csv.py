@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model_profiling import files
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.cli.frame import say, warn
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.errors import InputError
 from model_profiling.report.csv_files import (
@@ -37,9 +38,9 @@ def main(argv: list[str] | None = None) -> int:
 def _convert(options: argparse.Namespace) -> None:
     dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
     for path in _write(options, dump):
-        print(f"wrote {path}")
+        say(f"wrote {path}")
     if not dump.times.are_latencies:
-        print(f"warning: the times are from {dump.times.origin}: they are not latencies", file=sys.stderr)
+        warn(f"the times are from {dump.times.origin}: they are not latencies")
 
 
 def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:

@@ -19,6 +19,7 @@ from model_profiling import files
 from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+from model_profiling.cli.frame import say
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
@@ -51,10 +52,10 @@ def _write(options: argparse.Namespace) -> int:
     document = kernel_document(sections, title=options.title, filter_op=options.filter_op)
     text = render_markdown(document)
     if out is None:
-        print(text, end="")
+        say(text.rstrip("\n"))
     else:
         files.write_text(out, text)
-        print(f"wrote {out}")
+        say(f"wrote {out}")
     return 0
 
 

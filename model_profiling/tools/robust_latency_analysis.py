@@ -25,6 +25,7 @@ from model_profiling.analysis.latency_files import (
     read_latencies,
     why_not_compared,
 )
+from model_profiling.cli.frame import say
 from model_profiling.cli.script import run_tool, tool_parser
 from model_profiling.errors import InputError
 from model_profiling.files import write_json
@@ -64,22 +65,22 @@ def _analyse(options: argparse.Namespace) -> int:
     speedup = _speedup(ours, theirs) if theirs else None
     for name, latencies, _ in described:
         if latencies.tracer_on:
-            print(f"{name}: measured with the tracer on, which costs time")
-    print(_table(described))
+            say(f"{name}: measured with the tracer on, which costs time")
+    say(_table(described))
     for name, found in warnings.items():
         for warning in found:
-            print(f"warning: {name}: {warning}")
+            say(f"warning: {name}: {warning}")
     if speedup:
-        print(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
+        say(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
     write_json(output, _content(ours, described[0][2], warnings[names[0]], speedup, theirs))
-    print(f"wrote {output}")
+    say(f"wrote {output}")
     return 0
 
 
 def _latencies(path: Path) -> Latencies:
     times, warmup_runs, turn_length = check_latencies(path)
     if times is Times.UNKNOWN:
-        print(f"{path.name}: nothing says on what machine it was measured")
+        say(f"{path.name}: nothing says on what machine it was measured")
     return read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
 
 

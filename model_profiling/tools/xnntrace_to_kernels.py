@@ -26,6 +26,7 @@ from model_profiling.analysis.xnntrace import (
     match_events,
     read_xnntrace,
 )
+from model_profiling.cli.frame import say, warn
 from model_profiling.cli.script import run_tool, tool_parser
 
 
@@ -38,17 +39,17 @@ def _convert(options: argparse.Namespace) -> int:
     match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
     uses = kernel_uses(trace)
     write_kernels_csv(options.out, options.model_id or options.xnntrace.stem, uses)
-    print(f"wrote {len(uses)} rows to {options.out}")
+    say(f"wrote {len(uses)} rows to {options.out}")
     if options.operators:
         _write_operators(options.operators, trace, match)
-        print(f"wrote {len(trace.steps)} operators to {options.operators}")
+        say(f"wrote {len(trace.steps)} operators to {options.operators}")
     for name in unknown_kernels(uses):
-        print(f"warning: the kit cannot read the kernel name {name}", file=sys.stderr)
+        warn(f"the kit cannot read the kernel name {name}")
     if match and match.departure:
-        print(f"log and dump differ: {match.departure}", file=sys.stderr)
+        say(f"log and dump differ: {match.departure}", err=True)
         return 1
     if match:
-        print(f"all {len(match.pairs)} operators match the dump")
+        say(f"all {len(match.pairs)} operators match the dump")
     return 0
 
 

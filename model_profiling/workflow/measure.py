@@ -20,7 +20,7 @@ from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html.fragment import render_fragment
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.pipeline_summary import summary_document, summary_facts
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import Factors, keep_factors
 from model_profiling.run.manifest import read_manifest
@@ -73,9 +73,14 @@ class RunOutcome:
         return analysed(self.data.analysis) if self.data.analysis else None
 
     @property
+    def answers(self) -> RunAnswers:
+        """What the report opens with."""
+        return answers(self.data)
+
+    @property
     def verdict(self) -> tuple[str, ...]:
-        """The report's opening sentences."""
-        return verdict(self.data)
+        """The same as sentences."""
+        return self.answers.sentences
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.progress import Progress
 from model_profiling.report.charts.drawing import draw_svg
-from model_profiling.report.combined import combined_document
+from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html
@@ -63,6 +63,11 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     return path
 
 
+def combined_page(asked: Sequence[Path]) -> Path:
+    """Where a page of several runs goes unless one is named: into the folder that holds them, or here."""
+    return asked[0] / names.COMBINED if len(asked) == 1 else Path(names.COMBINED)
+
+
 def write_combined_report(
     run_dirs: Sequence[Path],
     out: Path,
@@ -73,6 +78,6 @@ def write_combined_report(
 ) -> list[ReportData]:
     """Write one page about several runs to `out`."""
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
-    title = title or "Runs side by side"
+    title = title or combined_title(runs)
     write_page(combined_document(runs, title), out, title)
     return runs

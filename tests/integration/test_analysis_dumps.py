@@ -195,7 +195,7 @@ def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
     convolutions = [operator for operator in analysis.operators if operator.category is Category.CONV]
     assert len(convolutions) == 3 and all(operator.source.flops for operator in convolutions)
     findings = analyse(dump, model=pte, times=Times.HARDWARE).findings
-    assert any(finding.id == "portable-operators" for finding in findings)
+    assert any(finding.id == "outside-delegates" for finding in findings)
     assert int(analysis.attribution.total_ns(Share.DELEGATE).sum()) == 0
 
 

@@ -238,7 +238,8 @@ def test_emulated_times_are_never_called_latencies(run_dir: Path, sme2prof) -> N
     assert " ms" not in done.stdout
     summary = json.loads((run_dir / "analysis_summary.json").read_text())
     assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
-    assert summary["findings"] == [] and "an emulated run" in summary["pairs"][0]["not_comparable"]
+    assert {finding["max_gain_pct"] for finding in summary["findings"]} <= {None}
+    assert "an emulated run" in summary["pairs"][0]["not_comparable"]
     alone = analyse(next(run_dir.rglob("*_t1.etdump")))
     assert alone.dumps[0].times is Times.EMULATED, "a dump named by itself is still an emulated one"
 

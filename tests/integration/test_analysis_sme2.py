@@ -54,4 +54,4 @@ def test_emulated_times_give_neither_speedups_nor_findings_about_time(run_dir: t
     assert {dump.times for dump in analysis.dumps} == {Times.EMULATED}
     (pairing,) = analysis.pairings
     assert pairing.traced_ratio is None and "an emulated run" in pairing.not_comparable
-    assert analysis.findings == ()
+    assert {finding.max_gain_pct for finding in analysis.findings} <= {None}

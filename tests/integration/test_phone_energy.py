@@ -32,7 +32,7 @@ def test_energy_is_measured_from_the_battery_alone(
         "output_root": str(run),
         "target": {"remote": phone.serial},
         "experiments": [{"name": "alone", "runs": 5, "cpu_affinity": "big"}],
-        "schedule": {"mode": "rounds", "rounds": 1, "energy_s": 4},
+        "schedule": {"mode": "rounds", "rounds": 1, "energy_s": 6},
     }
     (tmp_path / "c.json").write_text(json.dumps(config))
     ended = threading.Event()
@@ -59,8 +59,13 @@ def test_energy_is_measured_from_the_battery_alone(
         assert "energy was not measured: the phone is charging" in report
         return
     energy = latency["energy"]
+    assert energy["reason"] is None, energy
     assert energy["watts"] == pytest.approx(0.5 * 4.312, rel=0.01)
     assert energy["low"] < energy["joules"] < energy["high"]
     assert "mJ for one inference" in report
+    assert energy["file"] == "alone/toy_cnn_xnnpack_fp16_alone_t1_gauge.csv"
+    kept = (run / energy["file"]).read_text().splitlines()
+    assert kept[0].startswith("uptime_s,current,voltage,") and len(kept) > energy["readings"]
+    assert any(",-50000" in line for line in kept) and kept[-1].count(",") == 7
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["machine"]["before"]["device"]["battery"]["status"] == "discharging"

@@ -23,6 +23,7 @@ from model_profiling.run import Run, Times
 from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.left_files import LeftFile
 from model_profiling.targets.remote.adb import choose, find_adb
 from model_profiling.targets.remote.android_target import AndroidTarget
 from model_profiling.workflow.measure import RunOptions, run_config
@@ -172,6 +173,35 @@ def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, 
     } | KERNEL_VIEW
 
 
+def test_two_programs_are_compared_on_a_phone(arm_phone, exported, sme2prof, tmp_path) -> None:
+    a = b = exported("toy_cnn", "fp32").pte
+    words = (
+        "compare",
+        a,
+        b,
+        "--target",
+        f"android:{arm_phone.serial}",
+        "--budget",
+        0.5,
+        "--outdir",
+        tmp_path,
+    )
+    done = sme2prof(*words, "--json")
+    if not ON_ARM:
+        assert done.returncode == 2 and "are no latencies: nothing could be compared" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["series"]
+    assert found["end_to_end"]["unit"] == "launch" and found["end_to_end"]["rounds"] >= 6
+    runs = [tmp_path / side / f"android-{arm_phone.serial.replace(':', '-')}" for side in "ab"]
+    for run_dir in runs:
+        manifest = read_manifest(run_dir)
+        assert manifest is not None and manifest.state == "finished"
+        assert manifest.target.name == f"android:{arm_phone.serial}"
+        assert manifest.machine.before is not None and manifest.machine.before.device is not None
+    assert not list(arm_phone.path(f"{KIT}/jobs").iterdir())
+
+
 KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
 
 
@@ -247,6 +277,27 @@ def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     assert not list(phone.path(f"{KIT}/jobs").iterdir())
 
 
+def test_of_what_lies_in_a_jobs_folder_only_its_own_files_come_back(phone, exported, tmp_path) -> None:
+    """A runner starts in its job's folder, and may leave there what it likes."""
+    target = target_of(phone)
+    target.folder.open()
+    pte = exported("toy_cnn", "fp32").pte
+
+    def leaves(script: str) -> set[str]:
+        here = tmp_path / "here"
+        shutil.rmtree(here, ignore_errors=True)
+        own = runner(tmp_path, f"{script}\necho 'Iteration 1 of 1: 5 ms'")
+        target.execute(Job(pte, runner_path=own, warmup=0, etdump=True), here, "job")
+        return {path.name for path in here.iterdir()}
+
+    many = "echo x >job.etdump; echo x >evil; echo x >../x; ln -s /system/bin/sh job_runner.json; mkdir sub"
+    assert leaves(many) == {"job.etdump", "job.log"}
+    for odd in ("ln -s /system/bin/sh job.etdump", "truncate -s 100G job.etdump", "mkdir job.etdump"):
+        with pytest.raises(SetupError, match=r"offers what no job leaves: job\.etdump; see who else writes"):
+            leaves(odd)
+    assert not [path for path in phone.path(f"{KIT}/jobs").iterdir() if path.is_dir()]
+
+
 @pytest.mark.parametrize(
     ("way", "fault"),
     [
@@ -283,7 +334,7 @@ def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
         folder = phone.path(there).parent
         _until(lambda: [path.name for path in folder.iterdir()] == ["large.bin"], "half a file is left")
     else:
-        target.folder.fetch(job, tmp_path / "here")
+        target.folder.fetch(job, [LeftFile("large", ".bin", size)], tmp_path / "here")
         assert [path.name for path in (tmp_path / "here").iterdir()] == ["large.bin"]
         assert (tmp_path / "here/large.bin").read_bytes() == large.read_bytes()
     thread.join()
@@ -354,6 +405,12 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
         RunError, match="the runner crashed with SIGILL; a CPU feature is reported but not usable"
     ):
         target.execute(Job(pte, runner_path=crash), tmp_path / "here", "job")
+    gone = runner(tmp_path, "exit 0")
+    gone.write_text("#!/system/bin/nobody\n")
+    with pytest.raises(
+        SetupError, match=rf"cannot run {KIT}/files/\w+/runner: it is not there, or what its f"
+    ):
+        target.execute(Job(pte, runner_path=gone), tmp_path / "here", "job")
     phone.small_disk("1m")
     full = target_of(phone)
     full.folder.open()
@@ -364,6 +421,20 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
     ):
         full.folder.put(large)
     assert full.folder.put(pte), "what has room goes there"
+
+
+def test_a_phone_that_runs_nothing_from_its_folder_says_so(arm_phone, exported, tmp_path) -> None:
+    arm_phone.small_disk("40m,noexec")
+    target = target_of(arm_phone)
+    reason = r"no program may be run from that folder \(its file system is mounted noexec"
+    with pytest.raises(SetupError, match=rf"cannot run {KIT}/programs/\w+/ld-linux-aarch64.so.1: {reason}"):
+        target.prepare()
+    pte, own = exported("toy_cnn", "fp32").pte, runner(tmp_path, "echo hi")
+    for cores in ((), (0,)):
+        with pytest.raises(
+            SetupError, match=rf"cannot run {KIT}/files/\w+/runner: {reason}.*; name another f"
+        ):
+            target.execute(Job(pte, runner_path=own, cpu_affinity=cores), tmp_path / "here", "job")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,15 @@ from ssh_server import SshServer
 from stand_ins import long_sleep
 
 from model_profiling import process
-from model_profiling.config.settings import TargetSettings
+from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Times
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.folder import RemoteFolder
-from model_profiling.targets.remote.shell import LinkLost, printable
+from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh_target import SshTarget
+from model_profiling.workflow.compare_programs import compare_programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
 
@@ -127,6 +129,20 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, toy, ther
         again.execute(Job(toy, cpu_affinity=(1000,)), into, "again")
 
 
+@pytest.mark.slow  # the same steps are held on a phone
+@pytest.mark.usefixtures("runs_arm", "connect")
+def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
+    board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))
+    other = exported("toy_cnn", "fp32").pte
+    found = compare_programs(other, toy, target=board, budget_s=0.5, outdir=tmp_path / "o")
+    (series,) = found.comparison.series
+    assert series.way == "lockstep" and series.end_to_end.unit == "launch" and series.end_to_end.ratio
+    assert [found.a, found.b] == [tmp_path / "o" / side / "ssh-board" for side in "ab"]
+    for run_dir in (found.a, found.b):
+        manifest = read_manifest(run_dir)
+        assert manifest is not None and manifest.target.name == "ssh:board" and manifest.state == "finished"
+
+
 @pytest.mark.usefixtures("runs_arm")
 def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, exported, tmp_path) -> None:
     connect()
@@ -175,7 +191,7 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
     crashes.chmod(0o755)
     with pytest.raises(RunError, match="crashed with SIGSEGV"):
         target.execute(Job(toy, runner_path=crashes), tmp_path / "here", "job")
-    assert "red \\x1b[31m" in (tmp_path / "here/job.log").read_text()
+    assert "red \\u001b[31m" in (tmp_path / "here/job.log").read_text()
     assert not processes(one) and not processes(other)
 
 
@@ -262,7 +278,7 @@ def test_what_ssh_complains_of_is_one_line_with_a_cure(connect, host: str, says:
 )
 def test_a_machine_that_is_not_arm_is_told(connect) -> None:
     with pytest.raises(
-        SetupError, match=r"the CPU of ssh:board is x86_64: it runs no aarch64 programs; name an Arm"
+        SetupError, match=r"ssh:board cannot run .*: its CPU is x86_64, and the program is for aarch64; name"
     ):
         connect().prepare()
 
@@ -319,7 +335,6 @@ def test_what_another_machine_says_is_bounded_and_harmless(connect) -> None:
     for bad in ("kill -9 $PPID", "kill -9 $$"):
         with pytest.raises(LinkLost, match="ssh:board was lost"):
             shell.script(f"echo done; {bad}; sleep 1")
-    assert printable("a\x1b]0;x\x07\u202eb\r\nc\td") == "a\\x1b]0;x\\x07\\x202eb\nc\td"
     assert shell.script("echo x").stdout == "x\n"
 
 
@@ -336,6 +351,7 @@ def test_cleaning_shows_what_it_removed(connect, there, toy) -> None:
 def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_target("ssh:me@board.local") == TargetChoice("ssh", host="me@board.local")
     assert TargetSettings(name="ssh", host="board").choice == TargetChoice("ssh", host="board")
+    assert target_settings(parse_target("ssh:board")) == {"name": "ssh", "host": "board"}
     assert TargetSettings(host="board").choice.kind == "ssh", "a host that is named is meant"
     for wrong in ("ssh:", "ssh", "ssh:-oProxyCommand=x", "ssh:a b"):
         with pytest.raises(ProfilingError, match="ssh:HOST"):

@@ -10,10 +10,13 @@ import pytest
 
 from model_profiling import process
 from model_profiling.errors import InputError, RunError
+from model_profiling.runner.result import OutputFacts, RunnerResult
 from model_profiling.targets import Job
+from model_profiling.targets.collect import beside
 from model_profiling.targets.command import Places, build_command
 from model_profiling.targets.execution import execute
 from model_profiling.targets.host import HostTarget
+from model_profiling.targets.left_files import LeftFile
 
 
 class Elsewhere:
@@ -45,8 +48,10 @@ class Elsewhere:
         self.commands.append(tuple(argv))
         return process.run(argv, timeout=timeout, cwd=self.root)
 
-    def fetch(self, folder: str, into: Path) -> None:
-        shutil.copytree(folder, into, dirs_exist_ok=True)
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        for path in Path(folder).iterdir():
+            assert any(file.is_called(path.name) for file in wanted), path
+            shutil.copy(path, into)
 
     def remove(self, folder: str) -> None:
         shutil.rmtree(folder)
@@ -83,6 +88,14 @@ def test_everything_comes_back_and_nothing_stays(there, exported, tmp_path: Path
     (command,) = machine.commands
     assert not [word for word in command if str(into) in word or str(job.model) in word or str(data) in word]
     assert [path.name for path in machine.root.iterdir()] == ["files"], "the job's folder is gone"
+
+
+@pytest.mark.parametrize("named", ["/there/..", "/there/passwd", "/there/other_output0.bin"])
+def test_a_result_that_names_somebody_elses_file_is_refused(named: str, tmp_path: Path) -> None:
+    output = OutputFacts(Path(named))
+    result = RunnerResult(iterations_ns=(1,), threads=1, warmup=0, outputs=(output,))
+    with pytest.raises(RunError, match=r"the runner calls its output .*; run it again"):
+        beside(result, tmp_path / "job")
 
 
 def test_a_runner_of_the_users_own_goes_along(there, exported, tmp_path: Path) -> None:

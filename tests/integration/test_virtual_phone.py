@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -105,20 +106,23 @@ def test_two_phones_are_two_and_survive_the_servers_crash(
 def test_the_recipe_for_phones_collects_what_it_asks_for(phone: VirtualPhone, tmp_path: Path) -> None:
     """What a person with a phone on which something fails is asked to send us."""
     page = (ROOT / "docs/android.md").read_text()
-    (block,) = re.findall(r"```bash\n(\{.*?\} > phone_report.txt 2>&1)\n", page, re.DOTALL)
-    collected = process.run(["bash", "-c", block], timeout=60, cwd=tmp_path, env=phone.server.environment)
-    assert not collected.timed_out
+    (line,) = re.findall(r"(?m)^(sme2prof doctor .*> phone_report\.txt) 2>&1$", page)
+    line = line.replace("sme2prof", f"{shlex.quote(sys.executable)} -m model_profiling", 1)
+    env = {**phone.server.environment, "PYTHONPATH": str(ROOT)}
+    collected = process.run(["bash", "-c", line], timeout=120, cwd=tmp_path, env=env)
+    assert not collected.timed_out and not collected.stderr
     report = (tmp_path / "phone_report.txt").read_text()
     for told in (
-        "Android Debug Bridge",
+        f"34.0.5 at {phone.server.adb_path}",
         phone.serial,
-        "Virtual 1",
+        "ro.product.model=Virtual 1",
         "CPU implementer",
         "cpu_capacity",
         "current_now",
+        "low_power=null",
     ):
-        assert told in report
-    assert "Thermal Status: 0" in report and "level: 87" in report
+        assert told in report, told
+    assert "Thermal Status: 0" in report and "level: 87" in report and "target android" in report
 
 
 _MAKE_ONE = """

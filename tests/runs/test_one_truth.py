@@ -115,7 +115,7 @@ def in_pipeline_summary(run_dir: Path) -> Stated:
 def assert_the_page_says(data: ReportData, text: str, expected: Stated) -> None:
     """Where times are no latencies, the page has no answer at all."""
     page = run_document(data)
-    assert text == render_markdown(page)
+    assert text == render_markdown(page, "report_files")
     if not data.timed:
         assert not [word for word in ANSWERS if f" {word} " in text]
         return

@@ -92,7 +92,12 @@ def test_quiet_prints_the_verdict_and_the_place_alone(configured: Path, sme2prof
     loud = sme2prof("run", configured, "--analysis-only")
     quiet = sme2prof("run", configured, "--analysis-only", "--quiet")
     assert loud.stderr and not quiet.stderr
-    assert quiet.stdout == loud.stdout and quiet.stdout.splitlines()[-1].startswith("Report: ")
+    asked = [line for line in quiet.stdout.splitlines() if line.endswith("?")]
+    assert asked == ["Where does the time go?", "What does SME2 change?", "What next?"]
+    # The answers stand last; before them there is only what to know about them.
+    assert loud.stdout.endswith(f"\n\n{quiet.stdout}") and loud.stdout.startswith("- ")
+    *_, page, text = quiet.stdout.splitlines()
+    assert page.startswith("Report: ") and page.endswith("report.html") and text.endswith("report.md")
 
 
 def test_quiet_still_says_what_failed(configured: Path, sme2prof) -> None:

@@ -16,7 +16,7 @@ from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emul
 from replay import ReplayTarget
 
 from model_profiling.errors import SetupError
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers, verdict
 from model_profiling.run import Run
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow.measure import RunOutcome
@@ -79,15 +79,22 @@ def test_an_arm_cpu_without_sme2_opens_with_baseline_headroom_and_bottleneck(pro
     done = profiled(ARM)
     main = done.main
     assert [result.experiment for result in main.run.results] == ["linux_baseline"]
-    first, largest, projection, after, *rest = main.verdict
-    assert re.search(r"takes 1\.\d+ ms end to end \(linux_baseline, 1 thread;", first)
-    assert largest.startswith("Convolution is the largest part of it")
-    assert projection.startswith("Projection: SME2 could make it ")
-    assert after.startswith("The largest part of the time would then be ")
-    assert any("SME2 ran" in sentence for sentence in rest)
-    opening = (main.run_dir / "report.md").read_text().split("\n\n")[1]
-    assert opening == " ".join(main.verdict)
+    told = main.answers
+    assert re.match(r"1\.\d+ ms for one inference \(linux_baseline, 1 thread\)\. ", told.where_time_goes)
+    assert "Convolution takes most of it (7" in told.where_time_goes
+    assert re.match(
+        r"Projected, not measured: \d\.\d\dx to \d\.\d\dx as fast; this CPU ", told.what_sme2_changes
+    )
+    assert "Under emulation: SME2 kernels ran 5 of 5 matrix operators" in told.what_sme2_changes
+    assert any(note.startswith("The largest part of the time would then be ") for note in told.notes)
+    assert any("SME2 ran" in note for note in told.notes)
+    opening = (main.run_dir / "report.md").read_text().split("\n\n")[1:4]
+    asked = ("Where does the time go?", "What does SME2 change?", "What next?")
+    assert opening == [
+        f"**{question}** {answer}" for question, answer in zip(asked, main.verdict, strict=False)
+    ]
     (question,) = main.data.not_tested
+    assert question.next in told.what_next and not any(question.next in note for note in told.notes)
     assert "not tested, because this CPU (Neoverse-N1) has no SME2; next: sme2prof profile" in str(question)
 
 
@@ -103,9 +110,11 @@ def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(prof
     broken = SetupError("the Debian mirror cannot be read", "install qemu-user 10.1")
     done = profiled(ARM, broken=broken)
     assert done.evidence is None and len(done.outcomes) == 1
-    said = "SME2 kernels: not tested, because the Debian mirror cannot be read; next: install qemu-user 10.1"
-    assert any(sentence.startswith(said) for sentence in done.main.verdict[:4])
-    assert said in (done.main.run_dir / "report.md").read_text()
+    told, report = done.main.answers, (done.main.run_dir / "report.md").read_text()
+    said = "SME2 kernels: not tested, because the Debian mirror cannot be read."
+    assert told.what_sme2_changes == said and said in report
+    assert "To see what SME2 does: install qemu-user 10.1; then sme2prof profile" in told.what_next
+    assert told.what_next in report
     for found in stated(done.main.run_dir):
         assert found[0]["because"] == broken.problem and found[0]["next"].startswith(broken.fix)
     coverage = load(done.main.run_dir / "analysis_summary.json")["sme2_coverage"]
@@ -135,10 +144,9 @@ def test_a_cpu_that_is_no_arm_cpu_is_emulated_and_gives_no_latency(profiled: Pro
 
 def test_its_own_latencies_say_that_they_say_nothing_about_arm(profiled: Profiled) -> None:
     done = profiled(X86_64, "host")
-    nothing = "they say nothing about Arm"
-    assert nothing in done.main.verdict[0] and "made x86_64 CPU" in done.main.verdict[0]
+    assert "say nothing about Arm" in done.main.verdict[0] and "made x86_64 CPU" in done.main.verdict[0]
     report = (done.main.run_dir / "report.md").read_text()
-    assert nothing in report and "These latencies say nothing about Arm" in report.split("## Latency")[1]
+    assert "These latencies say nothing about Arm" in report.split("## Latency")[1]
     for found in stated(done.main.run_dir):
         assert [question["what"] for question in found] == ["SME2 kernels", "What SME2 changes in latency"]
         assert all("not an Arm CPU" in question["because"] for question in found)
@@ -151,7 +159,24 @@ def test_a_cpu_with_sme2_leaves_nothing_open(profiled: Profiled) -> None:
     done = profiled(SME2)
     assert [result.sme2 for result in done.main.run.results] == ["on", "off"]
     assert not done.main.data.not_tested and stated(done.main.run_dir) == [[], []]
-    assert "is faster, speedup" in done.main.verdict[0]
+    told = done.main.answers
+    assert re.match(r"2\.\d\dx as fast: 1\.\d+ ms without SME2, 0\.\d+ ms with it", told.what_sme2_changes)
+    assert "(linux_sme2_on, 1 thread)" in told.where_time_goes
+    assert "at most" in told.what_next and "small_cnn.py:2" in told.what_next
+
+
+@pytest.mark.parametrize("recorded", [SME2, ARM, X86_64], ids=lambda path: path.name)
+def test_the_answers_are_short_and_the_same_everywhere(profiled: Profiled, recorded: Path) -> None:
+    done = profiled(recorded, "host").main
+    told = done.answers
+    for answer in told.sentences[:3]:
+        assert answer.endswith(".") and len(answer) < 260, answer
+    facts = told.facts()
+    summary = load(next(done.run_dir.glob("*_pipeline_summary.json")))
+    for found in (summary, load(done.run_dir / "analysis_summary.json")):
+        assert {key: found[key] for key in facts} == facts
+    page = (done.run_dir / "report.html").read_text()
+    assert page.index('<dl class="answers">') < page.index("<h2")
 
 
 def test_a_shipped_config_runs_once_and_says_so(tmp_path: Path) -> None:
@@ -164,7 +189,7 @@ def test_a_shipped_config_runs_once_and_says_so(tmp_path: Path) -> None:
     said = (
         "linux_sme2_on and linux_sme2_off were measured once, as linux_baseline: this CPU (Neoverse-N1) has"
     )
-    assert verdict(data)[0].startswith(said)
+    assert any(note.startswith(said) for note in answers(data).notes)
     found = load(next(outcome.run_dir.glob("*_pipeline_summary.json")))["measured_once"]
     assert found == [{"experiment": "linux_baseline", "names": ["linux_sme2_on", "linux_sme2_off"]}]
 

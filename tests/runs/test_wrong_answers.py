@@ -37,7 +37,7 @@ from model_profiling.errors import SetupError
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block
 from model_profiling.report.run_report import run_document
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.run import Run
 from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Verdict
@@ -332,8 +332,14 @@ def test_headline_compare_and_tables_show_the_same_figures(sme2_home: Path, sme2
     run_dir = sme2_home / "runs" / "xnnpack_fp16" / "linux"
     data = gather_report(run_dir)
     ((row,),) = tables(section(run_document(data), "Latency"), "comparison")
-    first = verdict(data)[0]
-    assert f"{row[1]} ms before, {row[2]} ms after" in first
+    assert f"{row[1]} ms without SME2, {row[2]} ms with it" in answers(data).what_sme2_changes
+    shares = [
+        row for rows in tables(section(run_document(data), "Where the time goes"), "category") for row in rows
+    ]
+    by_name = {row[0]: (row[2], row[4]) for row in shares}
+    assert f"Convolution takes most of it ({by_name['Convolution'][1]})" in answers(data).where_time_goes
+    before, after = by_name["Convolution"]
+    assert f"Convolution goes from {before} of the time to {after}" in answers(data).what_sme2_changes
     off, on = (next(run_dir.glob(f"linux_sme2_{switch}/*_robust_stats.json")) for switch in ("off", "on"))
     found = json.loads(sme2prof("compare", off, on, "--json").stdout)["series"][0]["end_to_end"]
     assert (f"{found['baseline_median']:.3f}", f"{found['candidate_median']:.3f}") == (row[1], row[2])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 from model_profiling.process import run
 from model_profiling.report.energy_section import energy_table
 from model_profiling.report.markdown import render_markdown
 from model_profiling.run.metrics import Latency
-from model_profiling.targets.device.energy import metered, read_energy
+from model_profiling.targets.device.energy import energy_of, metered, read_metered, readings_csv
 from model_profiling.targets.device.records import Energy, Gauge
 from model_profiling.targets.device.state import gauge_of
+
+
+def read_energy(text: str, iterations_ns: list[int]) -> Energy:
+    return energy_of(read_metered(text, iterations_ns), len(iterations_ns))
+
 
 TEN_SECONDS = [10_000_000] * 1000
 
@@ -40,6 +47,19 @@ def test_only_the_inferences_count_and_not_what_the_gauge_remembers() -> None:
         [*loading, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100]
     )
     assert read_energy(text, TEN_SECONDS).watts == pytest.approx(2.0, rel=1e-3)
+
+
+def test_the_figure_can_be_made_again_from_the_readings_that_are_kept() -> None:
+    text = readings([-3_000_000, *([-500_000, -600_000, -700_000] * 4)])
+    found = read_energy(text, TEN_SECONDS)
+    *rows, end = list(csv.DictReader(readings_csv(read_metered(text, TEN_SECONDS), 1000).splitlines()))
+    assert len(rows) == 65 and rows[0]["current"] == "-3000000" and rows[0]["counted"] == "0"
+    counted = [row for row in rows if row["counted"] == "1"]
+    until = [*(float(row["uptime_s"]) for row in counted[1:]), float(end["uptime_s"])]
+    held = [later - float(row["uptime_s"]) for row, later in zip(counted, until, strict=True)]
+    watts = [float(row["amperes"]) * float(row["volts"]) for row in counted]
+    mean = sum(w * s for w, s in zip(watts, held, strict=True)) / sum(held)
+    assert mean * float(end["busy_s"]) / int(end["inferences"]) == pytest.approx(found.joules)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from stand_ins import command, mac_commands
 
 from model_profiling import process
 from model_profiling.check import Check
-from model_profiling.doctor import Diagnosis, checks
+from model_profiling.doctor import Diagnosis, checks, phone_report
 from model_profiling.doctor.examination import _android, _cpu, _diagnosis, _emulator, _host
 from model_profiling.errors import SetupError
 from model_profiling.own_commands import install_extra, reinstall
@@ -250,6 +250,9 @@ def test_a_phone_is_offered_when_it_is_ready(tmp_path: Path, monkeypatch: pytest
     assert (check.status, check.found, devices) == ("optional", "R5CT is unauthorized", ())
     assert check.fix == "allow debugging on the device's screen"
     assert not _android(devices).available
+    told = phone_report("R5CT")
+    assert told["adb"].startswith("34.0.5 at ") and "R5CT" in told["devices"]
+    assert told["problem"].startswith("android:R5CT has not allowed debugging from here; unlock its screen")
     command(tmp_path, "adb", "echo 'Version 23.1'")
     assert checks.adb()[0].found.endswith("is Version 23.1, 28 or newer is needed; only phones need it")
 

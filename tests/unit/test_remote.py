@@ -19,11 +19,13 @@ from stand_ins import command, long_sleep
 from model_profiling.errors import FormatError, InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.source_build.toolchain import Compiler, Ndk
+from model_profiling.targets.left_files import LeftFile
 from model_profiling.targets.remote import client, scripts
 from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.ndk import build_with_ndk
+from model_profiling.targets.remote.not_started import known_reason, not_started
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
 from model_profiling.targets.remote.transport import RemoteTransport
@@ -150,14 +152,10 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     assert Path(again.put(file)).read_bytes() == file.read_bytes() and len(again.sent) == 1
     job = there.new_job()
     (Path(job) / "left.bin").write_bytes(file.read_bytes())
-    there.fetch(job, tmp_path / "here")
+    there.fetch(job, [LeftFile("left", ".bin", file.stat().st_size)], tmp_path / "here")
     assert (tmp_path / "here/left.bin").read_bytes() == file.read_bytes()
-    (Path(job) / ".hidden").touch()
-    there.fetch(job, tmp_path / "here")
     there.remove_job(job)
-    assert not Path(job).exists() and sorted(path.name for path in (tmp_path / "here").iterdir()) == [
-        "left.bin"
-    ]
+    assert not Path(job).exists()
     # What arrives as something else than was sent is sent again, and is an error when it stays so.
     shell.link.prefix = "cat() { head -c 10; }; "  # type: ignore[attr-defined]
     other = tmp_path / "other.bin"
@@ -165,6 +163,82 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"lost 2 times in the same step: other\.bin arrived damaged"):
         there.put(other)
     assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
+
+
+WANTED = (
+    LeftFile("a $b;*", ".etdump", 1000),
+    LeftFile("a $b;*_output", ".bin", 1000, several=True),
+    LeftFile("a $b;*", "_runner.json", 1000),
+)
+
+
+@pytest.fixture(params=SHELLS)
+def job_there(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RemoteFolder, Path]:
+    """A job's folder behind a shell, in which somebody writes what he likes."""
+    there = RemoteFolder(Shell(Local(request.param), patience_s=1, attempts=1), str(tmp_path / "there"))
+    there.open()
+    return there, Path(there.new_job())
+
+
+def test_only_what_a_job_leaves_is_brought_back(job_there: tuple[RemoteFolder, Path], tmp_path: Path) -> None:
+    there, job = job_there
+    own = {f"a $b;*{ending}" for ending in (".etdump", "_output0.bin", "_output12.bin")}
+    others = ("evil.sh", ".hidden", "-rf", "a $b;*_output.bin", "a $b;*.etdump2", "a xb;y.etdump", "x\ny")
+    for name in (*own, *others):
+        (job / name).write_text(name)
+    (job.parent / "x").touch()
+    (job / "a folder").mkdir()
+    there.fetch(str(job), WANTED, tmp_path / "here")
+    assert {path.name for path in (tmp_path / "here").iterdir()} == own
+
+
+@pytest.mark.parametrize("hostile", ["link", "dangling", "huge", "folder", "pipe", "number"])
+def test_what_has_a_files_name_and_is_none_is_refused(
+    job_there: tuple[RemoteFolder, Path], hostile: str, tmp_path: Path
+) -> None:
+    there, job = job_there
+    name = "a $b;*_output0x.bin" if hostile == "number" else "a $b;*.etdump"
+    match hostile:
+        case "link" | "dangling":
+            (job / name).symlink_to("/etc/passwd" if hostile == "link" else "/nowhere")
+        case "huge":
+            with (job / name).open("wb") as stream:
+                stream.truncate(1 << 42)  # holes: it takes no space, and for ever to read
+        case "folder":
+            (job / name).mkdir()
+        case "pipe":
+            os.mkfifo(job / name)
+        case "number":
+            (job / name).touch()
+    (job / "a $b;*_runner.json").touch()
+    with pytest.raises(SetupError, match=r"local offers what no job leaves: .*a \$b;\*") as refused:
+        there.fetch(str(job), WANTED, tmp_path / "here")
+    assert f"see who else writes to {there.path} there" in str(refused.value)
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"5 {'0' * 64} ../x",
+        f"5 {'0' * 64} /etc/x",
+        f"5 {'0' * 64} evil",
+        f"1001 {'0' * 64} a $b;*.etdump",
+        f"5 {'0' * 64} a $b;*.etdump\n5 {'0' * 64} a $b;*.etdump",
+        "\x1b[2J",
+        "\n".join(f"5 {'0' * 64} a $b;*_output{number}.bin" for number in range(1000))
+        + f"\n5 {'0' * 64} a $b;*.etdump",
+    ],
+)
+def test_a_machine_that_lies_about_its_files_is_not_believed(lines: str, tmp_path: Path) -> None:
+    there = RemoteFolder(Shell(Local(), attempts=1), str(tmp_path / "there"))
+    there.open()
+    job = there.new_job()
+    (tmp_path / "lines").write_text(f"{lines}\n")
+    there.shell.link.prefix = f"cd() {{ cat {tmp_path}/lines; exit 0; }}; "  # type: ignore[attr-defined]
+    with pytest.raises(SetupError, match="local offers what no job leaves: ") as refused:
+        there.fetch(job, WANTED, tmp_path / "here")
+    assert str(refused.value).isprintable() and not (tmp_path / "here").exists()
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -260,7 +334,7 @@ def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SME2PROF_SSH", " ")
     assert SshLink("board").shown == ("ssh", "board")
     loud = command(tmp_path, "loud", "printf 'no \\033[31m\\n' >&2; exit 255")
-    with pytest.raises(SetupError, match=r"board cannot be reached: no \\x1b\[31m"):
+    with pytest.raises(SetupError, match=r"board cannot be reached: no \\u001b\[31m"):
         SshLink("board", str(loud)).connect()
 
 
@@ -354,7 +428,52 @@ def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_pat
     folder = there.new_job()
     done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
     assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
-    with pytest.raises(SetupError, match=r"local cannot start /nowhere/x: .*; name a device_path on it"):
+    with pytest.raises(
+        SetupError, match=r"local cannot run /nowhere/x: it is not there, or .*; run it again"
+    ):
         transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
+    sent = transport.put_runner(command(tmp_path, "own", "exit 0"))
+    Path(sent[0]).chmod(0o600)
+    with pytest.raises(
+        SetupError, match=rf"local cannot run {sent[0]}: no program may be run from that folder"
+    ):
+        transport.run(["sh", "-c", 'exec "$@"', "sh", *sent], folder=folder, timeout=5, cores=())
     with pytest.raises(InputError, match="local has no CPU 2; choose from 0 to 1"):
         transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "cure"),
+    [
+        ("sh: 1: /k/r: Permission denied", "mounted noexec, or a policy", "device_path"),
+        ("/system/bin/sh: /k/r: can't execute: Permission denied", "mounted noexec", "device_path"),
+        ("taskset: exec /k/r: Permission denied", "mounted noexec", "device_path"),
+        ("/system/bin/sh: /k/r: inaccessible or not found", "it is not there, or", "Android NDK"),
+        ("sh: 1: exec: /k/r: not found", "it is not there, or what its first bytes name", "run it again"),
+        ("taskset: failed to execute /k/r: No such file or directory", "it is not there", "run it again"),
+        ("sh: 3: taskset: not found", "there is no taskset, which cpu_affinity needs", "leave cpu_affinity"),
+        ("/system/bin/sh: taskset: inaccessible or not found", "there is no taskset", "util-linux"),
+        (
+            "sh: 1: /k/r: Exec format error",
+            "its CPU is x86_64, and the program is for aarch64",
+            "an Arm mach",
+        ),
+        ("/system/bin/sh: /k/r: not executable: 64-bit ELF file", "its CPU is x86_64", "built for this one"),
+        (
+            "/k/r: error while loading shared libraries: libfoo.so.1: No such file",
+            "it needs the library libfoo.so.1, which is not there",
+            "statically",
+        ),
+        (
+            'CANNOT LINK EXECUTABLE "r": library "libc++_shared.so" not found: needed by main',
+            "libc++_shared",
+            "",
+        ),
+    ],
+)
+def test_why_a_program_does_not_start_there(said: str, reason: str, cure: str) -> None:
+    known = known_reason("android:R5CT", "/k/r", f"earlier\n{said}\n", "x86_64")
+    assert known is not None and known.problem.startswith("android:R5CT cannot run /k/r: ")
+    assert reason in known.problem and cure in known.fix
+    assert known_reason("android:R5CT", "/k/r", "earlier\n") is None
+    assert not_started("android:R5CT", "/k/r", "").problem.endswith("it does not say why")

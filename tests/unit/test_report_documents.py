@@ -18,10 +18,10 @@ from model_profiling.report.comparison_document import comparison_document, comp
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import run_document
-from model_profiling.report.verdict import shift_text, verdict
+from model_profiling.report.verdict import RunAnswers, answers, shift_text, verdict
 from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
 from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
-from model_profiling.run.metrics import PairParity
+from model_profiling.run.metrics import PairParity, PairSpeedup
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity, compare_arrays
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
@@ -33,7 +33,10 @@ MANIFEST = Manifest(
     model="m.pte",
     target=TargetFacts("host", "mac", Times.HARDWARE),
     machine=Machine(MachineFacts(cpu="M4", features=("sme2",))),
-    results=(Result(experiment="on", threads=1, sme2="on"),),
+    results=(
+        Result(experiment="on", threads=1, sme2="on"),
+        Result(experiment="off", threads=1, sme2="off"),
+    ),
 )
 NO_SME2 = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
 
@@ -68,16 +71,59 @@ def found(factor: float, rounds: int = 8) -> Speedup:
     return compare_rounds(before, after)
 
 
+def answered(speedup: Speedup, manifest: Manifest = MANIFEST, pair: Pair = PAIR) -> RunAnswers:
+    return answers(report(manifest, PairReport(pair, speedup, False, None)))
+
+
 def opening(speedup: Speedup, manifest: Manifest = MANIFEST) -> str:
-    return " ".join(verdict(report(manifest, PairReport(PAIR, speedup, False, None))))
+    return " ".join(answered(speedup, manifest).sentences)
 
 
 def test_a_speedup_is_told_with_interval_and_times() -> None:
-    text = opening(found(2.0))
-    assert "SME2 on vs off: m is faster, speedup 2.00x (95% interval 2.00 to 2.00)" in text
-    assert "4.015 ms before, 2.007 ms after, 8 rounds" in text
-    assert "is slower, speedup 0.50x" in opening(found(0.5))
-    assert "no significant change for m" in opening(found(1.0))
+    text = answered(found(2.0)).what_sme2_changes
+    assert text == "2.00x as fast: 4.015 ms without SME2, 2.007 ms with it (95% interval 2.00 to 2.00)."
+    assert answered(found(0.5)).what_sme2_changes.startswith("Slower, 0.50x as fast: 4.015 ms without")
+    assert answered(found(1.0)).what_sme2_changes.startswith("No significant change (1.00x): 4.015 ms")
+
+
+def test_what_more_than_sme2_may_have_done_is_not_said_of_sme2() -> None:
+    """A pair whose sides differ in threads too, or in neither's switch, is only compared."""
+    for baseline, candidate in ((Series("off", 1), Series("on", 2)), (Series("on", 1), Series("on", 2))):
+        results = (*MANIFEST.results, Result(experiment="on", threads=2, sme2="on"))
+        pair = Pair("threads", baseline, candidate)
+        told = answered(found(2.0), replace(MANIFEST, results=results), pair)
+        assert "2.00x" not in told.what_sme2_changes and "not tested" in told.what_sme2_changes
+        assert "Compared: threads faster, 2.00x (95% interval 2.00 to 2.00), 4.015 to 2.007 ms." in told.notes
+
+
+def test_the_pair_of_sme2_speaks_first_and_others_in_one_sentence() -> None:
+    threads = PairReport(Pair("threads", OTHER, Series("on", 2)), found(1.5), False, None)
+    told = answers(report(MANIFEST, threads, PairReport(PAIR, found(2.0), False, None)))
+    assert told.what_sme2_changes.startswith("2.00x as fast")
+    assert [note for note in told.notes if "1.50x" in note] == [
+        "Also compared: threads faster, 1.50x (95% interval 1.50 to 1.50), 4.015 to 2.677 ms."
+    ]
+
+
+def test_what_failed_comes_before_any_advice() -> None:
+    crashed = replace(MANIFEST.results[1], state="failed", problem="it crashed", fix="look at its log")
+    manifest = replace(MANIFEST, results=(MANIFEST.results[0], crashed))
+    told = answers(report_data(Run(Path("d"), manifest, metrics=Metrics()), None))
+    assert told.where_time_goes == "Not known: no experiment finished with a latency."
+    assert told.what_next.startswith("Repair off, 1 thread, which failed: look at its log.")
+
+
+def test_an_interrupted_run_is_to_be_continued() -> None:
+    told = answers(report(replace(MANIFEST, state="interrupted")))
+    assert told.what_next.startswith("Continue the run, which was interrupted, with --resume.")
+
+
+def test_too_few_rounds_are_why_sme2_has_no_answer() -> None:
+    few = found(2.0, rounds=2)
+    metrics = Metrics(comparisons=(PairSpeedup(PAIR.label, BASE, OTHER, few, with_tracer=False),))
+    told = answers(report_data(Run(Path("d"), replace(MANIFEST, pairs=(PAIR,)), metrics=metrics), None))
+    assert few.reason in f"{told.what_sme2_changes} {' '.join(told.notes)}"
+    assert "no pair of SME2 on and off was compared" not in " ".join(told.sentences)
 
 
 def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
@@ -98,7 +144,8 @@ def test_without_evidence_nothing_is_claimed_about_sme2() -> None:
 def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     before = [[4.0 * (1 + 0.3 * (place % 2)) for _ in range(5)] for place in range(8)]
     after = [[2.0 * (1 + 0.3 * (place % 3 == 0)) for _ in range(5)] for place in range(8)]
-    assert "spread so widely that the ratio is only known to" in opening(compare_rounds(before, after))
+    (note,) = [note for note in answered(compare_rounds(before, after)).notes if "spread" in note]
+    assert "spread so widely that the ratio is only known to" in note
     assert "spread" not in opening(found(2.0))
 
     def latency(*values: float, measured: Literal["lockstep", "rounds"] = "rounds") -> str:
@@ -106,11 +153,11 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
         metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
         return " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)))
 
-    assert "m takes 1.000 ms end to end (on, 1 thread; median, " in latency(1.0, 1.1, 0.9)
-    assert "too wide to compare it with anything)" in latency(1.0, 2.0, 0.5)
+    assert "1.000 ms for one inference (on, 1 thread)." in latency(1.0, 1.1, 0.9)
+    assert "too wide to compare it with anything." in latency(1.0, 2.0, 0.5)
     assert "too wide" not in latency(1.0, 1.1, 0.9)
     in_turns = latency(1.0, 2.0, 0.5, measured="lockstep")
-    assert "too wide to compare it with what did not take turns with it)" in in_turns
+    assert "too wide to compare it with what did not take turns with it." in in_turns
 
 
 @pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED])
@@ -122,7 +169,7 @@ def test_a_record_without_latencies_is_never_told_with_time(times: Times) -> Non
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
     text = page(report(None, PairReport(PAIR, found(2.0), False, None)))
-    assert "Nothing says on what machine" in text and "2.00x" not in text and "faster" not in text
+    assert "nothing says on what machine" in text and "2.00x" not in text and "faster" not in text
 
 
 def test_how_to_reproduce_names_every_part_by_a_command_that_exists() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from model_profiling.report.document import (
+    Answers,
     Block,
     Chart,
     Code,
@@ -31,6 +32,12 @@ def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
             return f"<h{level}>{escape(text)}</h{level}>"
         case Paragraph(text):
             return f"<p>{_text(text)}</p>"
+        case Answers(entries):
+            told = "".join(
+                f"<div><dt>{escape(question)}</dt><dd>{_text(answer)}</dd></div>"
+                for question, answer in entries
+            )
+            return f'<dl class="answers">{told}</dl>'
         case Table():
             return _table(block)
         case Items(entries, numbered):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files as resources
 
+from model_profiling.printable import printable
 from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
 from model_profiling.report.html.blocks import block_html
 from model_profiling.report.html.vega import vega_script
@@ -50,20 +51,22 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
         '<meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style>"
+        f"<title>{escape(printable(title))}</title><style>{style}</style>"
     )
     loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
     lead = "\n".join(map(block_html, answers))
-    return (
-        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n'
-        '<a class="skip" href="#report">Skip to the report</a>\n'
+    body = (
         f'<header class="top"><h1>{escape(heading)}</h1>'
         '<button type="button" id="theme" hidden>Dark</button></header>\n'
         f"{_contents(sections)}"
         '<main id="report" tabindex="-1">\n'
-        + (f'<section class="answers" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
+        + (f'<section class="lead" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
         + "\n".join(map(_section, sections))
-        + f"\n</main>\n{loaded}</body></html>\n"
+        + "\n</main>\n"
+    )
+    return (
+        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n'
+        f'<a class="skip" href="#report">Skip to the report</a>\n{printable(body)}{loaded}</body></html>\n'
     )
 
 

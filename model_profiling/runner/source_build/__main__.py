@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from model_profiling.errors import InputError, ProfilingError
+from model_profiling.printable import printable
 from model_profiling.runner.source_build.build import build_runners, find_tools, plan_builds
 from model_profiling.runner.source_build.fetch import URL, fetch_source
 from model_profiling.runner.source_build.presets import choose_presets, merge_presets, runner_presets
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options.run(options)
     except ProfilingError as problem:
-        _say(f"error: {problem}")
+        _say(printable(f"error: {problem}"))
         return 2
     except KeyboardInterrupt:
         _say("stopped; run the same command again to go on")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from model_profiling.targets.device.records import Energy, Gauge
@@ -36,13 +37,61 @@ def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
     return ("sh", "-c", script, "sh", gauge.current, gauge.voltage, file, *argv)
 
 
-def read_energy(text: str, iterations_ns: Sequence[int]) -> Energy:
-    """The energy of one inference from what `metered` wrote; the inferences were the last thing it ran."""
+def most_bytes(limit_s: float) -> int:
+    """How much `metered` writes at most while a job runs, with room to spare."""
+    return 64 * math.ceil(2 * limit_s / _PERIOD_S) + (64 << 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The gauge at one moment: as it told current and voltage, and what that means."""
+
+    uptime_s: float
+    current: str
+    voltage: str
+    amperes: float
+    volts: float
+
+    @property
+    def watts(self) -> float:
+        return self.amperes * self.volts
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What `metered` wrote of a program whose inferences were the last thing it did."""
+
+    readings: tuple[Reading, ...]
+    end_s: float | None
+    busy_s: float
+
+    def counts(self, reading: Reading) -> bool:
+        """Whether it is of the inferences alone."""
+        return (
+            self.end_s is not None
+            and self.end_s - self.busy_s + _SETTLING_S <= reading.uptime_s <= self.end_s
+        )
+
+
+def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
+    """The readings in a meter's file; lines that are not whole are left out."""
     ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)
-    if ended is None or not iterations_ns:
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,4}", words[0]):
+            current, voltage = amperes(words[1]), volts(words[2])
+            if current is not None and voltage is not None:
+                found.append(Reading(float(words[0]), words[1], words[2], current, voltage))
+    return Metered(tuple(found), float(ended[1]) if ended else None, sum(iterations_ns) / 1e9)
+
+
+def energy_of(metered: Metered, inferences: int) -> Energy:
+    """The energy of one inference."""
+    end, busy_s = metered.end_s, metered.busy_s
+    if end is None or not inferences:
         return Energy(reason="the readings of the fuel gauge have no end")
-    end, busy_s = float(ended[1]), sum(iterations_ns) / 1e9
-    powers = [(at, watts) for at, watts in _readings(text) if end - busy_s + _SETTLING_S <= at <= end]
+    powers = [(reading.uptime_s, reading.watts) for reading in metered.readings if metered.counts(reading)]
     # One of each: what a gauge repeats is no further reading.
     different = [watts for watts, _ in groupby(watts for _, watts in powers)]
     if len(different) < _FEWEST:
@@ -54,7 +103,7 @@ def read_energy(text: str, iterations_ns: Sequence[int]) -> Energy:
     held = [(later - at, watts) for (at, watts), (later, _) in pairwise([*powers, (end, 0.0)])]
     mean = sum(lasted * watts for lasted, watts in held) / sum(lasted for lasted, _ in held)
     error = _half_interval(different)
-    seconds = busy_s / len(iterations_ns)
+    seconds = busy_s / inferences
     return Energy(
         joules=mean * seconds,
         low=max(mean - error, 0.0) * seconds,
@@ -64,16 +113,18 @@ def read_energy(text: str, iterations_ns: Sequence[int]) -> Energy:
     )
 
 
-def _readings(text: str) -> list[tuple[float, float]]:
-    """When, and how many watts: lines that are not whole are left out."""
-    found = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) == 3 and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,4}", words[0]):
-            current, voltage = amperes(words[1]), volts(words[2])
-            if current is not None and voltage is not None:
-                found.append((float(words[0]), current * voltage))
-    return found
+def readings_csv(metered: Metered, inferences: int) -> str:
+    """Every reading, so that the figure can be made again: a column says which count for it, the last line
+    when the inferences ended, how many there were and how long they took together."""
+    lines = ["uptime_s,current,voltage,amperes,volts,counted,inferences,busy_s"]
+    lines += [
+        f"{reading.uptime_s:.2f},{reading.current},{reading.voltage},{reading.amperes:.6f},{reading.volts:.6f},"
+        f"{int(metered.counts(reading))},,"
+        for reading in metered.readings
+    ]
+    if metered.end_s is not None:
+        lines.append(f"{metered.end_s:.2f},,,,,,{inferences},{metered.busy_s:.6f}")
+    return "\n".join(lines) + "\n"
 
 
 def _half_interval(values: Sequence[float]) -> float:

@@ -71,6 +71,8 @@ class Energy:
     readings: int = 0
     """Different ones: a gauge repeats itself until it has looked again."""
     reason: str | None = None
+    file: str | None = None
+    """With every reading, relative to the run."""
 
 
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:

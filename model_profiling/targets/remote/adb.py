@@ -11,11 +11,11 @@ from pathlib import Path
 
 from model_profiling import process
 from model_profiling.errors import InputError, SetupError
+from model_profiling.printable import printable
 from model_profiling.runner import apt
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.unpacked import unpack_closure
-from model_profiling.targets.remote.shell import printable
 
 # The first that carries exit status, standard error and the end of standard input apart, and with a device's
 # names.

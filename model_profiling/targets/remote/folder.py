@@ -12,14 +12,15 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError, SetupError
+from model_profiling.targets.left_files import MOST_BYTES, MOST_FILES, LeftFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
+from model_profiling.wording import plural, size
 
 HOME = "sme2prof-device"
 """Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the
 same."""
 _COPY_S = 3600.0
-_LARGEST = 8 << 30
 _ABSENT = "absent"
 
 
@@ -156,18 +157,35 @@ class RemoteFolder:
             raise self._refusal(answer)
         return folder
 
-    def fetch(self, folder: str, into: Path) -> None:
-        """Bring every file in `folder` to `into`, each whole or not at all."""
-        listed = self.shell.repeat(lambda: self.shell.script(scripts.list_files(folder), timeout=_COPY_S))
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        """Bring those files in `folder` that are `wanted` to `into`, each whole or not at all. Of what the
+        machine offers nothing else is taken, whoever put it there."""
+        script = scripts.list_files(folder, wanted)
+        listed = self.shell.repeat(lambda: self.shell.script(script, timeout=_COPY_S))
         if not listed.ok:
             raise LinkLost(f"what the job left on {self.shell.title} is gone", "run it again")
-        for line in filter(None, listed.stdout.split("\n")):
-            named = re.fullmatch(r"(\d{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
-            if named is None or named[3].startswith(".") or int(named[1]) > _LARGEST:
-                raise SetupError(
-                    f"{self.shell.title} offers a file that no job leaves: {line[:80]}", "look at it there"
-                )
-            self._fetch_one(f"{folder}/{named[3]}", into / named[3], Content(int(named[1]), named[2]))
+        offered = [self._offered(line, wanted) for line in filter(None, listed.stdout.split("\n"))]
+        names = {name for name, _ in offered}
+        whole = sum(content.size for _, content in offered)
+        if len(names) < len(offered) or len(names) > MOST_FILES or whole > MOST_BYTES:
+            raise self._no_job_leaves(f"{plural(len(offered), 'file')}, {size(whole)} together")
+        for name, content in offered:
+            self._fetch_one(f"{folder}/{name}", into / name, content)
+
+    def _offered(self, line: str, wanted: Sequence[LeftFile]) -> tuple[str, Content]:
+        found = re.fullmatch(r"([0-9]{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
+        fits = found and [
+            file for file in wanted if file.is_called(found[3]) and int(found[1]) <= file.most_bytes
+        ]
+        if found is None or not fits:
+            raise self._no_job_leaves(line.removeprefix(f"{scripts.ODD} ")[:80])
+        return found[3], Content(int(found[1]), found[2])
+
+    def _no_job_leaves(self, what: str) -> SetupError:
+        return SetupError(
+            f"{self.shell.title} offers what no job leaves: {what}",
+            f"see who else writes to {self.path} there",
+        )
 
     def _fetch_one(self, path: str, to: Path, content: Content) -> None:
         def fetch() -> Answer:

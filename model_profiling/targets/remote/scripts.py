@@ -10,6 +10,8 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from model_profiling.targets.left_files import LeftFile
+
 quoted = shlex.quote
 
 # Where the kernel has no such file, nothing is said, each time.
@@ -73,10 +75,24 @@ def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -
     )
 
 
-def list_files(folder: str) -> str:
-    """For each file in `folder` a line: its size, its SHA-256 and its name."""
-    said = f'{_facts("$f")} && echo "$1 $2 $f"'
-    return f'cd {quoted(folder)} && for f in *; do if [ -f "$f" ]; then {said}; fi; done'
+ODD = "odd"
+"""What a script says of something that has a file's name and is no file, or a larger one than it may be."""
+
+
+def list_files(folder: str, wanted: Sequence[LeftFile]) -> str:
+    """For each file in `folder` that is `wanted` a line: its size, its SHA-256 and its name."""
+    return f"cd {quoted(folder)} || exit; {''.join(map(_listed, wanted))}true"
+
+
+def _listed(file: LeftFile) -> str:
+    names = f"./{quoted(file.start)}{'[0-9]*' if file.several else ''}{quoted(file.end)}"
+    # Asked before it is read: a file full of holes takes no space, and for ever to read.
+    small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{file.most_bytes + 1}c)" ]'
+    said = f'{_facts("$f")} && echo "$1 $2 ${{f#./}}"'
+    return (
+        f'for f in {names}; do if [ -e "$f" ] || [ -L "$f" ]; then '
+        f'if {small}; then {said}; else echo "{ODD} ${{f#./}}"; fi; fi; done; '
+    )
 
 
 def _facts(variable: str) -> str:

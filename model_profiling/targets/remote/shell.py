@@ -9,7 +9,6 @@ terminal ever sees its control characters.
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
 import time
@@ -20,6 +19,7 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from model_profiling import process
 from model_profiling.errors import SetupError
+from model_profiling.printable import printable
 from model_profiling.targets.remote import client
 
 Made = TypeVar("Made")
@@ -27,7 +27,6 @@ Made = TypeVar("Made")
 _ANSWER_S = 60.0
 # What Linux queues of a connection at most.
 _QUEUE_BYTES = 4 << 20
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 class LinkLost(SetupError):
@@ -201,12 +200,6 @@ class Shell:
             else "the connection ended without a word"
         )
         return LinkLost(f"{self.title} was lost: {why}", "check the connection")
-
-
-def printable(text: str) -> str:
-    """`text` of another machine without anything that a terminal would obey."""
-    text = text.replace("\r\n", "\n")
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _between(text: str, mark: str) -> tuple[str, str | None, str]:

@@ -15,8 +15,8 @@ import weakref
 from pathlib import Path
 
 from model_profiling.errors import InputError, SetupError
+from model_profiling.printable import printable
 from model_profiling.process import kill_group
-from model_profiling.targets.remote.shell import printable
 
 # An option of ssh, or a command of its config, must not pass for a host.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")

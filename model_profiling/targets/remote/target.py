@@ -30,6 +30,7 @@ from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.bundle import Bundle, make_bundle
 from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import RemoteFolder, Removed
+from model_profiling.targets.remote.not_started import known_reason
 from model_profiling.targets.remote.shell import Link, Shell
 from model_profiling.targets.remote.transport import RemoteTransport
 
@@ -154,17 +155,9 @@ class RemoteTarget:
         answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
         if answer.ok:
             return frozenset(read_features(answer.stdout))
-        machine = self.connect()
-        if re.search("exec format error|not executable: .*elf|cannot execute binary", answer.stderr.lower()):
-            raise SetupError(
-                f"the CPU of {self.name} is {machine.name or 'of another kind'}: it runs no aarch64 programs",
-                "name an Arm machine",
-            )
-        if re.search("permission denied|can't execute", answer.stderr.lower()):
-            raise SetupError(
-                f"{self.folder.path} on {self.name} is no place from which programs may be run",
-                "name another folder there as device_path of the config's target",
-            )
+        # Some shells take a program of another CPU for a script, and end with that script's status.
+        if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
+            raise known
         why = answer.last_line or f"exit status {answer.status}"
         raise SetupError(
             f"the kit's runner does not start on {self.name}: {why}",

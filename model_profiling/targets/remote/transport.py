@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import process
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import InputError
 from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.targets.left_files import LeftFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.bundle import LOADER
 from model_profiling.targets.remote.folder import RemoteFolder
+from model_profiling.targets.remote.not_started import STATUSES, not_started
 from model_profiling.targets.remote.shell import Shell
 
 # A machine ends a job itself when time is up; one that is still silent this much later has gone.
 _SLACK_S = 20.0
 _TIME_LIMIT = 124
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,8 @@ class RemoteTransport:
         )
         if full := self.folder.full_disk(answer):
             raise full
-        if answer.status in (_NOT_FOUND, _NOT_EXECUTABLE):
-            raise SetupError(
-                f"{self.shell.title} cannot start {words[0]}: {answer.last_line or 'it does not say why'}",
-                "name a device_path on it from which programs may be run",
-            )
+        if answer.status in STATUSES:
+            raise not_started(self.shell.title, self._program(argv), f"{answer.stdout}\n{answer.stderr}")
         return process.Completed(
             argv=(*self.shell.link.shown, *words),
             returncode=answer.status,
@@ -71,11 +69,16 @@ class RemoteTransport:
             timed_out=answer.status == _TIME_LIMIT,
         )
 
-    def fetch(self, folder: str, into: Path) -> None:
-        self.folder.fetch(folder, into)
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        self.folder.fetch(folder, wanted, into)
 
     def remove(self, folder: str) -> None:
         self.folder.remove_job(folder)
+
+    def _program(self, argv: Sequence[str]) -> str:
+        """Which of the kit's files `argv` starts, whatever stands in front of it."""
+        sent = tuple(f"{self.folder.path}/{name}/" for name in ("programs", "files"))
+        return next((word for word in argv if word.startswith(sent)), argv[0])
 
     def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
         if not cores:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, write_blocks
 
+from model_profiling.printable import printable
 from model_profiling.report.charts.categories import PARTS
 from model_profiling.report.document import (
     Block,
@@ -94,8 +95,9 @@ def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
     opened: Open, written: Written
 ) -> None:
     found = opened(written("sme2_hardware"))
-    answers = found.page.locator(".answers")
-    assert answers.bounding_box()["y"] + answers.bounding_box()["height"] < 900  # type: ignore[index]
+    box = found.page.locator("dl.answers").bounding_box()
+    assert box and box["y"] + box["height"] < 900
+    assert len(found.texts("dl.answers dt")) == 3
     links = found.page.locator(".contents a")
     headings = found.texts("main h2")
     assert links.all_inner_texts() == headings
@@ -193,7 +195,7 @@ def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
     assert not found.complaints
     assert found.requests == [(tmp_path / "report.html").as_uri()]
     assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
-    assert found.page.title() == name
+    assert found.page.title() == printable(name)
     shown = found.page.locator("main").inner_text()
     assert all(each.split("\u2028")[0] in shown for each in HOSTILE)
 

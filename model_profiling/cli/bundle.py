@@ -1,0 +1,75 @@
+"""`sme2prof bundle`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
+from model_profiling.wording import plural
+from model_profiling.workflow.bundle import Bundle, write_bundle
+from model_profiling.workflow.scrubbed_copy import ShareOptions
+
+
+@frame.command(
+    "bundle",
+    example="""sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux
+    sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux --out for_the_issue.zip --rename some_model""",
+    facts=True,
+)
+@click.argument("run_dir", metavar="RUN_DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="File to write [default: MODEL_PLATFORM_bundle.zip]."
+)
+@click.option("--with-program", is_flag=True, help="Pack the .pte too, with the model's weights.")
+@scrub_options
+def command(  # noqa: PLR0917  click passes every option by name
+    run_dir: Path,
+    out: Path | None,
+    with_program: bool,
+    rename: str | None,
+    keep: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Pack the run in RUN_DIR for a bug report, and show what is in it and what was taken out.
+
+    Paths, names of people and machines, serials and source text are replaced in every file, the same thing by
+    the same placeholder; what is written is checked. Unpacked, it is a run directory with the same figures.
+    """
+    with shown_progress() as progress:
+        progress.stage("packing")
+        bundle = write_bundle(
+            run_dir, out, options=ShareOptions(rename, keep), with_program=with_program, progress=progress
+        )
+    if as_json:
+        frame.facts(
+            {
+                "schema_version": 1,
+                "bundle": str(bundle.path),
+                "files": [asdict(found) for found in bundle.files],
+                "left_out": [{"file": name, "why": why} for name, why in bundle.left_out],
+                "replaced": replaced_facts(bundle.replaced),
+            }
+        )
+        return
+    _say(bundle)
+
+
+def _say(bundle: Bundle) -> None:
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for found in bundle.files:
+        ending = Path(found.name).suffix
+        # One line for each file at the top, one for each kind of those below.
+        name = found.name if "/" not in found.name else f"*/*{ending}"
+        kinds.setdefault((name, found.what), []).append(found.bytes)
+    rows = [(str(len(sizes)), f"{sum(sizes):,}", name, what) for (name, what), sizes in kinds.items()]
+    frame.table(("files", "bytes", "name", "holds"), rows)
+    for name, why in bundle.left_out:
+        frame.say(f"left out: {name} ({why})")
+    say_replaced(bundle.replaced)
+    size = bundle.path.stat().st_size
+    frame.say(f"wrote {bundle.path}: {plural(len(bundle.files), 'file')}, {size:,} bytes")

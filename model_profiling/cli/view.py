@@ -1,0 +1,53 @@
+"""`sme2prof view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.progress import shown_progress
+from model_profiling.workflow.view import open_page, page_to_view
+
+
+@frame.command(
+    "view",
+    example="""sme2prof view out_toy_cnn/runs/xnnpack_fp16/linux
+    sme2prof view out_toy_cnn/runs
+    sme2prof view out_toy_cnn/runs --no-browser""",
+    facts=True,
+)
+@click.argument("place", metavar="RUN_DIR|FOLDER", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Write the page to this file and open that one.")
+@click.option("--no-browser", is_flag=True, help="Only make the page, and say where it is.")
+def command(place: Path, out: Path | None, no_browser: bool, as_json: bool) -> None:
+    """Open the report of a run in the browser; of a folder of runs, a page that lists them all.
+
+    A report that is missing, or older than its run, is written first. Where there is no browser (ssh, CI, no
+    display) the page's place is said.
+    """
+    with shown_progress() as progress:
+        page = page_to_view(place, out, progress)
+    reason = "--no-browser" if no_browser else open_page(page.path)
+    if as_json:
+        frame.facts(
+            {
+                "schema_version": 1,
+                "page": str(page.path.resolve()),
+                "opened": reason is None,
+                "not_opened_because": reason,
+                "runs": [str(run_dir) for run_dir in page.runs],
+                "problems": list(page.problems),
+            }
+        )
+        return
+    for problem in page.problems:
+        frame.warn(problem)
+    where = page.path.resolve()
+    if reason is None:
+        frame.say(f"opened {where}")
+    elif no_browser:
+        frame.say(str(where))
+    else:
+        frame.say(f"not opened, {reason}: {where}")

@@ -1,0 +1,40 @@
+"""Names and messages come from files and machines of other people: a terminal obeys some characters, and a
+reader is deceived by others. Before anything is shown, they are made visible, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+_NOT_ASCII = re.compile(r"[^ -~\n\t]")
+# Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
+# no file can hold, and line ends that only some programs know.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
+    it (`\\u001b`), so that JSON remains the same JSON."""
+    return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def printable_data(data: object) -> object:
+    """The same for every text in plain JSON."""
+    match data:
+        case str():
+            return printable(data)
+        case Mapping():
+            return {printable(str(key)): printable_data(value) for key, value in data.items()}
+        case list() | tuple():
+            return [printable_data(value) for value in data]
+    return data
+
+
+def _visible(found: re.Match[str]) -> str:
+    character = found[0]
+    if unicodedata.category(character) not in _UNSEEN:
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

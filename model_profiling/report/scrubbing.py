@@ -1,0 +1,292 @@
+"""Takes what names a person, a machine or a place out of text: the same thing gets the same placeholder.
+
+What is private is learnt first (`learn`, from every file of a run), so that a name found in one place is
+known in all. Folders and addresses are also known by their form. What is written is checked afterwards:
+`leaks` says what was missed, and nothing that leaks is handed out.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Literal
+from urllib.parse import quote
+
+Kind = Literal[
+    "folder", "user", "host", "device", "boot", "address", "kernel build", "model name", "source text"
+]
+
+# Words of reports and of their pictures' declarations, and names that thousands of machines share: they tell
+# nobody apart. In the name of a folder they go with it.
+_COMMON_WORDS = (
+    "aarch64 address admin amd64 android arm arm64 artifacts build builder ci config cpu debian "
+    "dev device docker ec2-user emulated emulator fedora folder forward gpu guest hardware "
+    "home host kernel linux local localhost mac macos mark max method min mobile model nobody none off on "
+    "operator phone pi program raspberrypi root run runner runneradmin runs shell sme2 source "
+    "ssh system test tests traced ubuntu unknown user users vagrant work x86 x86_64 xnnpack "
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+_SHORTEST = 3
+_IN_BINARY = 5
+"""Shorter names turn up in any large binary file by chance."""
+_SYSTEM = re.compile(
+    r"/(?:proc|sys|dev|etc|bin|lib|system|vendor|usr/(?:bin|lib|share|include))(?:/|$)|/data/local/tmp(?:/|$)"
+)
+_PACKAGES = re.compile(
+    r".*/site-packages/(?=(?:torch|torchvision|torchaudio|torchao|executorch|transformers|timm)/)"
+)
+_PROGRAMS = re.compile(
+    r"(?:adb|cmake|executor_runner|ninja|python|sme2prof|sme2prof-runner|zig|(?:g|clang)\+\+|gcc|clang|qemu-aarch64)[\d.-]*"
+)
+_PART = r"[^\s/\\\"'`,;:|<>()\[\]{}*?=]+"
+_PATH = re.compile(
+    rf"(?<![\w./~\\-])(?:(?:~[\w.-]*)?(?:/{_PART})+|~(?=/)|[A-Za-z]:\\{_PART}(?:\\{_PART})*)/?"
+)
+_HOME = re.compile(rf"(?:/home|/Users|\\Users)[/\\]({_PART})")
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_ADDRESS = re.compile(
+    r"(?<![\w.+-])[\w.+-]+@[A-Za-z0-9][\w.-]*[A-Za-z0-9]"
+    rf"|(?<![\w.-])(?<!kernel ){_BYTE}(?:\.{_BYTE}){{3}}(?::\d{{2,5}})?(?![\w.+-])"
+    r"|(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
+)
+_RELEASE = re.compile(r"kernel (?:Linux |Darwin )?\d+(?:\.\d+)*[-+.~]?([\w.+~-]*)")
+_KNOWN_RELEASE = re.compile(
+    r"\d[\d.]*|g[0-9a-f]{6,}|ab\d+|android\d+|fc\d+|el\d[\w]*|arch\d*|rc\d+|k?pve|deb\d+\w*|bpo|cloud|generic|lowlatency"
+    r"|amd64|arm64|aarch64|x86|64|v8|rpi|rpt|raspi|rt|lts|microsoft|standard|WSL\d?|aws|azure|gcp|gke|oracle|tegra|linuxkit"
+    r"|maybe|dirty|\+*|",
+    re.IGNORECASE,
+)
+_SERIAL = re.compile(r"\badb -s (\S+)|\bANDROID_SERIAL=(\S+)")
+_SOURCE_MARKS = "(=["
+_SHORTEST_SOURCE = 12
+_PATH_KEYS = frozenset(
+    {"model", "output_root", "config_file", "etrecord", "source", "file", "runner_path", "run_dir"}
+)
+_WORD_LISTS = frozenset({"command_line", "extra_args", "files"})
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One thing that was taken out; source text has no placeholder."""
+
+    kind: Kind
+    original: str
+    placeholder: str
+    times: int = 0
+
+
+class Scrubber:
+    """`keep` holds words that look private and are not; they stay."""
+
+    def __init__(self, keep: Iterable[str] = ()) -> None:
+        self._keep = {word.lower() for word in keep}
+        self._words: dict[str, tuple[Kind, str | None]] = {}
+        """In lower case: what it is, and the placeholder it is to get where one was chosen."""
+        self._folders: dict[str, str] = {}
+        self._spaced: set[str] = set()
+        self._source: set[str] = set()
+        self._own: set[str] = set()
+        self._numbers: Counter[Kind] = Counter()
+        self._found: dict[tuple[Kind, str], Replaced] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def add_word(self, kind: Kind, word: str | None, placeholder: str | None = None) -> None:
+        """A name to be replaced wherever it stands as a word."""
+        word = (word or "").strip()
+        known = word.lower()
+        if len(word) < _SHORTEST or known in self._keep or (known in _COMMON and placeholder is None):
+            return
+        self._words.setdefault(known, (kind, placeholder))
+        self._pattern = None
+
+    def add_folder(self, folder: str, placeholder: str, *, own: bool = False) -> None:
+        """A folder that is to be called by a name of its own; one of the kit's `own` is nobody's news."""
+        self._folders.setdefault(_trimmed(folder), placeholder)
+        if own:
+            self._own.add(_trimmed(folder))
+        if " " in folder:
+            self._spaced.add(_trimmed(folder))
+
+    def add_host(self, address: str | None) -> None:
+        """A machine as ssh or adb name it: `user@host:port`, each part of it."""
+        user, _, rest = (address or "").rpartition("@")
+        host, _, port = rest.rpartition(":")
+        self.add_word("user", user)
+        name = host if host and port.isdigit() else rest
+        self.add_word("host", name)
+        if not name.replace(".", "").isdigit():
+            self.add_word("host", name.partition(".")[0])
+
+    def learn(self, content: object, key: str = "") -> None:
+        """Learn the private names in a file's content: JSON, or text as a string."""
+        if isinstance(content, Mapping):
+            for name, value in content.items():
+                self.learn(value, str(name))
+        elif isinstance(content, (list, tuple)):
+            for value in content:
+                self.learn(value, key)
+        elif isinstance(content, str) and content:
+            self._learn_text(content, key)
+
+    def _learn_text(self, text: str, key: str) -> None:
+        if "/" in text or "\\" in text:
+            for name in set(_HOME.findall(text)):
+                self.add_word("user", name)
+            if key in _PATH_KEYS | _WORD_LISTS and text.startswith(("/", "~")) and " " in text:
+                self._spaced |= {text, _trimmed(str(PurePosixPath(text).parent))}
+        for one, other in _SERIAL.findall(text) if "adb" in text or "SERIAL" in text else ():
+            self.add_word("device", (one or other).strip("'\""))
+        if key == "boot_id":
+            self.add_word("boot", text)
+        for build in _RELEASE.findall(text) if "kernel " in text else ():
+            if not all(_KNOWN_RELEASE.fullmatch(part) for part in re.split(r"[-+~_]", build)):
+                self.add_word("kernel build", build)
+
+    def text(self, text: str) -> str:
+        """`text` with placeholders."""
+        for spaced in sorted(self._spaced, key=len, reverse=True):
+            if spaced in text:
+                text = text.replace(spaced, self._path(spaced))
+        if "/" in text or "\\" in text or "~" in text:
+            text = _PATH.sub(lambda found: self._path(found[0]), text)
+        if (pattern := self._words_pattern()) is not None:
+            text = pattern.sub(lambda found: self._word(found[0]), text)
+        if "@" in text or "." in text or ":" in text:
+            text = _ADDRESS.sub(lambda found: self._placeholder("address", found[0]), text)
+        return text
+
+    def value(self, content: object) -> object:
+        """JSON with placeholders; the text of source lines is left out."""
+        if isinstance(content, str):
+            return self.text(content)
+        if isinstance(content, (list, tuple)):
+            return [self.value(entry) for entry in content]
+        if not isinstance(content, Mapping):
+            return content
+        source = "debug_handle" in content or "module_path" in content
+        return {
+            self._key(key): self._without_source(value)
+            if key == "excerpts" or (source and key in ("code", "source_code"))
+            else self.value(value)
+            for key, value in content.items()
+        }
+
+    def source_line(self, line: str) -> str:
+        """Take note of a line of source text, and leave nothing of it."""
+        stripped = line.strip()
+        if stripped:
+            self._count("source text", "lines of source text", "")
+        if len(stripped) >= _SHORTEST_SOURCE and any(mark in stripped for mark in _SOURCE_MARKS):
+            self._source.add(stripped)
+        return ""
+
+    def _without_source(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.source_line(value)
+        if isinstance(value, Mapping):
+            for lines in value.values():
+                for line in lines if isinstance(lines, (list, tuple)) else ():
+                    self.source_line(str(line))
+            return {}
+        return value
+
+    def _key(self, key: object) -> str:
+        # Names of fields are words of the format; paths and the like are what was put into it.
+        name = str(key)
+        return name if re.fullmatch(r"\w+", name) else self.text(name)
+
+    def _words_pattern(self) -> re.Pattern[str] | None:
+        if self._pattern is None and self._words:
+            self._pattern = _as_pattern(self._words)
+        return self._pattern
+
+    def _word(self, found: str) -> str:
+        kind, chosen = self._words[found.lower()]
+        return self._placeholder(kind, found.lower(), chosen, shown=found)
+
+    def _path(self, text: str) -> str:
+        """A file keeps its name, a folder keeps nothing; the system's own files are no secret."""
+        path = text.rstrip("/\\.") or text
+        ending = text[len(path) :]
+        if _SYSTEM.match(path) or len(path) < 2:
+            return text
+        if public := _PACKAGES.match(path):
+            self._count("folder", path[: public.end() - 1], "")
+            return path[public.end() - len("site-packages/") :] + ending
+        for known, called in self._folders.items():
+            if path == known or path.startswith(f"{known}/"):
+                self._placeholder("folder", known, called)
+                return called + path[len(known) :] + ending
+        cut = max(path.rfind("/"), path.rfind("\\"))
+        folder, name = path[:cut], path[cut + 1 :]
+        if folder and ("." in name.lstrip(".") or _PROGRAMS.fullmatch(name)):
+            return f"{self._folder(folder)}/{name}{ending}"
+        return self._folder(path) + ending
+
+    def _folder(self, folder: str) -> str:
+        return self._placeholder("folder", folder, self._folders.get(_trimmed(folder)))
+
+    def _placeholder(self, kind: Kind, key: str, chosen: str | None = None, shown: str = "") -> str:
+        if (kind, key) not in self._found:
+            self._numbers[kind] += chosen is None
+            name = chosen or f"{kind.replace(' ', '-')}-{self._numbers[kind]}"
+            self._found[kind, key] = Replaced(kind, shown or key, name)
+        return self._count(kind, key, "")
+
+    def _count(self, kind: Kind, key: str, placeholder: str) -> str:
+        known = self._found.get((kind, key)) or Replaced(kind, key, placeholder)
+        self._found[kind, key] = replace(known, times=known.times + 1)
+        return known.placeholder
+
+    @property
+    def replaced(self) -> tuple[Replaced, ...]:
+        """Everything that was taken out so far, in the order it was met."""
+        return tuple(found for (_, key), found in self._found.items() if key not in self._own)
+
+    def leaks(self, content: str, *, binary: bool = False) -> list[Replaced]:
+        """What was to be taken out and stands in `content` nevertheless."""
+        return list(self._leaks(content, binary))
+
+    def _leaks(self, content: str, binary: bool) -> Iterator[Replaced]:
+        shortest = _IN_BINARY if binary else _SHORTEST
+        words = {word: known for word, known in self._words.items() if len(word) >= shortest}
+        if words and (found := _as_pattern(words).search(content)):
+            kind, chosen = words[found[0].lower()]
+            if found[0] != chosen:
+                yield Replaced(kind, found[0], chosen or "")
+        for known in self._found.values():
+            literal = known.kind == "address" or (
+                known.kind == "folder" and len(known.original) > len("/home/")
+            )
+            if (
+                literal
+                and known.original != known.placeholder
+                and any(form in content for form in _forms(known.original))
+            ):
+                yield known
+        for line in self._source:
+            if any(form in content for form in _forms(line)):
+                yield Replaced("source text", line, "")
+
+
+def _as_pattern(words: Iterable[str]) -> re.Pattern[str]:
+    longest = sorted(words, key=len, reverse=True)
+    return re.compile(
+        rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])", re.IGNORECASE
+    )
+
+
+def _trimmed(folder: str) -> str:
+    return folder.rstrip("/\\") or folder
+
+
+def _forms(text: str) -> set[str]:
+    """`text` as pages and files may spell it."""
+    in_json = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
+    in_script = {form.replace("<", "\\u003c").replace("&", "\\u0026") for form in in_json}
+    return {text, html.escape(text), html.escape(text, quote=False), quote(text), *in_json, *in_script}

@@ -1,0 +1,165 @@
+"""A run packed for a bug report: its records, dumps and logs without what is private, and the shared report.
+
+Unpacked, it is a run directory again: every command reads it, and its report has the same figures.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from model_profiling import __version__, files
+from model_profiling.doctor import examine
+from model_profiling.errors import InputError
+from model_profiling.progress import Progress
+from model_profiling.report.data import ReportData
+from model_profiling.report.run_report import run_document
+from model_profiling.report.scrubbing import Replaced, Scrubber
+from model_profiling.report.share import left_out_lines, replacement_rows, replacement_section, scrubbed
+from model_profiling.run import Run, names
+from model_profiling.workflow.report import write_page
+from model_profiling.workflow.scrubbed_copy import (
+    PROGRAM,
+    Copied,
+    ShareOptions,
+    copy_runs,
+    gather_copy,
+    make_scrubber,
+    refuse_leaks,
+)
+
+DOCTOR = "doctor.json"
+_MOMENT = (1980, 1, 1, 0, 0, 0)
+"""Of every file in the archive, so that the same run makes the same bytes."""
+_MEANING = {
+    names.DUMP: "binary: names of operators, their times and the program's structure",
+    ".bin": "binary: what the model computed from made-up inputs",
+    ".pte": "binary: the program with its weights",
+}
+_WITHOUT_PROGRAM = "it holds the model's weights; --with-program packs it"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One file of a bundle."""
+
+    name: str
+    bytes: int
+    what: str = ""
+    """What it may tell, where that is not to be read in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    path: Path
+    files: tuple[Packed, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """Files of the run that are not in it, each with the reason."""
+    replaced: tuple[Replaced, ...]
+    data: ReportData
+
+
+def write_bundle(
+    run_dir: Path,
+    out: Path | None = None,
+    *,
+    options: ShareOptions | None = None,
+    with_program: bool = False,
+    diagnosis: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Pack the run in `run_dir`; `diagnosis` is the doctor's word on this machine, asked where not given."""
+    scrubber = make_scrubber(options)
+    asked = examine().as_dict() if diagnosis is None else diagnosis
+    scrubber.learn(asked)
+    with tempfile.TemporaryDirectory(prefix="sme2prof-bundle-") as scratch:
+        (copy,) = copy_runs([run_dir], Path(scratch), scrubber, options)
+        left_out = [*copy.left_out, *_program(copy, scrubber, wanted=with_program)]
+        _write_json(copy.path / DOCTOR, scrubber.value(asked))
+        data = gather_copy(copy, progress=progress)
+        blocks = [*scrubbed(run_document(data), scrubber), *replacement_section(scrubber.replaced)]
+        write_page(blocks, copy.path / names.REPORT, scrubber.text(data.title))
+        packed = _packed(copy.path)
+        _write_json(copy.path / names.SHARED_FACTS, _facts(packed, left_out, scrubber))
+        refuse_leaks(scrubber, copy.path)
+        home = _home(copy, data, scrubber)
+        path = out or Path(f"{home}_bundle.zip")
+        with files.replacing(path) as part:
+            _zip(copy.path, part, home)
+    return Bundle(path, _packed_again(packed, path, home), tuple(left_out), scrubber.replaced, data)
+
+
+def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tuple[str, str]]:
+    """Put the program beside the run where its manifest names it; else say that it is left out."""
+    program = copy.source.programs().named()
+    if not wanted:
+        return [(scrubber.text(program.name), _WITHOUT_PROGRAM)] if program else []
+    manifest = copy.source.manifest
+    if program is None or manifest is None:
+        raise InputError(f"the program of {copy.source.path} is not here", "leave out --with-program")
+    if manifest.model_sha256 and files.sha256(program) != manifest.model_sha256:
+        raise InputError(f"{program} is not the program that was run", "leave out --with-program")
+    to = files.make_folder(copy.path / PROGRAM) / scrubber.text(program.name)
+    shutil.copyfile(program, to)
+    return []
+
+
+def _facts(
+    packed: Iterable[Packed], left_out: Iterable[tuple[str, str]], scrubber: Scrubber
+) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "kit": __version__,
+        "files": [asdict(found) for found in packed],
+        "left_out": [{"file": name, "why": why} for name, why in left_out],
+        "replaced": [
+            {"placeholder": name, "stands_for": meaning, "times": int(times)}
+            for name, meaning, times in replacement_rows(scrubber.replaced)
+        ],
+        "removed": left_out_lines(scrubber.replaced),
+    }
+
+
+def _home(copy: Copied, data: ReportData, scrubber: Scrubber) -> str:
+    """The folder in the archive, by which the archive is called too."""
+    run: Run = copy.source
+    name = f"{data.model or 'run'}_{run.platform}" if run.platform else data.model or "run"
+    # Where no manifest says that times are an emulator's, the folder's name has to.
+    name = f"emulated_{name}" if copy.path.name == "emulated" else name
+    return scrubber.text(name)
+
+
+def _packed(folder: Path) -> tuple[Packed, ...]:
+    return tuple(
+        Packed(path.relative_to(folder).as_posix(), path.stat().st_size, _MEANING.get(path.suffix, ""))
+        for path in _files_in(folder)
+    )
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _zip(folder: Path, to: Path, home: str) -> None:
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path in _files_in(folder):
+            entry = zipfile.ZipInfo(f"{home}/{path.relative_to(folder).as_posix()}", _MOMENT)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+
+
+def _packed_again(packed: tuple[Packed, ...], path: Path, home: str) -> tuple[Packed, ...]:
+    """With the list of files itself, as the archive has it."""
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(f"{home}/{names.SHARED_FACTS}").file_size
+    return (*packed, Packed(names.SHARED_FACTS, size))
+
+
+def _write_json(path: Path, content: object) -> None:
+    files.write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,347 @@
+"""A copy of a run with everything private replaced in its records and logs.
+
+A page is made of such a copy: whatever a section, chart or script shows of a run has gone through this one
+place. What is written is read again before it is handed out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import getpass
+import io
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_profiling import files
+from model_profiling.analysis.evidence import kept_evidence
+from model_profiling.errors import InputError
+from model_profiling.json_record import record_json
+from model_profiling.progress import Progress
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Chart
+from model_profiling.report.html import render_html
+from model_profiling.report.scrubbing import Scrubber
+from model_profiling.run import Run, Times, names
+from model_profiling.run.manifest import Manifest
+from model_profiling.targets.protocol import place_of
+from model_profiling.workflow.report import gather_report
+
+RUN_DIR = "RUN_DIR"
+"""What the run directory itself is called in a copy."""
+PROGRAM = "program"
+"""The folder of the program, in a copy."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
+_OUTPUT = re.compile(r"_output\d+\.bin$")
+_ANEW = re.compile(
+    r"(?:report|shared_report|combined_report)(?:_files$|\.(?:md|html)$)|runs_index\.html$|shared\.json$"
+)
+_PRINTABLE = re.compile(rb"[\x20-\x7e]{4,}")
+_LARGE = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV)
+"""What no report reads."""
+
+FileKind = Literal["json", "journal", "csv", "text", "dump", "output"]
+_KINDS: dict[str, FileKind] = {
+    ".json": "json",
+    ".jsonl": "journal",
+    ".csv": "csv",
+    ".log": "text",
+    ".md": "text",
+    names.DUMP: "dump",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOptions:
+    rename: str | None = None
+    """What the model is to be called."""
+    keep: tuple[str, ...] = ()
+    """Words that look private and are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a run without what is private."""
+
+    path: Path
+    source: Run
+    left_out: tuple[tuple[str, str], ...]
+    """Files of the run that are not in it, each with the reason."""
+
+
+def make_scrubber(options: ShareOptions | None = None) -> Scrubber:
+    """One that knows who and where this is."""
+    options = options or ShareOptions()
+    scrubber = Scrubber(options.keep)
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        scrubber.add_word("user", getpass.getuser())
+    with contextlib.suppress(RuntimeError):
+        scrubber.add_word("user", Path.home().name)
+    host = socket.gethostname()
+    scrubber.add_word("host", host)
+    scrubber.add_word("host", host.partition(".")[0])
+    return scrubber
+
+
+def copy_runs(
+    run_dirs: Sequence[Path],
+    into: Path,
+    scrubber: Scrubber,
+    options: ShareOptions | None = None,
+    *,
+    times: Times | None = None,
+    for_page: bool = False,
+) -> list[Copied]:
+    """Copies of `run_dirs` in folders below `into`; `for_page` leaves out what no report reads.
+
+    All of them are read before the first is written, so that a name is known in all.
+    """
+    runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
+    for number, run in enumerate(runs, start=1):
+        called = RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number}"
+        _learn(run, scrubber, options or ShareOptions(), called)
+        for path, kind in _kept(run, for_page=for_page):
+            for content in _contents(path, kind):
+                scrubber.learn(content)
+    return [
+        _copy(run, into / f"run_{number}" / _folder_name(run), scrubber, called, for_page=for_page)
+        for number, run in enumerate(runs, start=1)
+        for called in [RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number}"]
+    ]
+
+
+def gather_copy(copy: Copied, title: str | None = None, progress: Progress | None = None) -> ReportData:
+    """What a report says of a copy: of dumps alone, with the source's word on what their times are."""
+    times = None if copy.source.manifest else copy.source.times
+    return gather_report(copy.path, title=title, times=times, progress=progress)
+
+
+def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
+    """The files that were written to `folder`; fails where one holds what was to be taken out."""
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in written:
+        _refuse_leaks(scrubber, path, path.relative_to(folder).as_posix())
+    return written
+
+
+def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
+    content = _read(path)
+    if path.suffix in (names.DUMP, ".bin", ".pte"):
+        text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
+        leaks = scrubber.leaks(text, binary=True)
+    else:
+        # The kit's own scripts and styles are the same in every page: they hold no word of a run.
+        text = content.decode("utf-8", errors="replace")
+        for own in _own_scripts() if path.suffix == names.HTML else ():
+            text = text.replace(own, "")
+        leaks = scrubber.leaks(text)
+    leaks = [*scrubber.leaks(name), *leaks]
+    if leaks:
+        raise InputError(
+            f"{path.name} would still hold {leaks[0].original!r} ({leaks[0].kind}); nothing was written",
+            f"if that is not private, add --keep {leaks[0].original!r}",
+        )
+
+
+@functools.cache
+def _own_scripts() -> tuple[str, ...]:
+    page = render_html([Chart("", "", "", {})], "")
+    own = re.findall(
+        r"(?s)<(?:script|style)(?! type=\"application/json\")[^>]*>(.*?)</(?:script|style)>", page
+    )
+    return tuple(own)
+
+
+def _learn(run: Run, scrubber: Scrubber, options: ShareOptions, called: str) -> None:
+    """What only a run's records tell to be private."""
+    for folder in (run.path, run.path.resolve()):
+        if folder.is_absolute():
+            scrubber.add_folder(str(folder), called)
+    if manifest := run.manifest:
+        if (root := manifest.config.get("output_root")) and Path(str(root)).is_absolute():
+            scrubber.add_folder(str(root), called)
+        if (home := Path(manifest.model).parent).is_absolute():
+            scrubber.add_folder(str(home), PROGRAM)
+        _learn_targets(manifest, scrubber)
+    if options.rename is not None:
+        _rename(run, scrubber, options.rename)
+
+
+def _learn_targets(manifest: Manifest, scrubber: Scrubber) -> None:
+    words = [word for part in manifest.parts for session in part.sessions for word in session.command_line]
+    named = [manifest.target.name, *words, *(word.partition("=")[2] for word in words)]
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "--device":
+            scrubber.add_word("device", word)
+        elif before == "--host":
+            scrubber.add_host(word)
+    for part in manifest.parts:
+        target = part.config.get("target")
+        asked = target if isinstance(target, dict) else {}
+        named += [f"android:{asked.get(key) or ''}" for key in ("device", "remote")]
+        named.append(f"ssh:{asked.get('host') or ''}")
+    for name in named:
+        kind, _, address = name.partition(":")
+        if kind == "android":
+            scrubber.add_word("device", address)
+            scrubber.add_word("device", place_of(address))
+            scrubber.add_word("device", address.rpartition(":")[0])
+        elif kind == "ssh":
+            scrubber.add_host(address)
+            scrubber.add_word("host", place_of(address))
+
+
+def _rename(run: Run, scrubber: Scrubber, name: str) -> None:
+    model, _ = names.variant_of(Path(f"{run.model_name}.pte"))
+    if not run.model_name:
+        raise InputError(f"nothing in {run.path} names a model", "leave out --rename")
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot be a file's name", "use letters, digits, '_', '-' and '.'")
+    if re.search(rf"(?<![a-z0-9]){re.escape(model)}(?![a-z0-9])", name, re.IGNORECASE):
+        raise InputError(f"{name!r} has the model's name in it", "choose another name")
+    scrubber.add_word("model name", model, name)
+
+
+def _folder_name(run: Run) -> str:
+    """Of a copy. Where no manifest says that times are an emulator's, the folder's name has to."""
+    return "emulated" if run.manifest is None and run.times is Times.EMULATED else "run"
+
+
+def _kept(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind]]:
+    for path, kind in _files_of(run):
+        if kind is not None and not (for_page and path.name.endswith(_LARGE)):
+            yield path, kind
+
+
+def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
+    """Every file of the run with its kind; None for what the kit does not know."""
+    others = {path.parent for path in run.path.rglob(names.MANIFEST)} - {run.path}
+    for path in sorted(run.path.rglob("*")):
+        parts = path.relative_to(run.path).parts
+        known = any(part.startswith(".") or _ANEW.match(part) for part in parts)
+        if path.is_file() and not known and not others.intersection(path.parents):
+            yield path, "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
+
+
+def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool) -> Copied:
+    files.make_folder(to)
+    for folder in (to, to.resolve()):
+        scrubber.add_folder(str(folder), called, own=True)
+    left_out = []
+    inputs = run.manifest.config.get("inputs") if run.manifest else None
+    own_inputs = bool(isinstance(inputs, dict) and inputs.get("files"))
+    for path, kind in _files_of(run):
+        name = path.relative_to(run.path).as_posix()
+        if kind is None:
+            left_out.append((scrubber.text(name), "not a file of the kit"))
+        elif kind == "output" and own_inputs:
+            left_out.append((scrubber.text(name), "computed from inputs of your own"))
+        elif not (for_page and path.name.endswith(_LARGE)):
+            _copy_file(path, to / scrubber.text(name), kind, scrubber)
+    _complete(run, to, scrubber)
+    return Copied(to, run, tuple(left_out))
+
+
+def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:
+    files.make_folder(to.parent)
+    if kind in ("dump", "output"):
+        try:
+            os.link(path, to)
+        except OSError:
+            try:
+                shutil.copyfile(path, to)
+            except OSError as problem:
+                raise _unreadable(path, problem) from problem
+        return
+    text = _read(path).decode("utf-8", errors="replace")
+    made = None
+    with contextlib.suppress(ValueError, csv.Error, RecursionError):
+        made = _SCRUBBING[kind](text, scrubber)
+    # A damaged file is what a bug report may be about: then it is taken as text.
+    files.write_text(to, scrubber.text(text) if made is None else made)
+
+
+def _json_text(text: str, scrubber: Scrubber) -> str:
+    return json.dumps(scrubber.value(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+
+
+def _journal_text(text: str, scrubber: Scrubber) -> str:
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    return "".join(json.dumps(scrubber.value(json.loads(line))) + "\n" for line in lines)
+
+
+def _csv_text(text: str, scrubber: Scrubber) -> str:
+    header = text.partition("\n")[0]
+    if "source" not in header:
+        return scrubber.text(text)
+    rows = list(csv.reader(io.StringIO(text)))
+    source = {place for place, name in enumerate(rows[0]) if name == "source_code"}
+    made = io.StringIO()
+    writer = csv.writer(made, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows[1:]:
+        writer.writerow(
+            [
+                scrubber.source_line(cell) if place in source else scrubber.text(cell)
+                for place, cell in enumerate(row)
+            ]
+        )
+    return made.getvalue()
+
+
+_SCRUBBING: dict[FileKind, Callable[[str, Scrubber], str]] = {
+    "json": _json_text,
+    "journal": _journal_text,
+    "csv": _csv_text,
+    "text": lambda text, scrubber: scrubber.text(text),
+}
+
+
+def _complete(run: Run, to: Path, scrubber: Scrubber) -> None:
+    """Put into a copy what its source takes from beside it: the program's graph, an emulated run's proof."""
+    if run.dumps and not (to / names.GRAPH).is_file():
+        graph = run.programs().explaining(run.dumps[0].path)
+        if graph is not None:
+            content = record_json(graph)
+            scrubber.learn(content)
+            files.write_text(to / names.GRAPH, _json_text(json.dumps(content), scrubber))
+    if (kept := kept_evidence(run)) is not None and kept is not run.evidence:
+        proof = record_json(kept)
+        scrubber.learn(proof)
+        files.write_text(to / names.EVIDENCE, _json_text(json.dumps(proof), scrubber))
+
+
+def _contents(path: Path, kind: FileKind) -> Iterator[object]:
+    """What there is to learn from a file."""
+    if kind in ("dump", "output"):
+        return
+    text = _read(path).decode("utf-8", errors="replace")
+    try:
+        if kind == "json":
+            yield json.loads(text)
+        elif kind == "journal":
+            yield [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        else:
+            yield text
+    except (ValueError, RecursionError):
+        yield text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+
+
+def _unreadable(path: Path, problem: OSError) -> InputError:
+    reason = (problem.strerror or str(problem)).lower()
+    return InputError(f"cannot read {path}: {reason}", "make it readable, or leave it out of the folder")

@@ -1,0 +1,124 @@
+"""Finds or makes the page to look at: a run's report, or a list of the runs in a folder; and opens it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.progress import Progress, Silent
+from model_profiling.report.data import report_data
+from model_profiling.report.run_index import IndexRow, damaged_row, index_row, render_index
+from model_profiling.run import Run, names
+from model_profiling.run.folders import runs_in
+from model_profiling.workflow.report import write_report
+
+_PAGE = Path(names.REPORT).with_suffix(names.HTML).name
+_OF_PAGES = (Path(names.REPORT).stem, Path(names.SHARED).stem)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedPage:
+    path: Path
+    runs: tuple[Path, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What could not be read, one for each run."""
+
+
+def page_to_view(place: Path, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
+    """The page about `place`, made where it is missing or older than its run; `out` is always written."""
+    if place.is_file() and place.suffix == names.HTML:
+        return ViewedPage(place)
+    if not place.is_dir():
+        raise InputError(f"there is no {place}", "name a run directory, a folder of runs or a page")
+    runs = runs_in(place)
+    if len(runs) == 1:
+        return ViewedPage(_report(runs[0], out, progress), runs)
+    return _index(place, runs, out or _writable(place) / names.INDEX, progress or Silent())
+
+
+def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
+    page = out or run_dir / _PAGE
+    if out is None and page.is_file() and page.stat().st_mtime_ns >= _newest(run_dir):
+        return page
+    write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
+    return page.with_suffix(names.HTML)
+
+
+def _writable(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"you may not write to {folder}", "name another place for the page: --out FILE.html")
+    return folder
+
+
+def _newest(run_dir: Path) -> int:
+    """When the run last changed, its pages left out."""
+    told = (
+        path.stat().st_mtime_ns
+        for path in run_dir.rglob("*")
+        if path.is_file() and not path.relative_to(run_dir).parts[0].startswith((".", *_OF_PAGES))
+    )
+    return max(told, default=0)
+
+
+def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress) -> ViewedPage:
+    rows, problems = [], []
+    for run_dir in runs:
+        progress.stage(f"reading {run_dir}")
+        row = _row(run_dir, page.parent)
+        rows.append(row)
+        problems += [row.problem] if row.problem else []
+    if len(problems) == len(runs):
+        raise InputError(
+            f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}", "see each run"
+        )
+    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}"))
+    return ViewedPage(page, runs, tuple(problems))
+
+
+def _row(run_dir: Path, home: Path) -> IndexRow:
+    place = _relative(run_dir, home)
+    try:
+        data = report_data(Run.open(run_dir), None)
+    except ProfilingError as problem:
+        return damaged_row(place, str(problem))
+    made = next((name for name in (_PAGE, names.REPORT) if (run_dir / name).is_file()), None)
+    return index_row(data, place, f"{place}/{made}" if made else "")
+
+
+def _relative(path: Path, home: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), home.resolve())).as_posix()
+
+
+def why_no_browser(environment: Mapping[str, str], system: str = sys.platform) -> str | None:
+    """Why no browser can be expected here, as a clause; None where there may be one.
+
+    `BROWSER` is a person's word that there is. Without a display Python would start one for text in this very
+    terminal, which cannot draw a chart.
+    """
+    if environment.get("CI"):
+        return "this is a CI job"
+    if environment.get("BROWSER"):
+        return None
+    if environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"):
+        return "this is an ssh session"
+    if system == "linux" and not (environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")):
+        return "there is no display"
+    return None
+
+
+def open_page(page: Path) -> str | None:
+    """Open `page` in the browser, or say as a clause why it was not."""
+    reason = why_no_browser(os.environ)
+    if reason is not None:
+        return reason
+    try:
+        opened = webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        opened = False
+    return None if opened else "no browser could be started"

@@ -1,0 +1,134 @@
+"""Several runs on one page: one, two or twelve of them, each shown for what it is, with its own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import headings, lines, section, table, tables
+from recorded_runs import ARM, EMULATED, SME2, X86_64, copied
+
+from model_profiling.errors import InputError
+from model_profiling.report.combined import combined_document, combined_title
+from model_profiling.report.compared_runs import name_runs
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Chart
+from model_profiling.report.operator_sections import categories
+from model_profiling.report.run_report import latency
+from model_profiling.run.folders import expand_runs, runs_in
+from model_profiling.workflow.report import gather_report, write_combined_report
+
+
+@pytest.fixture(scope="module")
+def machines() -> tuple[ReportData, ...]:
+    """The recorded runs as they are: Arm without SME2, with it, emulated, x86_64."""
+    return tuple(map(gather_report, (ARM, SME2, EMULATED, X86_64)))
+
+
+def charts(blocks: Sequence[Block]) -> dict[str, Chart]:
+    return {block.name: block for block in blocks if isinstance(block, Chart)}
+
+
+def rows_of(chart: Chart) -> list[dict[str, object]]:
+    spec: Any = chart.spec
+    data = spec["data"]
+    rows: list[dict[str, object]] = data["values"] if "values" in data else spec["datasets"][data["name"]]
+    return rows
+
+
+def test_runs_are_told_apart_by_as_little_as_does(machines: tuple[ReportData, ...]) -> None:
+    arm, sme2, emulated, x86_64 = machines
+    names = [run.name for run in name_runs(machines)]
+    assert names == ["Neoverse-N1", "made SME2 CPU", "emulated", "made x86_64 CPU"]
+    assert [run.name for run in name_runs([sme2])] == ["small_cnn"]
+    assert [run.name for run in name_runs([arm, emulated])] == ["linux", "emulated"]
+    assert [run.name for run in name_runs([sme2, sme2])] == ["small_cnn, run 1", "small_cnn, run 2"]
+    manifest = sme2.run.manifest
+    assert manifest is not None and x86_64.run.manifest is not None
+    int8 = replace(manifest, model="/elsewhere/small_cnn_xnnpack_int8.pte")
+    again = replace(sme2, run=type(sme2.run)(sme2.run.path, int8, metrics=sme2.run.metrics))
+    assert [run.name for run in name_runs([sme2, again])] == ["xnnpack fp16", "xnnpack int8"]
+    assert combined_title([sme2, again]) == "small_cnn: 2 runs side by side"
+
+
+def test_every_figure_is_that_of_the_runs_own_report(machines: tuple[ReportData, ...]) -> None:
+    page = combined_document(machines, "All")
+    shown = table(section(page, "Latency"), "run", "device", "experiment")
+    arm, sme2, _, x86_64 = machines
+    for name, data in (("Neoverse-N1", arm), ("made SME2 CPU", sme2), ("made x86_64 CPU", x86_64)):
+        own = {(row[0], row[1]): row[4:6] for row in table(latency(data), "experiment", "threads", "SME2")}
+        assert {(row[2], row[3]): row[5:7] for row in shown if row[0] == name} == own
+    parts = table(section(page, "Where the time goes"), "run", "experiment")
+    own_page = tables(categories(sme2), "category", "before ms")[0]
+    before, after = (row for row in parts if row[0] == "made SME2 CPU")
+    assert before[2:] == [*(f"{row[1]} ({row[2]})" for row in own_page[:-1]), own_page[-1][1]]
+    assert after[2:] == [*(f"{row[3]} ({row[4]})" for row in own_page[:-1]), own_page[-1][3]]
+
+
+def test_the_pictures_hold_what_the_tables_say(machines: tuple[ReportData, ...]) -> None:
+    page = combined_document(machines, "All")
+    drawn = charts(page)
+    bars = rows_of(drawn["latency"])
+    told = [row for row in table(section(page, "Latency"), "run", "device") if row[5] != "-"]
+    assert [f"{bar['ms']:.3f}" for bar in bars] == [row[5] for row in told]
+    assert {bar["SME2"] for bar in bars} == {"on", "off", "absent"}
+    parts = table(section(page, "Where the time goes"), "run", "experiment")
+    sums: dict[object, float] = {}
+    for row in rows_of(drawn["categories"]):
+        sums[row["run"]] = sums.get(row["run"], 0) + float(str(row["ms"]))
+    assert [f"{value:.3f}" for value in sums.values()] == [row[-1] for row in parts]
+    assert rows_of(drawn["shares"]) == rows_of(drawn["categories"])
+    assert "made x86_64 CPU (not Arm)" in sums
+
+
+def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportData, ...]) -> None:
+    page = combined_document(machines, "All")
+    emulated = [row for row in table(section(page, "Latency"), "run") if row[0] == "emulated"]
+    assert len(emulated) == 1 and emulated[0][5] == "-"
+    assert not any("emulated" in str(row["run"]) for chart in charts(page).values() for row in rows_of(chart))
+    assert [row[0] for row in table(section(page, "Where the work is"), "run")] == ["emulated"]
+    said = {row[0]: row[4] for row in table(section(page, "The runs"), "run")}
+    assert "not Arm" in said["made x86_64 CPU"] and "no times" in said["emulated"]
+    reasons = lines(section(page, "The runs"))
+    assert sum("not comparable" in line for line in reasons) == 3
+    other = lines(section(combined_document([machines[1]] * 2, "Same"), "The runs"))
+    assert any("can judge the difference" in line for line in other)
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_any_number_of_runs_has_room(machines: tuple[ReportData, ...], count: int) -> None:
+    runs = [machines[place % 4] for place in range(count)]
+    page = combined_document(runs, "Many")
+    assert len({row[0] for row in table(section(page, "Latency"), "run")}) == count
+    assert ("Where the work is" in headings(page)) == (count > 2)
+
+
+def test_a_folder_of_runs_stands_for_them(arm_home: Path, tmp_path: Path, sme2prof) -> None:
+    runs = copied(arm_home, tmp_path) / "runs"
+    (runs / "xnnpack_fp16" / "linux" / ".work").mkdir()
+    (runs / "xnnpack_fp16" / "linux" / ".work" / "manifest.json").write_text("{}")
+    home = runs / "xnnpack_fp16"
+    assert runs_in(runs) == (home / "emulated", home / "linux")
+    assert expand_runs([home / "linux", runs]) == (home / "linux", home / "emulated")
+    done = sme2prof("report", runs)
+    assert done.returncode == 0 and str(runs / "combined_report.md") in done.stdout, done.stderr
+    written = (runs / "combined_report.md").read_text()
+    assert "combined_report_files/latency.svg" in written and (runs / "combined_report.html").is_file()
+    assert (runs / "combined_report_files" / "latency.svg").is_file()
+
+
+def test_several_runs_without_a_name_go_to_one_page_here(
+    arm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2prof
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = arm_home / "runs" / "xnnpack_fp16"
+    assert sme2prof("report", home / "linux", home / "emulated").returncode == 0
+    assert (tmp_path / "combined_report.html").is_file()
+    assert sme2prof("report", home / "linux", tmp_path / "mistyped").returncode == 2
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(InputError, match="cannot write"):
+        write_combined_report([home / "linux", home / "emulated"], blocked / "page.html")
