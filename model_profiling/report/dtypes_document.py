@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from model_profiling.export.records import described
+from model_profiling.report.charts.dtypes import dtypes_chart
 from model_profiling.report.document import (
     Block,
     Code,
@@ -26,6 +27,7 @@ def dtypes_document(found: Dtypes) -> list[Block]:
     return [
         Heading(f"Which number format for {found.model}?", 1),
         Paragraph(Strong(found.verdict)),
+        *([chart] if (chart := dtypes_chart(found)) else []),
         dtypes_table(found),
         *_meaning(found),
         *_outside(found),

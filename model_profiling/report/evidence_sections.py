@@ -11,6 +11,7 @@ from model_profiling.analysis.kernels import KernelUse, matrix_share
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down
+from model_profiling.report.charts.kernels import kernels_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
@@ -57,6 +58,10 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     yield from make_list(
         f"{found.series}: kernels were not counted, {found.note}" for found in place.kernels if found.note
     )
+    own = place is data.evidence[0]
+    where = f"the files *{names.KERNELS_CSV}" if own else names.EVIDENCE
+    if chart := kernels_chart(place, "kernels" if own else "kernels_elsewhere", where):
+        yield chart
     yield from _listing(place, data)
 
 

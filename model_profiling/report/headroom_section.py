@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Projection
+from model_profiling.report.charts.headroom import headroom_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
 from model_profiling.wording import MISSING, milliseconds, percent, plural, span
@@ -55,6 +56,8 @@ def _projections(outlook: Outlook) -> Iterator[Block]:
         f"were proven to run on SME2 made faster by a range of factors ({outlook.factors.origin}) and all "
         "else left as it is."
     )
+    if chart := headroom_chart(outlook.projections):
+        yield chart
     yield make_table(
         (
             "experiment",

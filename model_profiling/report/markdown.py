@@ -51,9 +51,9 @@ def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each k
         case Commands(lines):
             return "\n".join(("```", *lines, "```"))
         case Figure(file, caption):
-            return f"![{_one_line(caption)}]({file})"
+            return f"![{_caption(caption)}]({file})"
         case Chart(name, title, summary):
-            return f"![{_one_line(f'{title}. {summary}')}]({pictures}/{name}.svg)" if pictures else ""
+            return f"![{_caption(f'{title}. {summary}')}]({pictures}/{name}.svg)" if pictures else ""
         case Explorer(instead=inside):
             return "\n\n".join(_blocks(inside, pictures))
         case Folded(summary, inside):
@@ -97,6 +97,11 @@ def _inline(part: Inline) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _caption(text: str) -> str:
+    """What stands for a picture: a name in it must not end it, nor begin anything of its own."""
+    return re.sub(r"([\\\[\]<>`])", r"\\\1", _one_line(text))
 
 
 def _code(text: str) -> str:

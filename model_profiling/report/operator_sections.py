@@ -13,9 +13,25 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import Breakdown, break_down, pair_table, series_table, verdict_of
-from model_profiling.report.charts.categories import category_shift
+from model_profiling.report.charts.categories import categories_of, category_shift, work_by_category
+from model_profiling.report.charts.operators import (
+    arithmetic_of_operators,
+    longest_operators,
+    operators_before_after,
+)
+from model_profiling.report.charts.roofline import roofline_chart
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import Block, Code, Heading, Paragraph, Strong, Table, Text, make_table
+from model_profiling.report.document import (
+    Block,
+    Chart,
+    Code,
+    Heading,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    make_table,
+)
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
 from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
 from model_profiling.report.verdict import largest_parts, shift_text
@@ -40,7 +56,11 @@ def categories(data: ReportData) -> list[Block]:
         return []
     if not series.times.are_shown:
         return _work_by_category(series)
-    return [Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."), series_table(series)]
+    return [
+        Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
+        categories_of(series, "categories"),
+        series_table(series),
+    ]
 
 
 def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
@@ -49,7 +69,7 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
     yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
     shift = shift_text(*largest_parts(pairing))
-    yield category_shift(pairing, f"categories_{place}", shift)
+    yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
 
@@ -59,18 +79,68 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
         rows.append((category.value, str(len(members)), *work_cells(members)))
+    drawn = work_by_category(series, "work")
     return [
         Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
             "time: arithmetic operations, and bytes of all tensors counted once."
         ),
+        *([drawn] if drawn else []),
         make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
 
 
 def operators(data: ReportData) -> list[Block]:
-    """Every operator, module and one run, to be explored; on paper the operators that take longest."""
-    return [*explore_operators(data, _operators(data)), *explore_modules(data), *explore_timeline(data)]
+    """The longest as pictures; then every operator, module and one run, to be explored; on paper the longest
+    operators in tables."""
+    return [
+        *(chart for chart in _charts(data) if chart),
+        *explore_operators(data, _operators(data)),
+        *explore_modules(data),
+        *explore_timeline(data),
+    ]
+
+
+def _charts(data: ReportData) -> Iterator[Chart | None]:
+    """The operators that the tables name, and how near the headline's come to the roof."""
+    series = headline_series(data)
+    structural = _structural(data)
+    if compared := compared_pairs(data):
+        for place, (_, pairing) in enumerate(compared, start=1):
+            yield operators_before_after(pairing, _longest_pairs(pairing), f"operators_{place}")
+    elif structural is not None:
+        changes = [(found.main, became(found)) for found in _most_work_pairs(structural)]
+        yield arithmetic_of_operators(changes, structural.label, "operators")
+    elif series is not None and not series.times.are_shown:
+        families = [(found, found.family) for found in _most_work(series)]
+        yield arithmetic_of_operators(families, series.name, "operators")
+    elif series is not None:
+        yield longest_operators(series, _longest(series), "operators")
+    if series is not None and series.times.are_shown:
+        yield roofline_chart(series)
+
+
+def _structural(data: ReportData) -> Pairing | None:
+    """What shows which kernels changed where times mean nothing."""
+    if data.times.are_shown:
+        return None
+    return next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
+
+
+def _longest(series: SeriesAnalysis) -> list[Operator]:
+    return sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+
+
+def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
+    return sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+
+
+def _most_work(series: SeriesAnalysis) -> list[Operator]:
+    return sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
+
+
+def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
+    return sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
 
 
 def _operators(data: ReportData) -> list[Block]:
@@ -81,15 +151,14 @@ def _operators(data: ReportData) -> list[Block]:
             for pair, pairing in compared
             for block in _operator_changes(pair, pairing, len(compared) > 1)
         ]
-    structural = next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
-    if not data.times.are_shown and structural is not None:
+    if structural := _structural(data):
         return _kernel_changes(structural)
     series = headline_series(data)
     if series is None:
         return []
     if not series.times.are_shown:
         return [_operators_without_time(series)]
-    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+    longest = _longest(series)
     shown = break_down(series)
     rows: list[tuple[Text, ...]] = [
         (
@@ -118,7 +187,7 @@ def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, s
 
 
 def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
-    longest = sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+    longest = _longest_pairs(pairing)
     if named:
         yield Heading(pair.label, 3)
     yield from _how_many(len(longest), len(pairing.operators))
@@ -180,7 +249,6 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
 
 def _kernel_changes(pairing: Pairing) -> list[Block]:
     """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
-    ordered = sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
     rows = [
         (
             Code(found.main.name),
@@ -190,7 +258,7 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
             module_cell(found.main),
             line_cell(found.main),
         )
-        for found in ordered
+        for found in _most_work_pairs(pairing)
     ]
     headers = ("operator", "category", "million operations", "kernel", "module", "source")
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
@@ -198,7 +266,6 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
 
 
 def _operators_without_time(series: SeriesAnalysis) -> Table:
-    ordered = sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
     rows = [
         (
             Code(operator.name),
@@ -207,7 +274,7 @@ def _operators_without_time(series: SeriesAnalysis) -> Table:
             module_cell(operator),
             line_cell(operator),
         )
-        for operator in ordered
+        for operator in _most_work(series)
     ]
     return make_table(("operator", "category", "million operations", "module", "source"), rows, numbers=(2,))
 

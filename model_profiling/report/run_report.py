@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from model_profiling.report.charts.latency import latency_chart, speedups_chart
+from model_profiling.report.charts.lockstep import turns_chart
+from model_profiling.report.charts.samples import sampled
+from model_profiling.report.charts.spread import distribution_chart, over_time_chart
+from model_profiling.report.charts.steps import ladder_chart, threads_chart
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -65,6 +70,19 @@ def _heading(heading: str, section: Section, data: ReportData) -> str:
     if section is what_sme2_could_bring and not data.outlook.projections:
         return "What runs on SME2"
     return heading
+
+
+def latency_section(data: ReportData) -> list[Block]:
+    """The pictures, then the figures."""
+    title = "End-to-end latency, every inference" if data.timed else "Times as recorded, with the tracer on"
+    doubt = f"{NOT_ARM}. " if data.is_arm is False else ""
+    charts = (
+        speedups_chart(data.pairs) if data.timed else None,
+        latency_chart(sampled(data), title, doubt),
+        threads_chart(data),
+        ladder_chart(data),
+    )
+    return [*(chart for chart in charts if chart), *latency(data)]
 
 
 def latency(data: ReportData) -> list[Block]:
@@ -222,6 +240,17 @@ def quality(data: ReportData) -> list[Block]:
     return make_list(line.text for line in data.warnings)
 
 
+def quality_section(data: ReportData) -> list[Block]:
+    """What was noticed, then how the samples moved and spread, and how turns cancel what the machine did."""
+    known = sampled(data) if data.timed else []
+    charts = (
+        over_time_chart(known),
+        distribution_chart(known),
+        *(turns_chart(data.run, pair, f"turns_{place}") for place, pair in enumerate(data.pairs, start=1)),
+    )
+    return [*quality(data), *(chart for chart in charts if chart)]
+
+
 def machine(data: ReportData) -> list[Block]:
     return [make_table(("what", "value"), data.facts)] if data.facts else []
 
@@ -235,7 +264,7 @@ def gaps(data: ReportData) -> list[Block]:
 
 
 _SECTIONS: tuple[tuple[str, Section, str], ...] = (
-    ("Latency", latency, names.METRICS),
+    ("Latency", latency_section, names.METRICS),
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
     ("Where the time goes", categories, names.ANALYSIS),
     ("Operators", operators, names.ANALYSIS),
@@ -243,7 +272,7 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
     ("Numerical parity", parity, names.METRICS),
     ("What to do next", advice, names.ANALYSIS),
-    ("Measurement quality", quality, names.METRICS),
+    ("Measurement quality", quality_section, names.METRICS),
     ("What this report cannot show", gaps, ""),
     ("Machine and versions", machine, names.MANIFEST),
     ("How to reproduce", reproduce, ""),

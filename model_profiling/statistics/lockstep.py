@@ -259,6 +259,13 @@ def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, L
     return ours, theirs
 
 
+def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
+    """What ratios are made of: for every launch that counts a row for each cycle, with what the turn of each
+    side comes to; the first inference of a turn is left out as ever.
+    """
+    return _paired_cycles(*_without_first(baseline, candidate))
+
+
 def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
     """For every launch that counts, the two turns' summaries of every cycle that both finished."""
     found = [_cycles(ours, theirs) for ours, theirs in zip(baseline, candidate, strict=False)]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.export.reading import read_export
 from model_profiling.export.records import ExportResult
@@ -34,13 +33,13 @@ from model_profiling.report.dtypes import (
 )
 from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.dtypes_verdict import decide
-from model_profiling.report.markdown import render_markdown
 from model_profiling.run import Series, Times, names
 from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_programs
 from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.report import write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def profile_dtypes(
     found = side_by_side(dtypes, outcomes, problems, folder)
     page = folder / names.DTYPES_PAGE
     write_record(folder / names.DTYPES, found)
-    files.write_text(page, render_markdown(dtypes_document(found)))
+    write_page(dtypes_document(found), page, f"Which number format for {found.model}?")
     return DtypesOutcome(found, page, outcomes)
 
 

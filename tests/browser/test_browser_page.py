@@ -43,7 +43,7 @@ def test_a_page_is_drawn_without_a_complaint_or_a_request(
 
 @pytest.mark.parametrize(
     ("run", "dark"),
-    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False), ("x86_64", True)],
+    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False)],
 )
 def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dark: bool) -> None:
     from axe_playwright_python.sync_playwright import Axe
@@ -60,7 +60,9 @@ def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dar
 
 
 def _open_everything(found: Opened) -> None:
-    found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    """All that is folded, one table of a chart's numbers, and one operator."""
+    found.ask("for (const each of document.querySelectorAll('details:not(.numbers)')) each.open = true")
+    found.page.locator("details.numbers summary").first.click()
     if found.page.locator(".open").count():
         found.page.locator(".open").first.click()
     found.page.wait_for_timeout(50)

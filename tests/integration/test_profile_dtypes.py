@@ -56,6 +56,8 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
     assert found.verdict in done.stdout
     page = (home / "runs" / "dtypes.md").read_text()
     assert found.verdict in page
+    assert "](dtypes_files/dtypes.svg)" in page and (home / "runs" / "dtypes_files" / "dtypes.svg").is_file()
+    assert (home / "runs" / "dtypes.html").is_file()
     for side in found.sides:
         assert side.latency is not None
         assert side.accuracy is not None and side.accuracy.ok

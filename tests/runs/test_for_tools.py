@@ -503,7 +503,7 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     (found,) = json.loads(again.stdout)["for_tools"]
     assert found["files"] == [str(run_dir / "for_tools" / "trace.pftrace")]
     assert (run_dir / "for_tools" / "badge.json").is_file()
-    assert summary.read_text().count("This run was emulated") == 1, "the same again is not added again"
+    assert summary.read_text().count("this run was emulated") == 1, "the same again is not added again"
     assert sme2prof("validate", run_dir).returncode == 0
     wrong = sme2prof("report", run_dir, "--for", "perfeto")
     assert (wrong.returncode, wrong.stderr) == (

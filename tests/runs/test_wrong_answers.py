@@ -251,7 +251,7 @@ def test_a_folder_above_the_runs_is_refused_and_a_run_named(arm_home: Path, tmp_
     shutil.copytree(out / "runs" / "xnnpack_fp16", out / "runs" / "xnnpack_int8")
     before = files_in(out)
     for folder in (out, out / "runs", out / "runs" / "xnnpack_fp16"):
-        for command in ("analyze", "report", "validate"):
+        for command in ("analyze", "validate"):
             done = sme2prof(command, folder)
             assert done.returncode in (1, 2), command
             assert str(out / "runs" / "xnnpack_fp16" / "emulated") in done.stderr + done.stdout, command

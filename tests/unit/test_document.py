@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.report.document import (
+    Chart,
     Code,
     Commands,
     Figure,
@@ -70,6 +71,14 @@ def test_every_block_as_markdown() -> None:
         "![Where the time goes](time.svg)\n\n"
         "<details><summary>more</summary>\n\nhidden\n\n- one\n\n</details>\n"
     )
+
+
+def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
+    (line,) = render_markdown([Figure("a.svg", "x](http://evil) [y] <b>`z`\\")]).splitlines()
+    assert line == r"![x\](http://evil) \[y\] \<b\>\`z\`\\](a.svg)"
+    chart = Chart("c", "t]", "s", {})
+    assert render_markdown([chart], "p_files") == "![t\\]. s](p_files/c.svg)\n"
+    assert render_markdown([chart]) == "\n"
 
 
 def test_every_block_on_a_terminal() -> None:

@@ -93,7 +93,9 @@ def test_what_more_than_sme2_may_have_done_is_not_said_of_sme2() -> None:
         pair = Pair("threads", baseline, candidate)
         told = answered(found(2.0), replace(MANIFEST, results=results), pair)
         assert "2.00x" not in told.what_sme2_changes and "not tested" in told.what_sme2_changes
-        assert "Compared: threads faster, 2.00x (95% interval 2.00 to 2.00), 4.015 to 2.007 ms." in told.notes
+        assert (
+            "Compared: threads (faster, 2.00x, 95% interval 2.00 to 2.00; 4.015 to 2.007 ms)." in told.notes
+        )
 
 
 def test_the_pair_of_sme2_speaks_first_and_others_in_one_sentence() -> None:
@@ -101,8 +103,16 @@ def test_the_pair_of_sme2_speaks_first_and_others_in_one_sentence() -> None:
     told = answers(report(MANIFEST, threads, PairReport(PAIR, found(2.0), False, None)))
     assert told.what_sme2_changes.startswith("2.00x as fast")
     assert [note for note in told.notes if "1.50x" in note] == [
-        "Also compared: threads faster, 1.50x (95% interval 1.50 to 1.50), 4.015 to 2.677 ms."
+        "Also compared: threads (faster, 1.50x, 95% interval 1.50 to 1.50; 4.015 to 2.677 ms)."
     ]
+
+
+def test_that_no_sme_kernel_ran_stands_beside_what_sme2_changed() -> None:
+    kernels = SeriesEvidence(OTHER, True, (), sme_verdict((), traced=True), counted=True)
+    evidence = (PlaceEvidence("this run", False, (kernels,), ()),)
+    told = answers(report(MANIFEST, PairReport(PAIR, found(1.0), False, None), evidence=evidence))
+    assert told.what_sme2_changes.startswith("No significant change (1.00x)")
+    assert told.what_sme2_changes.endswith("No SME or SME2 kernel ran although SME2 was on.")
 
 
 def test_what_failed_comes_before_any_advice() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_profiling.report.breakdown import Breakdown
-from model_profiling.report.charts.drawing import PARTS, make_chart
+from model_profiling.report.charts.drawing import PARTS, About, Row, make_chart
 from model_profiling.report.document import Chart
 from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
@@ -41,7 +41,7 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
     """Medians as bars, nine in ten inferences as a line across each."""
     import altair as alt
 
-    rows = [
+    rows: list[Row] = [
         {
             "run": bar.label,
             "SME2": bar.sme2,
@@ -55,7 +55,7 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
     colours = alt.Scale(domain=kinds, range=[_SWITCHES.get(kind, _OTHER) for kind in kinds])
     place = alt.Y("run:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
     drawn = alt.LayerChart(
-        data=alt.InlineData(values=rows),
+        data=alt.NamedData(name="rows"),
         height={"step": _STEP},
         layer=[
             alt.Chart()
@@ -75,21 +75,22 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
         told = [f"{bar.label}: {milliseconds(bar.latency.median)} ms" for bar in ends]
         told[0], told[1] = f"From {told[0]}", f"to {told[1]}"
     summary = f"Median, and the range of nine in ten. {'; '.join(told)}."
-    return make_chart("latency", "End-to-end latency", summary, drawn, f"{names.METRICS} of each run")
+    about = About("latency", "End-to-end latency", summary, f"{names.METRICS} of each run")
+    return make_chart(about, drawn, {"rows": rows})
 
 
 def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
     """Each bar cut into categories and overheads, in milliseconds or as shares of its own whole."""
     import altair as alt
 
-    rows = [
+    rows: list[Row] = [
         {"run": bar.label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
         for bar in bars
         for place, (part, found) in enumerate(bar.shown.parts.items())
     ]
     title = "percent of the run's own time" if shares else "milliseconds per inference, with the tracer on"
     drawn = (
-        alt.Chart(alt.InlineData(values=rows), height={"step": _STEP})
+        alt.Chart(alt.NamedData(name="rows"), height={"step": _STEP})
         .mark_bar()
         .encode(
             x=alt.X("share:Q" if shares else "ms:Q", title=title),
@@ -105,6 +106,5 @@ def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
     told = "; ".join(f"{label}: {part}, {found.percent:.1f}%" for label, part, found in largest[:_TOLD])
     more = f"; and {len(bars) - _TOLD} more" if len(bars) > _TOLD else ""
     name, heading = ("shares", "Shares of the time") if shares else ("categories", "Where the time goes")
-    return make_chart(
-        name, heading, f"The largest part of each. {told}{more}.", drawn, f"{names.ANALYSIS} of each run"
-    )
+    summary = f"The largest part of each. {told}{more}."
+    return make_chart(About(name, heading, summary, f"{names.ANALYSIS} of each run"), drawn, {"rows": rows})

@@ -1,8 +1,18 @@
-"""What all charts share: colours, how a declaration becomes a block, and how a block becomes an SVG file."""
+"""What all charts share: colours, how a declaration becomes a block, and how a block becomes an SVG file.
+
+Text, rules and axes have no colour of their own: the page's theme gives them one. Names come from files that
+anybody may have written, so they are only ever data: never a field's name, an expression or a link.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling.report.document import Chart
 
@@ -19,22 +29,166 @@ PARTS = {
     "Unattributed": "#b9bec6",
 }
 """Categories and overheads, in the order they are stacked; told apart by people who see fewer colours."""
+SERIES = ("#0e8a93", "#b5532f", "#7a841a", "#5468ad", "#a2467f", "#5f6b73")
+"""Experiments, in the order of the run; none of them is a category's."""
+BEFORE, AFTER = "#8a8f98", "#0e8a93"
 VEGA_LITE = "6.1"
+ROW = 46
+"""Pixels of a row that has its label above what it shows: names are long, and phones narrow."""
+
+_WIDTH = 640
+_TITLE = 84
+"""Letters of a title that fit into that width."""
+_LONGEST_NAME = 90
+_LOOK = {
+    "font": "Helvetica, Arial, sans-serif",
+    "title": {"anchor": "start", "fontSize": 14},
+    "axis": {"gridColor": "#e4e7eb", "labelColor": "#333", "titleColor": "#333", "titleFontWeight": "normal"},
+    "legend": {"labelColor": "#333"},
+    "text": {"color": "#1c1f23"},
+    "rule": {"color": "#1c1f23"},
+    "view": {"stroke": None},
+}
+"""Of the files beside a Markdown page, which are always on white."""
+
+Row = dict[str, object]
+"""What a mark is drawn from. Fields that only say where and how it is drawn begin with `_`; the others are
+the chart's numbers, which a page also shows as a table."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The words of a chart; see `document.Chart`."""
+
+    name: str
+    title: str
+    summary: str
+    source: str
 
 
 def make_chart(
-    name: str, title: str, summary: str, drawn: altair.LayerChart | altair.Chart, source: str
+    about: About,
+    drawn: altair.LayerChart | altair.FacetChart | altair.Chart,
+    data: Mapping[str, Sequence[Row]],
 ) -> Chart:
-    """A chart as a block. Width and text colours are left to the page: it may be light, dark or narrow."""
-    spec = drawn.to_dict()
-    spec.pop("config", None)
-    spec.pop("$schema", None)
-    return Chart(name, title, summary, spec, source)
+    """A chart as a block; its layers name their rows in `data`. Width and colours of text are left to the
+    page: it may be light, dark or narrow."""
+    # Checking against the schema takes longer than all the rest; tests compile every kind of chart instead.
+    spec = drawn.to_dict(validate=False)
+    for key in ("config", "$schema"):
+        spec.pop(key, None)
+    spec["datasets"] = {name: list(rows) for name, rows in data.items()}
+    return Chart(about.name, about.title, about.summary, spec, about.source)
 
 
 def draw_svg(chart: Chart) -> str:
+    title = textwrap.wrap(chart.title, _TITLE)
+    return _svg(json.dumps({**chart.spec, "title": title}, allow_nan=False), _WIDTH)
+
+
+@lru_cache(maxsize=256)
+def _svg(spec: str, width: int) -> str:
+    """Reports of one run are written again when something was added to it; most charts stay the same."""
     import vl_convert
 
-    spec = {"width": 640, **chart.spec, "title": chart.title, "background": "white"}
-    svg: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    whole = {"width": width, **json.loads(spec), "background": "white", "config": _LOOK}
+    svg: str = vl_convert.vegalite_to_svg(whole, vl_version=VEGA_LITE)
     return svg
+
+
+def named(text: str) -> str:
+    """A name from a file, fit to be drawn: one line, not endless, nothing that an SVG file cannot hold."""
+    line = " ".join(text.split())
+    safe = "".join(
+        "\ufffd" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn") else letter for letter in line
+    )
+    return safe if len(safe) <= _LONGEST_NAME else f"{safe[: _LONGEST_NAME - 1]}\u2026"
+
+
+def thinned(values: Sequence[T], most: int) -> list[T]:
+    """At most `most` of them in even steps, the first and the last included."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read better on a colour."""
+    light = sum(
+        weight * _linear(int(colour[at : at + 2], 16) / 255)
+        for weight, at in zip((0.2126, 0.7152, 0.0722), (1, 3, 5), strict=True)
+    )
+    return "#ffffff" if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else "#000000"
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each of several series."""
+    return {name: series_colour(place) for place, name in enumerate(dict.fromkeys(names))}
+
+
+def series_colour(place: int) -> str:
+    return SERIES[place % len(SERIES)]
+
+
+def across(
+    title: str | Sequence[str], scale: altair.Scale | None = None, axis: altair.Axis | None = None
+) -> Callable[[str], altair.X]:
+    """Makes the horizontal place of every layer: they share an axis only if all say the same of it."""
+    import altair as alt
+
+    lines = title if isinstance(title, str) else list(title)
+    whole = alt.Undefined if scale is None else scale
+    ticks = alt.Axis(tickCount=6) if axis is None else axis
+    return lambda field: alt.X(f"{field}:Q", title=lines, scale=whole, axis=ticks)
+
+
+def down(rows: int) -> Callable[[str], altair.Y]:
+    """Makes the vertical place in a chart of so many rows, the first on top: a row has the height 1."""
+    import altair as alt
+
+    scale = alt.Scale(domain=[rows, 0], nice=False, zero=False)
+    return lambda field: alt.Y(f"{field}:Q", axis=None, scale=scale)
+
+
+def row_labels(y: Callable[[str], altair.Y]) -> altair.Chart:
+    """What each row is and says, above what it shows: `_row` and `_label` of the data `rows`."""
+    import altair as alt
+
+    base = alt.Chart(alt.NamedData(name="rows"))
+    labels: altair.Chart = base.mark_text(align="left", baseline="top", dy=4, clip=True)
+    placed: altair.Chart = labels.encode(x=alt.value(2), y=y("_row"), text=alt.Text("_label:N"))
+    return placed
+
+
+def tooltips(**fields: str) -> list[altair.Tooltip]:
+    """What a pointer shows: `ms="milliseconds"` names a number, `operator="operator:N"` text."""
+    import altair as alt
+
+    shown = []
+    for field, title in fields.items():
+        words, text, _ = title.partition(":N")
+        shown.append(alt.Tooltip(f"{field}:{'N' if text else 'Q'}", title=words))
+    return shown
+
+
+def series_legend(title: str | None = None) -> altair.Legend:
+    """Names of series are long: one below the other."""
+    import altair as alt
+
+    return alt.Legend(orient="top", columns=1, title=title, labelLimit=320)
+
+
+def category_colour(fields: Iterable[str]) -> altair.Color:
+    """Of marks whose rows have a `category`; the legend names those that are there."""
+    import altair as alt
+
+    present = set(fields)
+    there = [name for name in PARTS if name in present]
+    scale = alt.Scale(domain=there, range=[PARTS[name] for name in there])
+    legend = alt.Legend(orient="top", columns=2, title=None, symbolType="square", symbolStrokeWidth=0)
+    return alt.Color("category:N", scale=scale, legend=legend)

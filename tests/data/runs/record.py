@@ -98,8 +98,8 @@ def keep(run_dir: Path, name: str, place: Path, note: str = "") -> None:
     assert found.ok, found.as_text()
     kept = HERE / name
     shutil.rmtree(kept, ignore_errors=True)
-    # Most of an HTML report is the script that draws its charts, the same in every one.
-    shutil.copytree(run_dir, kept, ignore=shutil.ignore_patterns(f"*{names.HTML}"))
+    # Pages and pictures are made of what is kept, and are large.
+    shutil.copytree(run_dir, kept, ignore=shutil.ignore_patterns(f"*{names.HTML}", f"*{names.PICTURES}"))
     for path in kept.rglob("*"):
         if path.is_file() and path.suffix not in (".etdump", ".bin"):
             path.write_bytes(neutral(path.read_bytes(), place))

@@ -1,0 +1,410 @@
+"""Charts of the recorded runs: the numbers of the files they name, nothing else, and drawable by Vega."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from recorded_runs import load
+
+from model_profiling import process
+from model_profiling.analysis.roofline import seen_roofline
+from model_profiling.report.charts.categories import categories_of
+from model_profiling.report.charts.drawing import PARTS, VEGA_LITE, draw_svg, named, thinned
+from model_profiling.report.charts.dtypes import dtypes_chart
+from model_profiling.report.charts.latency import latency_chart, speedups_chart
+from model_profiling.report.charts.operators import longest_operators
+from model_profiling.report.charts.samples import MOST_SAMPLES, Sampled, sampled
+from model_profiling.report.charts.spread import over_time_chart
+from model_profiling.report.charts.steps import ladder_chart
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Chart, charts_in
+from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, Projected, Work
+from model_profiling.report.run_report import run_document
+from model_profiling.run import Metrics, Run, Series, Times
+from model_profiling.run.journal import Journal
+from model_profiling.statistics.latency import summarize
+from model_profiling.workflow.report import gather_report
+
+Charts = dict[str, Chart]
+Rows = list[dict[str, Any]]
+HOSTILE = "<script>alert(1)</script> datum['x'].y \x00\u202e ${7*7} a.b[0] " + "x" * 300
+
+
+def charts_of(data: ReportData) -> Charts:
+    found = list(charts_in(run_document(data)))
+    assert len({chart.name for chart in found}) == len(found)
+    return {chart.name: chart for chart in found}
+
+
+def rows(chart: Chart, name: str = "rows") -> Rows:
+    datasets: Any = chart.spec["datasets"]
+    found: Rows = datasets[name]
+    return found
+
+
+@pytest.fixture(scope="module")
+def sme2(sme2_home: Path) -> ReportData:
+    return gather_report(sme2_home / "runs" / "xnnpack_fp16" / "linux")
+
+
+@pytest.fixture(scope="module")
+def arm(arm_home: Path) -> ReportData:
+    return gather_report(arm_home / "runs" / "xnnpack_fp16" / "linux")
+
+
+@pytest.fixture(scope="module")
+def emulated(arm_home: Path) -> ReportData:
+    return gather_report(arm_home / "runs" / "xnnpack_fp16" / "emulated")
+
+
+@pytest.fixture(scope="module")
+def on_sme2(sme2: ReportData) -> Charts:
+    return charts_of(sme2)
+
+
+@pytest.fixture(scope="module")
+def on_arm(arm: ReportData) -> Charts:
+    return charts_of(arm)
+
+
+@pytest.fixture(scope="module")
+def without_time(emulated: ReportData) -> Charts:
+    return charts_of(emulated)
+
+
+def test_each_kind_of_run_has_its_charts(on_sme2: Charts, on_arm: Charts, without_time: Charts) -> None:
+    both = ["speedups", "latency", "categories_1", "operators_1", "roofline"]
+    after = ["over_time", "distribution", "turns_1"]
+    assert list(on_sme2) == [*both, "kernels", *after]
+    assert sorted(on_arm) == sorted([*both, "threads", "headroom", "kernels_elsewhere", *after])
+    assert list(without_time) == ["work", "operators", "kernels"]
+    for chart in (*on_sme2.values(), *on_arm.values(), *without_time.values()):
+        assert chart.summary.endswith(".") and any(letter.isdigit() for letter in chart.summary)
+        assert chart.source and chart.title
+
+
+def test_every_chart_compiles_without_a_warning_and_is_drawn(
+    on_sme2: Charts, on_arm: Charts, without_time: Charts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import vl_convert
+
+    for chart in {**on_sme2, **on_arm, **without_time}.values():
+        vl_convert.vegalite_to_vega(dict(chart.spec), vl_version=VEGA_LITE, show_warnings=True)
+        said = capfd.readouterr()
+        assert not said.err and not said.out, (chart.name, said)
+        svg = draw_svg(chart)
+        assert ElementTree.fromstring(svg).tag.endswith("svg")
+        assert "NaN" not in svg and "undefined" not in svg and "Infinity" not in svg
+
+
+def test_a_chart_leaves_its_width_and_the_colour_of_its_text_to_the_page(on_sme2: Charts) -> None:
+    for chart in on_sme2.values():
+        assert not {"width", "background", "config", "title", "vconcat", "hconcat", "facet"} & set(chart.spec)
+        for _, value in leaves({**chart.spec, "datasets": {}}):
+            assert not isinstance(value, str) or not value.startswith(("http", "data:", "javascript"))
+
+
+def test_speedups_and_latencies_are_those_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
+    metrics = load(sme2.run.path / "metrics.json")
+    (pair,), (row,) = metrics["comparisons"], rows(on_sme2["speedups"])
+    for key in ("ratio", "low", "high"):
+        assert row[key] == pytest.approx(pair["speedup"][key], abs=1e-4)
+    shown = rows(on_sme2["latency"])
+    assert len(shown) == len(metrics["latencies"])
+    for row, found in zip(shown, metrics["latencies"], strict=True):
+        for key in ("median", "p5", "p95"):
+            assert row[key] == pytest.approx(found["end_to_end_ms"][key], abs=1e-5)
+
+
+def test_samples_are_measured_ones_of_every_launch(on_sme2: Charts, sme2: ReportData) -> None:
+    shown = rows(on_sme2["latency"], "samples")
+    assert len(shown) <= MOST_SAMPLES and "600 of 1,332" in json.dumps(on_sme2["latency"].spec["layer"])
+    for found in sme2.run.series:
+        kept = sme2.run.robust_stats(found)
+        assert kept is not None
+        for number, values in enumerate(kept.end_to_end_rounds_ms, start=1):
+            ours = [row["ms"] for row in shown if (row["series"], row["launch"]) == (str(found), number)]
+            known = [round(value, 5) for value in values]
+            assert set(ours) <= set(known) and min(known) in ours and max(known) in ours
+
+
+def test_drift_is_shown_by_the_median_of_every_launch(on_sme2: Charts, sme2: ReportData) -> None:
+    journal = Journal(sme2.run.path)
+    for found in sme2.run.series:
+        medians = [statistics.median(values) for values in journal.latencies_ms(found, 6)]
+        ours = [row for row in rows(on_sme2["over_time"], "medians") if row["series"] == str(found)]
+        assert [row["ms"] for row in ours] == pytest.approx(medians, abs=1e-5)
+        # Higher in its lane is slower.
+        assert sorted(ours, key=lambda row: row["ms"]) == sorted(ours, key=lambda row: -row["_y"])
+
+
+def test_the_distribution_meets_the_percentiles_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
+    at = {(row["series"], row["share"]): row["ms"] for row in rows(on_sme2["distribution"])}
+    for found in load(sme2.run.path / "metrics.json")["latencies"]:
+        name = str(Series(found["experiment"], found["threads"]))
+        for share, key in ((0, "minimum"), (5, "p5"), (50, "median"), (95, "p95"), (100, "maximum")):
+            assert at[name, share] == pytest.approx(found["end_to_end_ms"][key], abs=1e-5)
+
+
+def test_turns_are_those_of_the_journal_and_their_ratios_the_answer(
+    on_sme2: Charts, sme2: ReportData
+) -> None:
+    (pair,) = sme2.pairs
+    journal = Journal(sme2.run.path)
+    shown = rows(on_sme2["turns_1"])
+    for side, series in (("before", pair.pair.baseline), ("after", pair.pair.candidate)):
+        fastest = [round(min(turn[1:]), 5) for turns in journal.turns_ms(series).values() for turn in turns]
+        assert [row["value"] for row in shown if row["what"] == side] == fastest
+    ratios = [row["value"] for row in shown if row["what"] == "ratio"]
+    assert statistics.median(ratios) == pytest.approx(pair.speedup.ratio, rel=0.005)
+    launches = rows(on_sme2["turns_1"], "launches")
+    assert len(launches) == pair.speedup.rounds == 6
+    assert pair.speedup.low is not None and pair.speedup.high is not None
+    assert min(row["ratio"] for row in launches) < pair.speedup.high
+    assert max(row["ratio"] for row in launches) > pair.speedup.low
+
+
+def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: ReportData) -> None:
+    stacks = {
+        str(Series(found["experiment"], found["threads"])): found
+        for found in load(sme2.run.path / "analysis_summary.json")["series"]
+    }
+    (pair,) = sme2.pairs
+    segments = rows(on_sme2["categories_1"], "segments")
+    for side, series in (("before", pair.pair.baseline), ("after", pair.pair.candidate)):
+        ours = [row for row in segments if row["side"] == side]
+        known = stacks[str(series)]
+        assert [row["category"] for row in ours] == list(known["ms"]) == list(PARTS)
+        for row in ours:
+            assert row["ms"] == pytest.approx(known["ms"][row["category"]], abs=1.1e-3)
+            assert row["share"] == pytest.approx(100 * known["share"][row["category"]], abs=0.11)
+        assert ours[-1]["_end"] == pytest.approx(known["e2e_ms"], abs=1e-3)
+        (largest,) = [row for row in ours if row["largest"]]
+        assert largest["category"] == max(known["share"], key=lambda part: known["share"][part])
+
+
+def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme2: Charts) -> None:
+    chart = on_sme2["categories_1"]
+    path, segments = rows(chart, "path"), rows(chart, "segments")
+    largest = next(row["category"] for row in segments if row["side"] == "after" and row["largest"])
+    followed = [row for row in segments if row["category"] == largest]
+    assert [(row["_start"], row["_end"]) for row in path] == [
+        (row["_start"], row["_end"]) for row in followed
+    ]
+    assert largest in chart.title and largest in chart.summary
+
+
+def test_operators_before_and_after_are_those_of_the_analysis(on_sme2: Charts, sme2: ReportData) -> None:
+    (pair,) = load(sme2.run.path / "analysis_summary.json")["pairs"]
+    known = sorted(pair["operators"], key=lambda found: -max(found["baseline_ms"], found["candidate_ms"]))
+    shown = rows(on_sme2["operators_1"])
+    assert len(shown) >= 8
+    for row, found in zip(shown, known, strict=False):
+        assert (row["operator"], row["category"]) == (found["operator"], found["category"])
+        assert row["before"] == pytest.approx(found["baseline_ms"], abs=1.1e-3)
+        assert row["after"] == pytest.approx(found["candidate_ms"], abs=1.1e-3)
+
+
+def test_operators_lie_under_the_roof_that_is_named(on_sme2: Charts, sme2: ReportData) -> None:
+    chart = on_sme2["roofline"]
+    series = sme2.headline.dumps if sme2.headline else None
+    assert series is not None
+    roof = seen_roofline(series.operators)
+    assert roof is not None and roof.source in chart.summary and roof.source in json.dumps(chart.spec)
+    by_name = {(operator.name, operator.place): operator for operator in series.operators}
+    for point in rows(chart, "points"):
+        operator = by_name[point["operator"], point["module"]]
+        flops, moved = operator.source.flops or 0, operator.source.bytes_moved or 1
+        assert point["gflops"] == pytest.approx(flops / operator.times.median_ns, rel=1e-3)
+        assert point["intensity"] == pytest.approx(flops / moved, rel=1e-3)
+        limit = min(roof.gflops, point["intensity"] * roof.gbytes_per_s)
+        assert point["gflops"] <= limit * 1.001 or operator.category.value not in ("Convolution", "GEMM")
+
+
+def test_the_projection_is_that_of_the_analysis_and_says_what_it_is(on_arm: Charts, arm: ReportData) -> None:
+    chart = on_arm["headroom"]
+    known = load(arm.run.path / "analysis_summary.json")["sme2_headroom"]
+    measured, projected = rows(chart, "measured")[0], rows(chart, "projected")[0]
+    assert projected["from"] == pytest.approx(measured["ms"] / known["high"], rel=1e-3)
+    assert projected["to"] == pytest.approx(measured["ms"] / known["low"], rel=1e-3)
+    assert projected["least"] == pytest.approx(measured["ms"] / known["ceiling"], rel=1e-3)
+    assert "projection" in chart.title and "not measured" in chart.summary
+    assert sum("PROJECTION" in row["_label"] for row in rows(chart)) == len(rows(chart, "projected"))
+
+
+def test_threads_are_those_of_the_metrics(on_arm: Charts, arm: ReportData) -> None:
+    known = {
+        (found["experiment"], found["threads"]): found["end_to_end_ms"]["median"]
+        for found in load(arm.run.path / "metrics.json")["latencies"]
+    }
+    shown = {(row["experiment"], row["threads"]): row["median"] for row in rows(on_arm["threads"])}
+    assert shown == pytest.approx(known, abs=1e-5) and len(shown) == 2
+
+
+def test_a_run_without_time_shows_work_and_kernels(without_time: Charts, emulated: ReportData) -> None:
+    for chart in without_time.values():
+        text = f"{chart.title} {chart.summary} {json.dumps(chart.spec)}"
+        assert " ms" not in text and '"ms"' not in text and "millisecond" not in text, chart.name
+    series = emulated.headline.dumps if emulated.headline else None
+    assert series is not None
+    arithmetic = [row for row in rows(without_time["work"], "bars") if row["what"] == "arithmetic"]
+    flops = {row["category"]: 0 for row in arithmetic}
+    for operator in series.operators:
+        flops[operator.category.value] += operator.source.flops or 0
+    for row in arithmetic:
+        assert row["percent"] == pytest.approx(100 * flops[row["category"]] / sum(flops.values()), abs=0.05)
+    assert sum(row["percent"] for row in arithmetic) == pytest.approx(100, abs=0.3)
+    (path,) = emulated.run.path.glob("*on/*_kernels.csv")
+    with path.open(encoding="utf-8", newline="") as stream:
+        counted = {row["kernel_name"]: int(row["count"]) for row in csv.DictReader(stream) if row["count"]}
+    bars = rows(without_time["kernels"], "bars")
+    ours = {row["kernel"]: row["calls"] for row in bars if "_on" in row["series"]}
+    assert ours and ours.items() <= counted.items()
+    assert {row["calls"] for row in bars if "_off" in row["series"]} == {0}
+
+
+def test_one_series_alone_has_its_stack_and_its_longest_operators(arm: ReportData) -> None:
+    charts = charts_of(replace(arm, pairs=()))
+    assert {"categories", "operators", "roofline"} <= set(charts) and "speedups" not in charts
+    assert not {"turns_1", "categories_1"} & set(charts)
+    known = load(arm.run.path / "analysis_summary.json")["series"][0]
+    shown = {row["category"]: row["ms"] for row in rows(charts["categories"], "segments")}
+    assert shown == pytest.approx(known["ms"], abs=1.1e-3)
+    longest = rows(charts["operators"])
+    assert [row["value"] for row in longest] == sorted((row["value"] for row in longest), reverse=True)
+
+
+def test_times_of_an_unknown_machine_are_drawn_as_recorded(arm: ReportData) -> None:
+    shown = [replace(found, latency=None, times=Times.UNKNOWN) for found in arm.experiments]
+    (first, *_) = known = sampled(replace(arm, experiments=tuple(shown)))
+    dumps = arm.experiments[0].dumps
+    assert dumps is not None and len(known) == 2
+    assert first.summary == dumps.latency and first.count == dumps.runs and first.source.endswith(".etdump")
+
+
+def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
+    on, off = sme2.experiments
+    lowest = replace(off, series=Series("upto_neon", 1))
+    rungs = [
+        replace(found, result=replace(found.result, disable=gone))
+        for found, gone in ((on, ()), (off, ("sme2",)), (lowest, ("sme2", "sme", "dotprod")))
+        if found.result
+    ]
+    chart = ladder_chart(replace(sme2, experiments=tuple(rungs)))
+    assert chart is not None and ladder_chart(sme2) is None
+    shown, ratio = rows(chart), sme2.pairs[0].speedup.ratio
+    medians = [found.summary.median for found in rungs if found.summary]
+    assert [row["value"] for row in shown] == pytest.approx(medians, abs=1e-5) and len(shown) == 3
+    assert [f"{ratio:.2f}x the rung below" in row["_label"] for row in shown] == [True, False, False]
+    untimed = [replace(found, latency=None, dumps=None, times=Times.EMULATED) for found in rungs]
+    emulated = Run(sme2.run.path, metrics=Metrics(times=Times.EMULATED))
+    without = ladder_chart(replace(sme2, experiments=tuple(untimed), run=emulated))
+    assert without is not None and " ms" not in json.dumps(without.spec)
+    assert [row["value"] for row in rows(without)] == [2, 0, 0] and "2 SME2" in without.summary
+    for drawn in (chart, without):
+        assert "undefined" not in draw_svg(drawn)
+
+
+def side(dtype: str, ms: float | None, projected: Projected | None = None) -> DtypeSide:
+    latency = Latency(Series("on", 1), ms, ms * 0.9, ms * 1.2) if ms else None
+    return DtypeSide(
+        dtype=dtype, program="p.pte", latency=latency, projected=projected, work=Work(2_000_000, 5_000)
+    )
+
+
+def test_number_formats_are_compared_by_time_or_by_work() -> None:
+    timed = (
+        side("fp32", 7.5, Projected(1.5, 3.0, "usual")),
+        side("int8", 2.5),
+        replace(side("fp16", 3.0), problem="no"),
+    )
+    chart = dtypes_chart(Dtypes(model="m", cpu="N1", machine="arm", sides=timed))
+    assert chart is not None and [row["median"] for row in rows(chart)] == [7.5, 2.5]
+    assert [(row["from"], row["to"]) for row in rows(chart, "projected")] == [(1.5, 3.0)]
+    assert "PROJECTED" in chart.summary and "Arm" not in chart.summary
+    other = dtypes_chart(Dtypes(model="m", machine="other", sides=timed))
+    assert other is not None and "say nothing about Arm" in other.summary
+    work = dtypes_chart(Dtypes(model="m", machine="emulated", sides=(side("fp32", None), side("int8", None))))
+    assert work is not None and " ms" not in json.dumps(work.spec) + work.summary
+    assert dtypes_chart(Dtypes(model="m", sides=(DtypeSide(dtype="fp32", problem="no"),))) is None
+    for drawn in (chart, work):
+        assert "undefined" not in draw_svg(drawn)
+
+
+def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
+    values = [1 + number % 97 / 100 for number in range(9_000)]
+    many = Sampled(
+        Series("a", 1), summarize(values), [values[at : at + 90] for at in range(0, 9_000, 90)], "launch", "f"
+    )
+    for chart in (latency_chart([many], "t"), over_time_chart([many])):
+        assert chart is not None and len(json.dumps(chart.spec)) < 200_000
+        assert "of 9,000 inferences shown" in json.dumps(chart.spec)
+    assert thinned(range(1_000), 5) == [0, 250, 500, 749, 999]
+    assert thinned(range(3), 5) == [0, 1, 2]
+
+
+def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
+    values = [1.0 + number / 1000 for number in range(50)] + [50.0]
+    chart = latency_chart([Sampled(Series("a", 1), summarize(values), [values], "round", "f")], "t")
+    assert chart is not None
+    slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
+    assert slowest["ms"] == 50.0 and slowest["_at"] < 2
+    assert "1 slower one at the right edge" in json.dumps(chart.spec)
+
+
+def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    if isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield path, key
+            yield from leaves(inside, (*path, key))
+    elif isinstance(value, list):
+        for inside in value:
+            yield from leaves(inside, path)
+    else:
+        yield path, value
+
+
+def test_names_from_files_stay_data(arm: ReportData) -> None:
+    shown = named(HOSTILE)
+    assert len(shown) <= 90 and shown.isprintable() and "\ufffd" in shown
+    assert arm.headline is not None and arm.headline.dumps is not None
+    series = arm.headline.dumps
+    spoilt = replace(
+        series, operators=tuple(replace(operator, name=HOSTILE) for operator in series.operators)
+    )
+    pair = replace(arm.pairs[0], pair=replace(arm.pairs[0].pair, label=HOSTILE))
+    samples = [replace(found, series=Series(HOSTILE, 1)) for found in sampled(arm)]
+    charts = (
+        longest_operators(spoilt, spoilt.operators, "operators"),
+        speedups_chart([pair]),
+        latency_chart(samples, "t"),
+        over_time_chart(samples),
+        categories_of(spoilt, "categories"),
+    )
+    for chart in charts:
+        assert chart is not None
+        for path, value in leaves(chart.spec):
+            if isinstance(value, str) and "script" in value:
+                assert path[0] == "datasets" or path[-1] == "domain", path
+        drawn = ElementTree.fromstring(draw_svg(chart))
+        assert not [element for element in drawn.iter() if element.tag.endswith(("script", "image", "}a"))]
+
+
+def test_what_makes_no_page_loads_no_charts(arm: ReportData) -> None:
+    code = (
+        "import sys\nfrom model_profiling.cli.main import main\n"
+        "main(['analyze', sys.argv[1]])\n"
+        "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = process.run([sys.executable, "-c", code, arm.run.path], timeout=120)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert "numpy" in loaded and not {"altair", "vl_convert", "torch"} & loaded
