@@ -114,4 +114,5 @@ for (const chart of document.querySelectorAll("figure.chart")) {
     if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, chart.dataset.source ?? ""));
   });
 }
-addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
+// What was folded had no width until now.
+addEventListener("toggle", ({ target }) => { if (target.querySelector(".drawing")) dispatchEvent(new Event("resize")); }, true);
