@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import pytest
 from conftest import missing
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 
-from model_profiling.report.document import Block
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Explorer, Heading
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.workflow.analyse import write_analysis
@@ -85,24 +86,54 @@ def opened(browser: Browser) -> Iterator[Callable[..., Opened]]:
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`written("sme2_hardware")`: that recorded run's page, with the files of its run beside it."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ReportData]:
+    """`recorded("sme2_hardware")`: a copy of that run, analysed, with the files that its analysis writes."""
+    known: dict[str, ReportData] = {}
+
+    def gather(name: str) -> ReportData:
+        if name not in known:
+            folder = tmp_path_factory.mktemp(name) / name
+            shutil.copytree(RECORDED[name], folder)
+            known[name] = gather_report(folder)
+            assert known[name].analysis is not None
+            write_analysis(known[name].analysis)
+        return known[name]
+
+    return gather
+
+
+@pytest.fixture(scope="session")
+def written(recorded: Callable[[str], ReportData]) -> Callable[[str], Path]:
+    """`written("sme2_hardware")`: that run's page, with the files of the run beside it."""
     made: dict[str, Path] = {}
 
     def write(name: str) -> Path:
         if name not in made:
-            folder = tmp_path_factory.mktemp(name) / name
-            shutil.copytree(RECORDED[name], folder)
-            data = gather_report(folder)
-            assert data.analysis is not None
-            write_analysis(data.analysis)
-            made[name] = write_blocks(folder, run_document(data), data.title)
+            data = recorded(name)
+            made[name] = write_blocks(data.run.path, run_document(data), data.title)
         return made[name]
 
     return write
 
 
-def write_blocks(folder: Path, blocks: list[Block], title: str = "A page") -> Path:
+@pytest.fixture(scope="session")
+def explored(
+    recorded: Callable[[str], ReportData], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """`explored("sme2_hardware")`: only what its page lets a reader explore, which opens sooner."""
+    made: dict[str, Path] = {}
+
+    def write(name: str) -> Path:
+        if name not in made:
+            blocks = [block for block in run_document(recorded(name)) if isinstance(block, Explorer)]
+            alone = [replace(block, instead=()) for block in blocks]
+            made[name] = write_blocks(tmp_path_factory.mktemp("explored"), [Heading("Explore"), *alone])
+        return made[name]
+
+    return write
+
+
+def write_blocks(folder: Path, blocks: Sequence[Block], title: str = "A page") -> Path:
     page = folder / "report.html"
     page.write_text(render_html(blocks, title), encoding="utf-8")
     return page

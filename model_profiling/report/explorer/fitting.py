@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from model_profiling.report.html.json_text import json_text
+from model_profiling.report.html.json_text import json_size
 
 OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 800_000, 150_000, 180_000
 """The most that each explorer may take of a page; a page of 2.5 MB also holds the script that draws charts,
@@ -40,7 +40,7 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
     least there is where even that takes more."""
     best, low, high = make(1), 1, count
     whole = make(count)
-    small, large = len(json_text(best)), len(json_text(whole))
+    small, large = json_size(best), json_size(whole)
     if large <= most:
         return whole
     while high - low > 1 and small < _NEARLY * most:
@@ -48,7 +48,7 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
         guess = low + int((high - low) * (_NEARLY * most + most - 2 * small) / 2 / (large - small))
         guess = min(max(guess, low + 1), high - 1)
         data = make(guess)
-        taken = len(json_text(data))
+        taken = json_size(data)
         if taken <= most:
             best, low, small = data, guess, taken
         else:

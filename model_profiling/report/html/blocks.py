@@ -34,7 +34,8 @@ def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
             return f"<p>{_text(text)}</p>"
         case Answers(entries):
             told = "".join(
-                f"<dt>{escape(question)}</dt><dd>{_text(answer)}</dd>" for question, answer in entries
+                f"<div><dt>{escape(question)}</dt><dd>{_text(answer)}</dd></div>"
+                for question, answer in entries
             )
             return f'<dl class="answers">{told}</dl>'
         case Table():
@@ -70,12 +71,15 @@ def _chart(chart: Chart) -> str:
 
 
 def _explorer(explorer: Explorer) -> str:
-    """The script hides what stands instead once it has drawn the data."""
+    """The script hides what stands instead once it has drawn the data; charts there are not replaced."""
+    charts = "\n".join(_chart(block) for block in explorer.instead if isinstance(block, Chart))
+    instead = tuple(block for block in explorer.instead if not isinstance(block, Chart))
     return (
+        f"{charts}\n"
         f'<div class="explorer" data-kind="{explorer.kind}" data-title="{escape(explorer.title)}"'
         f"{_source(explorer.source)}>"
         f'<script type="application/json">{json_text(explorer.data)}</script>'
-        f'<div class="instead">{_blocks(explorer.instead)}</div></div>'
+        f'<div class="instead">{_blocks(instead)}</div></div>'
     )
 
 

@@ -19,6 +19,7 @@ from model_profiling.printable import printable
 from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
 from model_profiling.report.html.blocks import block_html
 from model_profiling.report.html.vega import vega_script
+from model_profiling.run import names
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
@@ -60,7 +61,7 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
         '<button type="button" id="theme" hidden>Dark</button></header>\n'
         f"{_contents(sections)}"
         '<main id="report" tabindex="-1">\n'
-        + (f'<section class="answers" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
+        + (f'<section class="lead" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
         + "\n".join(map(_section, sections))
         + "\n</main>\n"
     )
@@ -116,13 +117,18 @@ def _sources(block: Block) -> list[str]:
     """The files that a block's numbers are from."""
     match block:
         case Table(source=source) | Chart(source=source):
-            return [source.partition("#")[0]] if source else []
+            return _files(source)
         case Explorer(source=source, instead=inside):
-            own = [source.partition("#")[0]] if source else []
-            return [*own, *(each for block in inside for each in _sources(block))]
+            return [*_files(source), *(each for block in inside for each in _sources(block))]
         case Folded(blocks=inside):
             return [each for block in inside for each in _sources(block)]
     return []
+
+
+def _files(source: str) -> list[str]:
+    """The files that a source names; those of several series by what they have in common."""
+    named = re.sub(r"[#:] ?.*$", "", source).removeprefix("the files ").split(", ") if source else []
+    return [f"*{names.ROBUST_STATS}" if name.endswith(names.ROBUST_STATS) else name for name in named]
 
 
 def _has_chart(block: Block) -> bool:
@@ -134,9 +140,9 @@ def _has_chart(block: Block) -> bool:
     return False
 
 
-def _static(names: Sequence[str]) -> str:
+def _static(files: Sequence[str]) -> str:
     folder = resources(__package__).joinpath("static")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
 
 
 def _hash(text: str) -> str:

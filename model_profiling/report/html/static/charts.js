@@ -8,13 +8,13 @@ const CHART_COLOURS = {
     tickColor: "var(--line)", titleFontWeight: 500, labelFontSize: 12, titleFontSize: 12,
   },
   header: { labelColor: "var(--ink)", titleColor: "var(--soft)", labelFontSize: 12 },
-  legend: { labelColor: "var(--ink)", titleColor: "var(--soft)", orient: "bottom", labelFontSize: 12, columns: { expr: "width > 600 ? 0 : 2" } },
+  legend: { labelColor: "var(--ink)", titleColor: "var(--soft)", orient: "bottom", labelFontSize: 12 },
   title: { color: "var(--ink)", subtitleColor: "var(--soft)" },
   text: { color: "var(--ink)" },
   rule: { color: "var(--soft)" },
   tick: { color: "var(--soft)" },
 };
-const ROWS_SHOWN = 500;
+const ROWS_SHOWN = 100;
 
 const partsOf = (spec) => spec.layer ?? spec.vconcat ?? spec.hconcat ?? spec.concat ?? (spec.spec ? [spec.spec] : []);
 
@@ -49,51 +49,70 @@ function tooltip(_view, event, _item, value) {
   else showTip(event, typeof value === "object" ? Object.entries(value) : [["", value]]);
 }
 
-// Every field that is drawn, with the name it is drawn under.
-function fieldsOf(spec, found = new Map()) {
-  for (const channel of Object.values(spec.encoding ?? {}).flat()) {
-    const field = channel?.field;
-    if (typeof field === "string" && !found.get(field)) found.set(field, typeof channel.title === "string" ? channel.title : "");
+// What is drawn from each set of rows: the fields that a mark tells of when it is pointed at, under their names;
+// every field where no mark tells any. Rows that only place labels and lines tell nothing.
+function toldOf(spec, told = new Map(), above = undefined, datasets = spec.datasets ?? {}) {
+  const rows = spec.data?.values ?? datasets[spec.data?.name] ?? above;
+  const named = (channels) => channels.flatMap((each) => (typeof each?.field === "string" ? [[each.field, each.title]] : []));
+  const { tooltip: tips, ...places } = spec.encoding ?? {};
+  const kept = told.get(rows);
+  if (rows && tips && !kept?.pointed) told.set(rows, { pointed: true, fields: new Map(named([tips].flat())) });
+  else if (rows && !kept?.pointed && spec.encoding) {
+    told.set(rows, { pointed: false, fields: new Map([...(kept?.fields ?? []), ...named(Object.values(places).flat())]) });
   }
-  for (const part of partsOf(spec)) fieldsOf(part, found);
-  return found;
+  for (const part of partsOf(spec)) toldOf(part, told, rows, datasets);
+  return told;
 }
 
-function recordsOf(spec, datasets = spec.datasets ?? {}) {
-  const own = spec.data?.values ?? datasets[spec.data?.name] ?? [];
-  return [own, ...partsOf(spec).flatMap((part) => recordsOf(part, datasets))].filter((records) => records.length);
-}
+const recordsOf = (spec) => [...toldOf(spec).keys()];
 
 function numbersTables(spec, source) {
-  const fields = fieldsOf(spec);
-  const seen = new Set();
-  return recordsOf(spec).flatMap((records) => {
-    const known = Object.keys(records[0]).join();
-    if (seen.has(records) || seen.has(`${known} ${records.length}`)) return [];
-    seen.add(records).add(`${known} ${records.length}`);
+  const told = [...toldOf(spec)];
+  const pointed = told.some(([, { pointed: known }]) => known);
+  return told.filter(([rows, { pointed: known }]) => rows.length && (known || !pointed)).flatMap(([records, { fields }]) => {
     const columns = [...fields.keys()].filter((field) => !field.startsWith("_") && records.some((record) => field in record));
     if (!columns.length) return [];
     const shown = records.slice(0, ROWS_SHOWN);
     const numbers = columns.flatMap((field, place) => (typeof shown[0][field] === "number" ? [place] : []));
     const rows = shown.map((record) => columns.map((field) => (record[field] ?? "-") + ""));
-    const table = makeTable(columns.map((field) => fields.get(field) || field), rows, numbers, source);
+    const titles = columns.map((field) => (typeof fields.get(field) === "string" ? fields.get(field) : field));
     const rest = records.length - shown.length;
-    return rest > 0 ? [table, make("p", { class: "note" }, `The first ${shown.length} of ${records.length} rows; all are in ${source.split("#")[0]}.`)] : [table];
+    return [makeTable(titles, rows, numbers, source),
+      rest > 0 ? make("p", { class: "note" }, `The first ${shown.length} of ${records.length} rows.`) : null].filter(Boolean);
   });
 }
 
-for (const figure of document.querySelectorAll("figure.chart")) {
-  const place = figure.querySelector(".drawing");
-  const spec = dataOf(figure);
-  const options = { actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip, config: CHART_COLOURS };
-  const inner = place.appendChild(make("div", { "aria-hidden": "true" }));
-  vegaEmbed(inner, fitted(spec, place.clientWidth || 640), options).then(
+const legendColumns = (room) => Math.max(1, Math.floor((room - 60) / 145));
+
+function drawChart(place, spec) {
+  const room = place.clientWidth || 640;
+  const columns = legendColumns(room);
+  const options = {
+    actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip,
+    config: { ...CHART_COLOURS, legend: { ...CHART_COLOURS.legend, columns } },
+  };
+  const inner = make("div", { "aria-hidden": "true" });
+  place.dataset.columns = columns;
+  place.replaceChildren(inner);
+  vegaEmbed(inner, fitted(spec, room), options).then(
     () => { place.dataset.drawn = "yes"; },
     (problem) => { place.textContent = `This chart could not be drawn: ${problem.message}`; },
   );
-  const numbers = figure.querySelector("details.numbers");
+}
+
+for (const chart of document.querySelectorAll("figure.chart")) {
+  const place = chart.querySelector(".drawing");
+  const spec = dataOf(chart);
+  drawChart(place, spec);
+  // Bars follow their place by themselves; how a legend is laid out, and charts beside one another, do not.
+  new ResizeObserver(() => {
+    const room = place.clientWidth;
+    if (room && String(legendColumns(room)) !== place.dataset.columns) drawChart(place, spec);
+  }).observe(place);
+  const numbers = chart.querySelector("details.numbers");
   numbers.addEventListener("toggle", () => {
-    if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, figure.dataset.source ?? ""));
+    if (numbers.childElementCount === 1) numbers.append(...numbersTables(spec, chart.dataset.source ?? ""));
   });
 }
-addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
+// What was folded had no width until now.
+addEventListener("toggle", ({ target }) => { if (target.querySelector(".drawing")) dispatchEvent(new Event("resize")); }, true);

@@ -15,7 +15,9 @@
 
 // A table wider than its place is scrolled by keyboard too.
 {
+  let asked = false;
   const reachable = () => {
+    asked = false;
     for (const place of document.querySelectorAll(".table")) {
       const wide = place.scrollWidth > place.clientWidth + 1;
       if (wide === place.hasAttribute("tabindex")) continue;
@@ -24,9 +26,13 @@
       fill(place, { tabindex: 0, role: "group", "aria-label": `Table of ${heading}, scrolls sideways` }, []);
     }
   };
-  new ResizeObserver(reachable).observe(document.body);
-  addEventListener("toggle", reachable, true);
-  addEventListener("tables", reachable);
+  const later = () => {
+    if (!asked) requestAnimationFrame(reachable);
+    asked = true;
+  };
+  new ResizeObserver(later).observe(document.body);
+  addEventListener("toggle", later, true);
+  addEventListener("tables", later);
 }
 
 // Which section is being read.

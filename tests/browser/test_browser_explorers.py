@@ -26,8 +26,8 @@ def figures(cells: list[str]) -> list[float]:
     return [float(cell.rstrip("x%")) for cell in cells if cell != "-"]
 
 
-def test_operators_sort_by_every_column(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_operators_sort_by_every_column(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     for header in ("operator", "after ms", "speedup"):
         button = found.page.locator(f"{OPERATORS} th button", has_text=header).first
         for _ in range(2):
@@ -44,8 +44,8 @@ def test_operators_sort_by_every_column(opened: Open, written: Written) -> None:
             assert found.ask("document.activeElement.textContent") == header, "the focus stays"
 
 
-def test_operators_are_found_by_name_module_and_source_line(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_operators_are_found_by_name_module_and_source_line(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     search = found.page.locator(f"{OPERATORS} input[type=search]")
     status = found.page.locator(f"{OPERATORS} [role=status]")
     assert status.inner_text() == "11 operators"
@@ -67,8 +67,8 @@ def test_operators_are_found_by_name_module_and_source_line(opened: Open, writte
     assert column(found, "category") == ["GEMM", "GEMM"]
 
 
-def test_a_row_opens_with_shapes_cost_kernels_and_source(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_a_row_opens_with_shapes_cost_kernels_and_source(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     opener = found.page.locator(f"{OPERATORS} .open", has_text="IGEMM #2").first
     opener.focus()
     found.page.keyboard.press("Enter")
@@ -83,8 +83,8 @@ def test_a_row_opens_with_shapes_cost_kernels_and_source(opened: Open, written: 
     assert inside.count() == 0
 
 
-def test_another_pair_or_experiment_can_be_chosen(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_another_pair_or_experiment_can_be_chosen(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     chooser = found.page.locator(f"{OPERATORS} select").first
     labels = chooser.locator("option").all_inner_texts()
     assert [label.split(":")[0] for label in labels] == ["SME2", "threads", "linux_sme2_off, 2 threads"]
@@ -95,8 +95,8 @@ def test_another_pair_or_experiment_can_be_chosen(opened: Open, written: Written
     assert figures(column(found, "ms")) == sorted(figures(column(found, "ms")), reverse=True)
 
 
-def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     bars = found.page.locator(f"{MODULES} .flame g")
     whole = bars.count()
     names = bars.evaluate_all("bars => bars.map((bar) => bar.getAttribute('aria-label').split(',')[0])")
@@ -115,8 +115,8 @@ def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, written: Wr
     assert bars.count() == whole
 
 
-def test_bars_are_as_wide_as_their_share(opened: Open, written: Written) -> None:
-    found = opened(written("sme2_hardware"))
+def test_bars_are_as_wide_as_their_share(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
     wide = found.ask(
         f"""[...document.querySelectorAll('{MODULES} .flame g')].map((bar) => [
             bar.getAttribute('aria-label'), Number(bar.querySelector('rect').getAttribute('width'))])"""
@@ -129,8 +129,8 @@ def test_bars_are_as_wide_as_their_share(opened: Open, written: Written) -> None
     assert abs(float(changed or 0) / whole - 0.755) < 0.002
 
 
-def test_the_timeline_nests_and_can_be_looked_into(opened: Open, written: Written) -> None:
-    found = opened(written("arm_without_sme2"))
+def test_the_timeline_nests_and_can_be_looked_into(opened: Open, explored: Written) -> None:
+    found = opened(explored("arm_without_sme2"))
     bars = found.ask(
         f"""[...document.querySelectorAll('{TIMELINE} .flame g')].map((bar) => {{
             const box = bar.querySelector('rect');
@@ -151,8 +151,8 @@ def test_the_timeline_nests_and_can_be_looked_into(opened: Open, written: Writte
     assert found.page.locator(f"{TIMELINE} .flame g").count() == len(bars)
 
 
-def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, written: Written) -> None:
-    found = opened(written("emulated_sme2"))
+def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, explored: Written) -> None:
+    found = opened(explored("emulated_sme2"))
     assert not found.page.locator(TIMELINE).count()
     assert figures(column(found, "million operations"))[0] == 28.9
     found.page.locator(f"{OPERATORS} .open").first.click()

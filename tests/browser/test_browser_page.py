@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, write_blocks
 
+from model_profiling.printable import printable
 from model_profiling.report.charts.categories import PARTS
 from model_profiling.report.document import (
     Block,
@@ -42,13 +43,15 @@ def test_a_page_is_drawn_without_a_complaint_or_a_request(
 
 @pytest.mark.parametrize(
     ("run", "dark"),
-    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False), ("x86_64", True)],
+    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False)],
 )
 def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dark: bool) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     found = opened(written(run), dark=dark)
     _open_everything(found)
+    # Thousands of marks that are hidden from readers of the screen only take time here.
+    found.ask("for (const each of document.querySelectorAll('.drawing > [aria-hidden=true]')) each.remove()")
     problems = Axe().run(found.page, options={"resultTypes": ["violations"]}).response["violations"]
     serious = [
         (each["id"], each["nodes"][0]["html"][:200])
@@ -59,7 +62,9 @@ def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dar
 
 
 def _open_everything(found: Opened) -> None:
-    found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    """All that is folded, one table of a chart's numbers, and one operator."""
+    found.ask("for (const each of document.querySelectorAll('details:not(.numbers)')) each.open = true")
+    found.page.locator("details.numbers summary").first.click()
     if found.page.locator(".open").count():
         found.page.locator(".open").first.click()
     found.page.wait_for_timeout(50)
@@ -94,8 +99,9 @@ def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
     opened: Open, written: Written
 ) -> None:
     found = opened(written("sme2_hardware"))
-    answers = found.page.locator(".answers")
-    assert answers.bounding_box()["y"] + answers.bounding_box()["height"] < 900  # type: ignore[index]
+    box = found.page.locator("dl.answers").bounding_box()
+    assert box and box["y"] + box["height"] < 900
+    assert len(found.texts("dl.answers dt")) == 3
     links = found.page.locator(".contents a")
     headings = found.texts("main h2")
     assert links.all_inner_texts() == headings
@@ -193,7 +199,7 @@ def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
     assert not found.complaints
     assert found.requests == [(tmp_path / "report.html").as_uri()]
     assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
-    assert found.page.title() == name
+    assert found.page.title() == printable(name)
     shown = found.page.locator("main").inner_text()
     assert all(each.split("\u2028")[0] in shown for each in HOSTILE)
 
