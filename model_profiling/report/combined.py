@@ -218,14 +218,14 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
 
 
 def _said(run: NamedRun) -> list[Block]:
-    """The answers of the run's own report, and folded what to know before trusting them."""
+    """The answers of the run's own report, and folded what else to know."""
     told = answers(run.data)
     notes = make_list(told.notes)
     return [
         Heading(run.name, 3),
         Paragraph(Code(str(run.data.run.path))),
         told.block,
-        *([Folded("Before trusting this", tuple(notes))] if notes else []),
+        *([Folded("Also to know", tuple(notes))] if notes else []),
     ]
 
 

@@ -53,6 +53,13 @@ def test_runs_are_told_apart_by_as_little_as_does(machines: tuple[ReportData, ..
     int8 = replace(manifest, model="/elsewhere/small_cnn_xnnpack_int8.pte")
     again = replace(sme2, run=type(sme2.run)(sme2.run.path, int8, metrics=sme2.run.metrics))
     assert [run.name for run in name_runs([sme2, again])] == ["xnnpack fp16", "xnnpack int8"]
+    other = replace(manifest, model="/elsewhere/big_cnn_xnnpack_fp16.pte")
+    bigger = replace(sme2, run=type(sme2.run)(sme2.run.path, other, metrics=sme2.run.metrics))
+    assert [run.name for run in name_runs([arm, bigger, x86_64])] == [
+        "small_cnn, Neoverse-N1",
+        "big_cnn, made SME2 CPU",
+        "small_cnn, made x86_64 CPU",
+    ], "a device alone would tell them apart, and leave open which model ran"
     assert combined_title([sme2, again]) == "small_cnn: 2 runs side by side"
 
 
