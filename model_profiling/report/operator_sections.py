@@ -34,7 +34,7 @@ from model_profiling.report.document import (
 )
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
 from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
-from model_profiling.report.verdict import largest_parts, shift_text
+from model_profiling.report.verdict import largest_parts, shift_text, told_pair
 from model_profiling.report.views import compared_pairs
 from model_profiling.wording import MISSING, plural, speedup
 
@@ -43,9 +43,20 @@ _PORTABLE_SHOWN = 10
 _BOTH_SIDES = ("before", "after")
 
 
+def first_picture(data: ReportData) -> Chart | None:
+    """What a page shows beside the answers: where the time goes in what they speak of, or the work."""
+    if compared := _in_order(data):
+        return category_shift(compared[0][1], "categories_1")
+    series = headline_series(data)
+    if series is None:
+        return None
+    return categories_of(series, "categories") if series.times.are_shown else work_by_category(series, "work")
+
+
 def categories(data: ReportData) -> list[Block]:
-    """Before and after for every comparable pair; otherwise one experiment's share of each category."""
-    if compared := compared_pairs(data):
+    """Before and after for every comparable pair; otherwise one experiment's share of each category. What the
+    first picture shows is not drawn again."""
+    if compared := _in_order(data):
         return [
             block
             for place, (pair, pairing) in enumerate(compared, start=1)
@@ -58,9 +69,14 @@ def categories(data: ReportData) -> list[Block]:
         return _work_by_category(series)
     return [
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
-        categories_of(series, "categories"),
         series_table(series),
     ]
+
+
+def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
+    """The pair that the answers speak of comes first."""
+    told = told_pair(data)
+    return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
 
 
 def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
@@ -69,7 +85,8 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
     yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
     shift = shift_text(*largest_parts(pairing))
-    yield category_shift(pairing, f"categories_{place}")
+    if place > 1:
+        yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
 
@@ -79,13 +96,11 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
         rows.append((category.value, str(len(members)), *work_cells(members)))
-    drawn = work_by_category(series, "work")
     return [
         Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
             "time: arithmetic operations, and bytes of all tensors counted once."
         ),
-        *([drawn] if drawn else []),
         make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
 

@@ -90,7 +90,7 @@ def summary_document(data: ReportData) -> list[Block]:
     noticed = make_list(line.text for line in data.warnings)
     return [
         Heading(data.title, 1),
-        *answers(data).opening,
+        *answers(data).opening(),
         Heading("Latency"),
         *latency(data),
         Heading("Circumstances"),

@@ -30,7 +30,13 @@ from model_profiling.report.energy_section import energy_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
-from model_profiling.report.operator_sections import backends, categories, operators, sme2_switch
+from model_profiling.report.operator_sections import (
+    backends,
+    categories,
+    first_picture,
+    operators,
+    sme2_switch,
+)
 from model_profiling.report.verdict import answers
 from model_profiling.run import Latency, Times, names
 from model_profiling.wording import MISSING, change, milliseconds, percent, size
@@ -42,7 +48,7 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 def run_document(data: ReportData) -> list[Block]:
     """The whole report."""
-    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening]
+    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(data))]
     for heading, section, source in _SECTIONS:
         if body := section(data):
             blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]

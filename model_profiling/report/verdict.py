@@ -17,7 +17,7 @@ from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.document import Answers, Block, make_list
+from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
 from model_profiling.run import Times
 from model_profiling.run.metrics import PairParity
@@ -54,10 +54,9 @@ class RunAnswers:
             ((WHERE, self.where_time_goes), (SME2, self.what_sme2_changes), (NEXT, self.what_next))
         )
 
-    @property
-    def opening(self) -> list[Block]:
+    def opening(self, picture: Chart | None = None) -> list[Block]:
         """What a page begins with."""
-        return [self.block, *make_list(self.notes)]
+        return [self.block, *([picture] if picture else []), *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
         """The keys of every JSON file that tells the answer."""

@@ -82,7 +82,7 @@ def without_time(emulated: ReportData) -> Charts:
 
 
 def test_each_kind_of_run_has_its_charts(on_sme2: Charts, on_arm: Charts, without_time: Charts) -> None:
-    both = ["speedups", "latency", "categories_1", "operators_1", "roofline"]
+    both = ["categories_1", "speedups", "latency", "operators_1", "roofline"]
     after = ["over_time", "distribution", "turns_1"]
     assert list(on_sme2) == [*both, "kernels", *after]
     assert sorted(on_arm) == sorted([*both, "threads", "headroom", "kernels_elsewhere", *after])

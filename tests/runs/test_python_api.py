@@ -188,7 +188,7 @@ def test_a_run_in_a_cell_is_inert_and_states_its_figures(recorded: Path) -> None
     for stored in load(recorded / names.METRICS)["comparisons"]:
         if (ratio := stored["speedup"]["ratio"]) is not None:
             assert f"{ratio:.3f}x" in page.text
-    assert ("img" in {tag for tag, _ in page.tags}) == (recorded in (SME2, ARM))
+    assert [tag for tag, _ in page.tags].count("img") == 1
     _assert_inert(compared(recorded)._repr_html_())
 
 

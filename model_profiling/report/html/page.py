@@ -39,9 +39,10 @@ class _Section:
 
 
 def render_html(blocks: Iterable[Block], title: str) -> str:
-    heading, answers, sections = _parts(list(blocks), title)
+    blocks = list(blocks)
+    heading, answers, sections = _parts(blocks, title)
     style = _static(_STYLES)
-    drawn = any(_has_chart(block) for section in sections for block in section.blocks)
+    drawn = any(map(_has_chart, blocks))
     scripts = [*([vega_script()] if drawn else []), _static(_SCRIPTS)]
     notice = f"<!-- {_VEGA} -->\n" if drawn else ""
     policy = (

@@ -39,7 +39,7 @@ def run_summary(data: ReportData, report: Path) -> list[Block]:
     """A run: what its report opens with, and where it is."""
     table = [_short(block) for block in speedups(data) if isinstance(block, Table)] if data.timed else []
     files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
-    return [Heading(data.title, 3), *answers(data).opening, *table, Paragraph(files)]
+    return [Heading(data.title, 3), *answers(data).opening(), *table, Paragraph(files)]
 
 
 def comparison_summary(comparison: Comparison) -> list[Block]:
