@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +81,26 @@ def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
     chart = Chart("c", "t]", "s", {})
     assert render_markdown([chart], "p_files") == "![t\\]. s](p_files/c.svg)\n"
     assert render_markdown([chart]) == "\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>x</script>", "\\\\<img src=x>", "[a](https://b)", "![a](b)", "[a][b]", "<!--"]
+)
+def test_a_name_is_no_element_and_no_link_of_the_page(name: str) -> None:
+    blocks = [
+        Heading(name),
+        Paragraph((name, Strong(name))),
+        make_table((name,), [(name,)]),
+        Items((Item(name, (name,)),)),
+        Folded(name, (Paragraph(name),)),
+    ]
+    text = render_markdown(blocks).replace("<details>", "").replace("</details>", "")
+    text = text.replace("<summary>", "").replace("</summary>", "")
+    assert not re.search(r"<[a-z/!]", text)
+    # A summary is HTML: there a link's brackets are only brackets.
+    assert not re.search(r"\][(\[]", text.replace(html.escape(name), ""))
+    fenced = render_markdown([Commands(("sme2prof report '```'", name))])
+    assert fenced.startswith("````\n") and fenced.endswith("\n````\n")
 
 
 def test_every_block_on_a_terminal() -> None:

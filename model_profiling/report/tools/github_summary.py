@@ -6,7 +6,7 @@ GitHub renders it, so every text that is not code is escaped: a name is never a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +14,11 @@ from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import comparison_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
-    Answers,
     Block,
     Code,
     Folded,
     Heading,
-    Inline,
-    Item,
-    Items,
     Paragraph,
-    Strong,
     Table,
     Text,
 )
@@ -50,7 +45,7 @@ def comparison_summary(comparison: Comparison) -> list[Block]:
 
 def render_summary(blocks: Iterable[Block]) -> str:
     """Markdown in which texts are only texts."""
-    return render_markdown([_escaped(block) for block in blocks])
+    return render_markdown(blocks, escape=_plain)
 
 
 def _lower(block: Block) -> Block:
@@ -62,45 +57,6 @@ def _short(table: Table) -> Table:
         return table
     left: tuple[Text, ...] = (f"{len(table.rows) - _MOST_ROWS} more in the report",)
     return replace(table, rows=(*table.rows[:_MOST_ROWS], left + ("",) * (len(table.headers) - 1)))
-
-
-def _escaped(block: Block) -> Block:
-    match block:
-        case Heading(text):
-            return replace(block, text=_plain(text))
-        case Paragraph(text):
-            return Paragraph(_text(text))
-        case Answers(entries):
-            return Answers(tuple((question, _text(answer)) for question, answer in entries))
-        case Table(headers, rows):
-            cells = tuple(tuple(_text(cell) for cell in row) for row in rows)
-            return replace(block, headers=tuple(map(_plain, headers)), rows=cells)
-        case Items(entries):
-            return replace(block, entries=tuple(_item(entry) for entry in entries))
-        case _:
-            return block
-
-
-def _item(entry: Item) -> Item:
-    return Item(_text(entry.text), _texts(entry.inside))
-
-
-def _texts(lines: Sequence[Text]) -> tuple[Text, ...]:
-    return tuple(_text(line) for line in lines)
-
-
-def _text(text: Text) -> Text:
-    return tuple(map(_inline, text)) if isinstance(text, tuple) else _inline(text)
-
-
-def _inline(part: Inline) -> Inline:
-    match part:
-        case Code():
-            return part
-        case Strong(text):
-            return Strong(_plain(text))
-        case str():
-            return _plain(part)
 
 
 def _plain(text: str) -> str:
