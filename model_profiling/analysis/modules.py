@@ -38,7 +38,7 @@ def module_tree(*sides: Sequence[Operator]) -> Module:
     members: dict[tuple[str, ...], list[list[Operator]]] = {(): [[] for _ in sides]}
     for side, operators in enumerate(sides):
         for operator in operators:
-            parts = _parts(operator)
+            parts = module_parts(operator)
             for depth in range(len(parts) + 1):
                 members.setdefault(parts[:depth], [[] for _ in sides])[side].append(operator)
     below: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
@@ -61,7 +61,8 @@ def _module(
     )
 
 
-def _parts(operator: Operator) -> tuple[str, ...]:
+def module_parts(operator: Operator) -> tuple[str, ...]:
+    """The modules around an operator, the outermost first; where none is, what is known instead."""
     if operator.source.module_path:
         return tuple(operator.source.module_path.split(".", _DEEPEST))
     match operator.origin:

@@ -1,10 +1,14 @@
 """Times and shares as they are shown, rounded so that they add up to the last digit on the page: operators to
-their category, categories and overheads to end-to-end.
+those of their name, these to their backend's, these to their category, categories and overheads to
+end-to-end.
+
+Each step is rounded from exact times within the one above it, so that eighteen small operators of one name
+are shown with what they take together, not with eighteen times the rounding of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.operators import Operator
@@ -55,6 +59,25 @@ class Breakdown:
             total += self.operators[self.series.place(operator)]
         return total
 
+    @property
+    def all_operators(self) -> Shown:
+        """The categories together."""
+        total = Shown(0.0, 0.0, self.end_to_end.decimals)
+        for category in self.series.breakdown.categories:
+            total += self.parts[category.value]
+        return total
+
+    def within(
+        self, whole: Shown, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
+    ) -> list[Shown]:
+        """Groups among `members`, which are shown as `whole`: rounded from exact times so that, with the
+        members in none of them, they add up to it."""
+        spent = [self.series.spent_by(group) for group in groups]
+        every = self.series.spent_by(members)
+        ms = max(0.0, every.ms - sum(found.ms for found in spent))
+        share = max(0.0, every.share - sum(found.share for found in spent))
+        return _rounded([*((found.ms, found.share) for found in spent), (ms, share)], whole)[:-1]
+
 
 def break_down(series: SeriesAnalysis) -> Breakdown:
     whole = series.e2e_ms
@@ -64,15 +87,37 @@ def break_down(series: SeriesAnalysis) -> Breakdown:
     shown = dict(zip(spent, parts, strict=True))
     operators: dict[int, Shown] = {}
     for category in series.breakdown.categories:
-        members = [
-            (place, operator)
-            for place, operator in enumerate(series.operators)
-            if operator.category is category
-        ]
-        times = [(operator.typical_ms, series.spent_by([operator]).share) for _, operator in members]
-        within = _rounded(times, shown[category.value])
-        operators |= {place: found for (place, _), found in zip(members, within, strict=True)}
+        members = [place for place, operator in enumerate(series.operators) if operator.category is category]
+        operators |= _within(series, members, shown[category.value], _STEPS)
     return Breakdown(Shown(round(whole, decimals), 100.0, decimals), shown, operators, series)
+
+
+_STEPS: tuple[Callable[[Operator], str], ...] = (
+    lambda operator: operator.backend,
+    lambda operator: operator.type,
+)
+"""What the operators of a category are shown by together."""
+
+
+def _within(
+    series: SeriesAnalysis,
+    places: Sequence[int],
+    whole: Shown,
+    steps: Sequence[Callable[[Operator], str]],
+) -> dict[int, Shown]:
+    """The operators at `places`, rounded so that they add up to `whole`, and at each step to its groups."""
+    groups: dict[object, list[int]] = {}
+    for place in places:
+        groups.setdefault(steps[0](series.operators[place]) if steps else place, []).append(place)
+    spent = [series.spent_by([series.operators[place] for place in members]) for members in groups.values()]
+    together = _rounded([(found.ms, found.share) for found in spent], whole)
+    if not steps:
+        return dict(zip(places, together, strict=True))
+    return {
+        place: found
+        for members, group in zip(groups.values(), together, strict=True)
+        for place, found in _within(series, members, group, steps[1:]).items()
+    }
 
 
 def _rounded(times: Sequence[tuple[float, float]], whole: Shown) -> list[Shown]:

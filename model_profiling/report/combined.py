@@ -24,16 +24,21 @@ from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import (
     Block,
     Code,
+    Folded,
     Heading,
-    Item,
-    Items,
     Paragraph,
-    Strong,
     make_list,
     make_table,
 )
 from model_profiling.report.operator_sections import headline_series, sme2_switch
-from model_profiling.report.verdict import largest_parts, shift_text, speedup_text, verdict
+from model_profiling.report.verdict import (
+    answers,
+    largest_parts,
+    outputs_differ,
+    shift_text,
+    speedup_text,
+    told_pair,
+)
 from model_profiling.run import Times
 from model_profiling.wording import MISSING, milliseconds, plural
 
@@ -59,10 +64,9 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
         *_where_time_goes(named),
         *_where_work_is(named),
         Heading("What each run says"),
-        Items(tuple(_said(run) for run in named)),
+        *(block for run in named for block in _said(run)),
         Heading("Kernels and numerics"),
         *_evidence(named),
-        *_advice(named),
         Heading("The runs"),
         *_differences(named),
     ]
@@ -83,13 +87,13 @@ def _opening(runs: _Runs) -> Iterator[Block]:
 
 def _shift(run: NamedRun) -> str:
     """What SME2, or whatever was compared first, changed in one run."""
-    for pair in run.data.pairs:
-        if pair.comparable and run.data.timed:
-            moved = f" {shift_text(*largest_parts(pair.side_by_side))}" if pair.side_by_side else ""
-            return (
-                f"{run.name}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}.{moved}"
-            )
-    return ""
+    pair = told_pair(run.data)
+    if pair is None:
+        return ""
+    said = f"{_label(run)}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
+    if outputs_differ(run.data, pair):
+        return f"{said} But the outputs differ by more than rounding: do not trust this speed."
+    return f"{said} {shift_text(*largest_parts(pair.side_by_side))}" if pair.side_by_side else said
 
 
 def _latency(runs: _Runs) -> Iterator[Block]:
@@ -153,10 +157,10 @@ def _speedups(runs: _Runs) -> Block:
 
 
 def _shown_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
-    """What stands for a run in the pictures: both sides of its first comparison, else one series."""
-    for pair in run.data.pairs:
-        if run.data.timed and (pairing := pair.side_by_side) is not None:
-            return [("before", pairing.baseline), ("after", pairing.candidate)]
+    """What stands for a run in the pictures: both sides of the comparison that is told, else one series."""
+    pair = told_pair(run.data)
+    if pair is not None and (pairing := pair.side_by_side) is not None:
+        return [("before", pairing.baseline), ("after", pairing.candidate)]
     series = headline_series(run.data)
     return [("", series)] if series is not None else []
 
@@ -213,8 +217,16 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
     return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
 
 
-def _said(run: NamedRun) -> Item:
-    return Item((Strong(run.name), " (", Code(str(run.data.run.path)), f"). {' '.join(verdict(run.data))}"))
+def _said(run: NamedRun) -> list[Block]:
+    """The answers of the run's own report, and folded what else to know."""
+    told = answers(run.data)
+    notes = make_list(told.notes)
+    return [
+        Heading(run.name, 3),
+        Paragraph(Code(str(run.data.run.path))),
+        told.block,
+        *([Folded("Also to know", tuple(notes))] if notes else []),
+    ]
 
 
 def _evidence(runs: _Runs) -> list[Block]:
@@ -234,16 +246,6 @@ def _evidence(runs: _Runs) -> list[Block]:
     headers = ("run", "from", "experiment", "what the evidence says")
     shown: Block = make_table(headers, rows) if rows else Paragraph("No kernel evidence.")
     return [shown, *make_list(parity)]
-
-
-def _advice(runs: _Runs) -> list[Block]:
-    lines = make_list(
-        f"{run.name}: {run.data.findings[0].title} ({run.data.findings[0].subject}). "
-        f"{run.data.findings[0].action}."
-        for run in runs
-        if run.data.findings and run.data.timed
-    )
-    return [Heading("First thing to do"), *lines] if lines else []
 
 
 def _differences(runs: _Runs) -> Iterator[Block]:

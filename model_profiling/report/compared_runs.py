@@ -59,11 +59,19 @@ def what_times_are(data: ReportData) -> str:
 
 
 def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
-    """Each with the fewest facts that tell it apart, or its model where there is nothing to tell apart."""
+    """Each with the fewest facts that tell it apart, or its model where there is nothing to tell apart.
+
+    Of several models each is named: a platform and a date would tell them apart and say nothing.
+    """
     facts = [_facts(data) for data in runs]
     short = [_name_facts(data, known) for data, known in zip(runs, facts, strict=True)]
     telling = [key for key in _NAMED_BY if len({known[key] for known in short}) > 1] or ["model"]
-    choices = (keys for count in range(1, len(telling) + 1) for keys in combinations(telling, count))
+    choices = (
+        keys
+        for count in range(1, len(telling) + 1)
+        for keys in combinations(telling, count)
+        if "model" in keys or "model" not in telling
+    )
     unique = (keys for keys in choices if len({_joined(known, keys) for known in short}) == len(runs))
     keys = next(unique, tuple(telling))
     shown = [_joined(known, keys) or data.run.path.name for known, data in zip(short, runs, strict=True)]

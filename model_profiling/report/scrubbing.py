@@ -15,10 +15,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 Kind = Literal[
-    "folder", "user", "host", "device", "boot", "address", "kernel build", "model name", "source text"
+    "folder",
+    "user",
+    "host",
+    "device",
+    "boot",
+    "address",
+    "kernel build",
+    "model name",
+    "source text",
+    "notes",
 ]
 
 # Words of reports and of their pictures' declarations, and names that thousands of machines share: they tell
@@ -45,14 +54,20 @@ _PROGRAMS = re.compile(
 )
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}*?=]+"
 _PATH = re.compile(
-    rf"(?<![\w./~\\-])(?:(?:~[\w.-]*)?(?:/{_PART})+|~(?=/)|[A-Za-z]:\\{_PART}(?:\\{_PART})*)/?"
+    rf"(?:(?<![\w./~\\-])|(?<=file://))"
+    rf"(?:(?:~[\w.-]*)?(?:/{_PART})+|~(?=/)|(?:[A-Za-z]:|\\\\{_PART})\\{_PART}(?:\\{_PART})*)/?"
 )
+_ENCODED = re.compile(rf"(?:%2[Ff](?:[\w.~+-]|%(?!2[Ff])[0-9A-Fa-f]{{2}})+){{2,}}|(?:\\/{_PART}){{2,}}")
+"""A path as addresses and some writers of JSON spell it: `%2Fhome%2Fann`, `\\/home\\/ann`."""
+_QUOTED = re.compile(r"(?:(?<=\")|(?<='))(/[\w.][^\"'\n]* [^\"'\n]*)(?=[\"'])")
 _HOME = re.compile(rf"(?:/home|/Users|\\Users)[/\\]({_PART})")
 _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _ADDRESS = re.compile(
     r"(?<![\w.+-])[\w.+-]+@[A-Za-z0-9][\w.-]*[A-Za-z0-9]"
     rf"|(?<![\w.-])(?<!kernel ){_BYTE}(?:\.{_BYTE}){{3}}(?::\d{{2,5}})?(?![\w.+-])"
     r"|(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
+    r"|(?<![\w:])(?:[Ff][Ee][89ABab]|[Ff][CDcd][0-9A-Fa-f]|[23][0-9A-Fa-f]{2})[0-9A-Fa-f]"
+    r":(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?![\w:])"
 )
 _RELEASE = re.compile(r"kernel (?:Linux |Darwin )?\d+(?:\.\d+)*[-+.~]?([\w.+~-]*)")
 _KNOWN_RELEASE = re.compile(
@@ -137,8 +152,10 @@ class Scrubber:
         if "/" in text or "\\" in text:
             for name in set(_HOME.findall(text)):
                 self.add_word("user", name)
+            spaced = set(_QUOTED.findall(text)) if " " in text else set()
             if key in _PATH_KEYS | _WORD_LISTS and text.startswith(("/", "~")) and " " in text:
-                self._spaced |= {text, _trimmed(str(PurePosixPath(text).parent))}
+                spaced.add(text)
+            self._spaced |= spaced | {_trimmed(str(PurePosixPath(path).parent)) for path in spaced}
         for one, other in _SERIAL.findall(text) if "adb" in text or "SERIAL" in text else ():
             self.add_word("device", (one or other).strip("'\""))
         if key == "boot_id":
@@ -152,6 +169,8 @@ class Scrubber:
         for spaced in sorted(self._spaced, key=len, reverse=True):
             if spaced in text:
                 text = text.replace(spaced, self._path(spaced))
+        if "%2" in text or "\\/" in text:
+            text = _ENCODED.sub(lambda found: self._path(_decoded(found[0])), text)
         if "/" in text or "\\" in text or "~" in text:
             text = _PATH.sub(lambda found: self._path(found[0]), text)
         if (pattern := self._words_pattern()) is not None:
@@ -169,9 +188,12 @@ class Scrubber:
         if not isinstance(content, Mapping):
             return content
         source = "debug_handle" in content or "module_path" in content
+        config = "experiments" in content
         return {
             self._key(key): self._without_source(value)
             if key == "excerpts" or (source and key in ("code", "source_code"))
+            else self._without_notes(value)
+            if config and key == "notes"
             else self.value(value)
             for key, value in content.items()
         }
@@ -194,6 +216,12 @@ class Scrubber:
                     self.source_line(str(line))
             return {}
         return value
+
+    def _without_notes(self, value: object) -> str:
+        """What a person wrote for themselves may name anything; nothing reads it."""
+        if value:
+            self._count("notes", "notes", "")
+        return ""
 
     def _key(self, key: object) -> str:
         # Names of fields are words of the format; paths and the like are what was put into it.
@@ -259,6 +287,9 @@ class Scrubber:
             kind, chosen = words[found[0].lower()]
             if found[0] != chosen:
                 yield Replaced(kind, found[0], chosen or "")
+        for name in _HOME.findall(content) if binary else ():
+            if name.lower() not in _COMMON | self._keep:
+                yield Replaced("user", name, "")
         for known in self._found.values():
             literal = known.kind == "address" or (
                 known.kind == "folder" and len(known.original) > len("/home/")
@@ -276,9 +307,13 @@ class Scrubber:
 
 def _as_pattern(words: Iterable[str]) -> re.Pattern[str]:
     longest = sorted(words, key=len, reverse=True)
-    return re.compile(
-        rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])", re.IGNORECASE
-    )
+    # What an escape ends on is no part of the word behind it: `%2Fann`, `\\nann`, `\\u003cann`.
+    begin = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F]{2})|(?<=\\[bfnrt])|(?<=\\u[0-9A-F]{4}))"
+    return re.compile(rf"{begin}(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+def _decoded(path: str) -> str:
+    return path.replace("\\/", "/") if path.startswith("\\") else unquote(path)
 
 
 def _trimmed(folder: str) -> str:
@@ -289,4 +324,12 @@ def _forms(text: str) -> set[str]:
     """`text` as pages and files may spell it."""
     in_json = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
     in_script = {form.replace("<", "\\u003c").replace("&", "\\u0026") for form in in_json}
-    return {text, html.escape(text), html.escape(text, quote=False), quote(text), *in_json, *in_script}
+    return {
+        text,
+        html.escape(text),
+        html.escape(text, quote=False),
+        quote(text),
+        quote(text, safe=""),
+        *in_json,
+        *in_script,
+    }

@@ -57,7 +57,11 @@ def replacement_rows(replaced: Sequence[Replaced]) -> list[tuple[str, str, str]]
 def left_out_lines(replaced: Sequence[Replaced]) -> list[str]:
     """What has no placeholder because nothing of it is left."""
     lines = sum(found.times for found in replaced if found.kind == "source text")
-    return [f"{plural(lines, 'line')} of source text"] if lines else []
+    notes = any(found.kind == "notes" for found in replaced)
+    return [
+        *([f"{plural(lines, 'line')} of source text"] if lines else []),
+        *(["the config's notes"] if notes else []),
+    ]
 
 
 def replacement_section(replaced: Sequence[Replaced]) -> list[Block]:

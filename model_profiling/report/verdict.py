@@ -81,6 +81,25 @@ def verdict(data: ReportData) -> tuple[str, ...]:
     return answers(data).sentences
 
 
+def sme2_pair(data: ReportData) -> PairReport | None:
+    """The comparison that answers what SME2 changes."""
+    return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
+
+
+def told_pair(data: ReportData) -> PairReport | None:
+    """The comparison to tell of where there is room for one: what SME2 changes, else the first of all."""
+    if not data.timed:
+        return None
+    return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
+
+
+def _sme2_pairs(data: ReportData) -> list[PairReport]:
+    """Those that differ in SME2 alone, the one to speak of first."""
+    run = data.run
+    pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
+    return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     data: ReportData
@@ -96,16 +115,8 @@ class _Asked:
         return RunAnswers(" ".join(self._where()), sme2, todo, notes)
 
     @property
-    def sme2_pairs(self) -> list[PairReport]:
-        """Those that differ in SME2 alone, the one to speak of first."""
-        run = self.data.run
-        pairs = [pair for pair in self.data.pairs if run.switches_sme2(pair.pair)]
-        return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
-
-    @property
     def sme2_pair(self) -> PairReport | None:
-        """The one that answers what SME2 changes."""
-        return next((pair for pair in self.sme2_pairs if pair.comparable), None)
+        return sme2_pair(self.data)
 
     @property
     def spoken_of(self) -> ExperimentReport | None:
@@ -150,7 +161,7 @@ class _Asked:
         pair = self.sme2_pair if self.data.timed else None
         if pair is not None:
             yield _change(pair)
-            if _mismatch(self.data, pair):
+            if outputs_differ(self.data, pair):
                 yield "But the outputs differ by more than rounding: do not trust this speed."
             elif none := self._no_kernel():
                 yield none
@@ -176,7 +187,7 @@ class _Asked:
         if self.not_tested:
             question = self.not_tested[0]
             yield f"{question.what}: not tested, because {question.because}."
-        elif self.data.timed and (pairs := self.sme2_pairs):
+        elif self.data.timed and (pairs := _sme2_pairs(self.data)):
             yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
         elif not coverage.tested and not self._proof():
             yield "Not known: nothing here compares SME2 on and off."
@@ -423,7 +434,8 @@ def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
                 yield place.source, found
 
 
-def _mismatch(data: ReportData, pair: PairReport) -> bool:
+def outputs_differ(data: ReportData, pair: PairReport) -> bool:
+    """By more than rounding: then a speedup is none."""
     sides = {pair.pair.baseline, pair.pair.candidate}
     return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
 

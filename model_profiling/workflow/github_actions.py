@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from model_profiling.errors import InputError
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block
@@ -27,11 +28,15 @@ def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block
     Returns why something could not be done: a job does not fail for want of its summary.
     """
     runs = tuple(found)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for data, _ in runs:
+    problems = []
+    for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
+        try:
             TOOLS["badge"].write(data, data.run.path / names.FOR_TOOLS)
+        except InputError as problem:
+            problems.append(str(problem))
     blocks = [*first, *(block for data, report in runs for block in run_summary(data, report))]
-    return _add(blocks)
+    problems.append(_add(blocks) or "")
+    return "; ".join(filter(None, problems)) or None
 
 
 def tell_of_comparison(comparison: Comparison) -> str | None:

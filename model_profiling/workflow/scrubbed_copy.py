@@ -86,8 +86,9 @@ def make_scrubber(options: ShareOptions | None = None) -> Scrubber:
     with contextlib.suppress(RuntimeError):
         scrubber.add_word("user", Path.home().name)
     host = socket.gethostname()
-    scrubber.add_word("host", host)
-    scrubber.add_word("host", host.partition(".")[0])
+    name, _, domain = host.partition(".")
+    for word in (host, name, domain if "." in domain else ""):
+        scrubber.add_word("host", word)
     return scrubber
 
 

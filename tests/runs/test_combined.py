@@ -15,9 +15,11 @@ from model_profiling.errors import InputError
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.compared_runs import name_runs
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Chart
+from model_profiling.report.document import Answers, Block, Chart, Items, plain
 from model_profiling.report.operator_sections import categories
+from model_profiling.report.run_index import index_row
 from model_profiling.report.run_report import latency
+from model_profiling.report.verdict import answers
 from model_profiling.run.folders import expand_runs, runs_in
 from model_profiling.workflow.report import gather_report, write_combined_report
 
@@ -51,6 +53,13 @@ def test_runs_are_told_apart_by_as_little_as_does(machines: tuple[ReportData, ..
     int8 = replace(manifest, model="/elsewhere/small_cnn_xnnpack_int8.pte")
     again = replace(sme2, run=type(sme2.run)(sme2.run.path, int8, metrics=sme2.run.metrics))
     assert [run.name for run in name_runs([sme2, again])] == ["xnnpack fp16", "xnnpack int8"]
+    other = replace(manifest, model="/elsewhere/big_cnn_xnnpack_fp16.pte")
+    bigger = replace(sme2, run=type(sme2.run)(sme2.run.path, other, metrics=sme2.run.metrics))
+    assert [run.name for run in name_runs([arm, bigger, x86_64])] == [
+        "small_cnn, Neoverse-N1",
+        "big_cnn, made SME2 CPU",
+        "small_cnn, made x86_64 CPU",
+    ], "a device alone would tell them apart, and leave open which model ran"
     assert combined_title([sme2, again]) == "small_cnn: 2 runs side by side"
 
 
@@ -66,6 +75,21 @@ def test_every_figure_is_that_of_the_runs_own_report(machines: tuple[ReportData,
     before, after = (row for row in parts if row[0] == "made SME2 CPU")
     assert before[2:] == [*(f"{row[1]} ({row[2]})" for row in own_page[:-1]), own_page[-1][1]]
     assert after[2:] == [*(f"{row[3]} ({row[4]})" for row in own_page[:-1]), own_page[-1][3]]
+
+
+def test_each_run_answers_as_its_own_report_does(machines: tuple[ReportData, ...]) -> None:
+    said = section(combined_document(machines, "All"), "What each run says")
+    told = [block for block in said if isinstance(block, Answers)]
+    assert told == [answers(data).block for data in machines]
+
+
+def test_a_run_that_is_not_on_arm_is_told_so_wherever_its_speedup_is(
+    machines: tuple[ReportData, ...],
+) -> None:
+    elsewhere = replace(machines[3], pairs=machines[0].pairs)
+    opening = combined_document([elsewhere], "One")[1]
+    assert isinstance(opening, Items) and "(not Arm): threads" in plain(opening.entries[0].text)
+    assert "threads: faster; measured on a CPU that is not Arm" in index_row(elsewhere, "run", "").verdict
 
 
 def test_the_pictures_hold_what_the_tables_say(machines: tuple[ReportData, ...]) -> None:

@@ -19,6 +19,7 @@ from conftest import missing
 from model_explorer_parts import Graphs, adapter_graphs
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2, X86_64
 
+from model_profiling.analysis.modules import module_tree
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.slices import slice_runs
@@ -328,6 +329,8 @@ def test_speedscope_adds_up_to_end_to_end_by_module(sme2: ReportData, tmp_path: 
         inside = [found for found in series.operators if found.source.module_path.startswith("features")]
         assert by_module["features"] == pytest.approx(series.spent_by(inside).ms)
         assert by_module["forward"] == pytest.approx(series.e2e_ms)
+        named = {child.name for child in module_tree(series.operators).children}
+        assert named <= {frame.strip("()") for frame in frames}, "called as the report calls modules"
     assert any(frame.get("line") == 22 for frame in content["shared"]["frames"])
 
 
@@ -530,6 +533,14 @@ def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     problem = tell_of_runs([(emulated, Path("report.md"))])
     assert problem is not None and problem.startswith("cannot add to the job's summary")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    in_the_way = tmp_path / "run"
+    in_the_way.mkdir()
+    (in_the_way / "for_tools").write_text("")
+    elsewhere = replace(emulated, run=type(emulated.run)(in_the_way, emulated.run.manifest))
+    told = tell_of_runs([(elsewhere, Path("report.md"))])
+    assert told is not None and "cannot write" in told and "cannot add to the job's summary" in told
+    monkeypatch.delenv("GITHUB_ACTIONS")
     full = tmp_path / "summary.md"
     full.write_text("x" * 900_000)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
@@ -584,6 +595,7 @@ def test_hostile_names_are_only_data(sme2: ReportData, tmp_path: Path) -> None:
     node_data(data, tmp_path)
     text = render_summary(run_summary(data, Path("report.md")))
     assert "<script>" not in text.replace("\\<script\\>", "") and "](http" not in text.replace("\\]", "")
+    assert "**What does SME2 change?** " in text
     assert text.startswith("### \\<script\\>alert(1)\\</script\\> \\| \\`x\\`") and "\n\t" not in text
 
 

@@ -12,10 +12,13 @@ from pages import headings, lines, section, table, tables
 from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, edit, load, replay
 
 from model_profiling.errors import FormatError, InputError
+from model_profiling.report.combined import combined_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Items, plain
 from model_profiling.report.markdown import render_markdown
+from model_profiling.report.run_index import index_row
 from model_profiling.report.run_report import run_document
+from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.verdict import answers, verdict
 from model_profiling.run import Times
 from model_profiling.statistics.speedup import Verdict
@@ -294,6 +297,9 @@ def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
     data = replace(sme2, evidence=(replace(own, parity=tuple(spoilt)),))
     assert "outputs differ" not in " ".join(told.sentences)
     assert "do not trust this speed" in answers(data).what_sme2_changes
+    assert make_badge(data).message == "outputs differ", "no green badge for wrong results"
+    assert "outputs differ" in index_row(data, "run", "").verdict
+    assert any("do not trust this speed" in line for line in lines(combined_document([data], "One")[:2]))
 
 
 def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_tables(

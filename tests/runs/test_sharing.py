@@ -17,6 +17,7 @@ from model_profiling.errors import InputError
 from model_profiling.process import Completed
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Scrubber
+from model_profiling.report.share import left_out_lines
 from model_profiling.report.verdict import verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow import scrubbed_copy
@@ -276,6 +277,10 @@ def test_this_machines_own_names_are_private(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(scrubbed_copy.socket, "gethostname", lambda: "usher.lan")
     scrubber = scrubbed_copy.make_scrubber()
     assert scrubber.text("Edgar on usher.lan, on USHER") == "user-1 on host-1, on host-2"
+    assert scrubber.text(r"%2Fedgar, \nedgar \u003cedgar") == r"%2Fuser-1, \nuser-1 \u003cuser-1"
+    assert [scrubber.leaks(text) != [] for text in ("%2Fedgar", r"\nedgar", "hedgar")] == [True, True, False]
+    monkeypatch.setattr(scrubbed_copy.socket, "gethostname", lambda: "usher.poe.example")
+    assert scrubbed_copy.make_scrubber().text("ci.poe.example") == "ci.host-1"
     assert scrubbed_copy.make_scrubber(ShareOptions(keep=("edgar",))).text("edgar") == "edgar"
 
 
@@ -310,12 +315,38 @@ def test_what_may_not_be_read_is_said(private: Path, tmp_path: Path, monkeypatch
             "kernel 5.15.167.4-microsoft-standard-WSL2, 1.5.1",
         ),
         ("~/models/m.pte", "folder-1/m.pte"),
+        ("file:///home/ann/x/net.py", "file://folder-1/net.py"),
+        ("?path=%2Fhome%2Fann%2Fnet.py&x", "?path=folder-1/net.py&x"),
+        (r'{"p": "\/home\/ann\/net.py"}', '{"p": "folder-1/net.py"}'),
+        (r"\\ann\share\m.pte", "folder-1/m.pte"),
+        ("from fe80::1ff:fe23:4567:890a at 12:30:45", "from address-1 at 12:30:45"),
+        ("c10::List, std::add, 2026-01-02T10:20:30", "c10::List, std::add, 2026-01-02T10:20:30"),
     ],
 )
 def test_private_things_are_known_by_their_form(text: str, shown: str) -> None:
     scrubber = Scrubber()
     assert scrubber.text(text) == shown
     assert not re.search(r"ann\b", shown)
+
+
+def test_a_quoted_path_is_replaced_with_its_spaces() -> None:
+    scrubber = Scrubber()
+    scrubber.learn('File "/opt/raven wing/nest box/net.py", line 3')
+    assert scrubber.text('File "/opt/raven wing/nest box/net.py", line 3') == 'File "folder-1/net.py", line 3'
+    assert scrubber.text("in /opt/raven wing/nest box") == "in folder-1"
+
+
+def test_a_home_that_only_a_binary_file_names_is_found() -> None:
+    scrubber = Scrubber(keep=("lenore",))
+    assert [found.original for found in scrubber.leaks("op /home/poe/x.cpp", binary=True)] == ["poe"]
+    assert not scrubber.leaks("op /home/user/x.cpp /Users/lenore/y", binary=True)
+
+
+def test_notes_are_left_out() -> None:
+    scrubber = Scrubber()
+    config = {"experiments": [], "notes": "Edgar A. Poe's desk", "method": "forward"}
+    assert scrubber.value({"config": config}) == {"config": {**config, "notes": ""}}
+    assert left_out_lines(scrubber.replaced) == ["the config's notes"]
 
 
 def test_words_of_the_report_are_no_names() -> None:

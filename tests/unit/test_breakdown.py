@@ -147,3 +147,28 @@ def test_operators_at_one_position_of_different_runs_are_told_apart() -> None:
     shown = break_down(series)
     assert [shown.of([operator]).cells[0] for operator in (first, second)] == ["0.0005", "0.0015"]
     assert shown.of([first, second]).cells[0] == shown.end_to_end.cells[0] == "0.0020"
+
+
+def test_many_small_operators_are_shown_with_what_they_take_together() -> None:
+    """Each takes 0.28% and alone would be 0.3%: eighteen of them are 5.0%, not 5.4%."""
+    small = [f"Sigmoid (NC) #{number}" for number in range(1, 19)]
+    large = [f"Clamp (NC) #{number}" for number in range(1, 41)]
+    times = (*[2_780] * 18, *[(1_000_000 - 18 * 2_780) // 40] * 40, 0, 0)
+    series = series_of([dump_of([times], [*small, *large])])
+    shown = break_down(series)
+    for kind in (series.operators[:18], series.operators[18:]):
+        exact, found = series.spent_by(kind), shown.of(kind)
+        assert abs(found.percent - 100 * exact.share) < 0.1
+        assert abs(found.ms - exact.ms) < 10**-found.decimals
+    assert shown.of(series.operators[:18]).cells[1] == "5.0%"
+
+
+def test_parts_of_the_operators_are_rounded_from_exact_times() -> None:
+    """Every layer takes the same, whichever of its operators were rounded up elsewhere on the page."""
+    series = series_of([dump_of([(*[2_780] * 360, 0, 0)], [f"Sigmoid (NC) #{each}" for each in range(360)])])
+    shown = break_down(series)
+    layers = [series.operators[start : start + 30] for start in range(0, 360, 30)]
+    found = shown.within(shown.all_operators, series.operators, layers)
+    assert {layer.cells[1] for layer in found} <= {"8.3%", "8.4%"}
+    assert sum(layer.percent for layer in found) == pytest.approx(100)
+    assert len(shown.within(shown.of(layers[0]), layers[0], [layers[0][:10]])) == 1

@@ -80,17 +80,25 @@ def _tree(view: View) -> _Node:
         whole = sum(operator.source.flops or 0 for operator in view.series[-1].operators)
         return _by_work(module_tree(view.series[-1].operators), whole)
     shown = [break_down(series) for series in view.series]
-    return _by_time(module_tree(*view.sides), shown, view)
+    return _by_time(module_tree(*view.sides), [found.end_to_end for found in shown], shown, view)
 
 
-def _by_time(module: Module, shown: Sequence[Breakdown], view: View) -> _Node:
-    inside = [found.of(side) for found, side in zip(shown, module.operators, strict=True)]
-    children = [_by_time(child, shown, view) for child in module.children]
+def _by_time(module: Module, inside: Sequence[Shown], shown: Sequence[Breakdown], view: View) -> _Node:
+    """A module that is shown with `inside`; what it holds is rounded from exact times within that."""
     times = [sum(operator.typical_ms for operator in side) for side in module.operators]
+    overheads = []
+    held = list(inside)
     if not module.path:
-        inside = [found.end_to_end for found in shown]
         times = [series.e2e_ms for series in view.series]
-        children += [_overhead(name, [found.parts[name] for found in shown]) for name in OVERHEADS]
+        overheads = [_overhead(name, [found.parts[name] for found in shown]) for name in OVERHEADS]
+        held = [found.all_operators for found in shown]
+    parts = [
+        found.within(whole, module.operators[side], [child.operators[side] for child in module.children])
+        for side, (found, whole) in enumerate(zip(shown, held, strict=True))
+    ]
+    children = [
+        _by_time(child, values, shown, view) for child, *values in zip(module.children, *parts, strict=True)
+    ]
     comparable = len(times) == 2 and view.pairing is not None and not view.pairing.not_comparable
     return _Node(
         module.path,
@@ -101,7 +109,7 @@ def _by_time(module: Module, shown: Sequence[Breakdown], view: View) -> _Node:
         len(module.operators[-1]),
         _main_category(module.operators[-1] or module.operators[0]),
         times[0] / times[1] if comparable and all(times) else None,
-        tuple(children),
+        (*children, *overheads),
     )
 
 

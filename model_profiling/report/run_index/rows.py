@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling.report.compared_runs import date_of, device_of, model_and_format, what_times_are
 from model_profiling.report.data import ReportData
-from model_profiling.report.verdict import speedup_text
+from model_profiling.report.verdict import outputs_differ, speedup_text, told_pair
 from model_profiling.wording import milliseconds
 
 
@@ -37,8 +37,13 @@ class IndexRow:
 def index_row(data: ReportData, place: str, link: str) -> IndexRow:
     model, exported = model_and_format(data)
     headline = data.headline.summary if data.headline else None
-    pair = next((pair for pair in data.pairs if pair.comparable), None) if data.timed else None
-    verdict = f"{pair.label}: {pair.speedup.verdict.value}" if pair else what_times_are(data)
+    pair = told_pair(data)
+    said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
+    if pair and outputs_differ(data, pair):
+        said.append("outputs differ by more than rounding")
+    if not pair or data.is_arm is False:
+        said.append(what_times_are(data))
+    verdict = "; ".join(said)
     state = data.run.manifest.unfinished if data.run.manifest else None
     return IndexRow(
         place=place,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.report.data import PairReport, ReportData
+from model_profiling.report.data import ReportData
 from model_profiling.report.tools import write_json
+from model_profiling.report.verdict import outputs_differ, sme2_pair
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import milliseconds
 
@@ -33,9 +34,11 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 def make_badge(data: ReportData) -> Badge:
     """What SME2 brings; where that was not measured the latency; where there is none, what kernels prove."""
-    switched = next((pair for pair in data.pairs if _switches_sme2(data, pair) and pair.comparable), None)
-    if data.timed and switched is not None:
+    switched = sme2_pair(data) if data.timed else None
+    if switched is not None:
         found = switched.speedup
+        if outputs_differ(data, switched):
+            return Badge("SME2", "outputs differ", "red")
         if found.verdict in _COLOURS and found.ratio is not None:
             return Badge("SME2", f"{found.ratio:.2f}x, {found.verdict.value}", _COLOURS[found.verdict])
         return Badge("SME2", found.verdict.value)
@@ -46,11 +49,6 @@ def make_badge(data: ReportData) -> Badge:
         words = (f"{milliseconds(headline.summary.median)} ms", "traced" if traced else "", unlike)
         return Badge("latency", ", ".join(word for word in words if word), "blue")
     return _of_kernels(data)
-
-
-def _switches_sme2(data: ReportData, pair: PairReport) -> bool:
-    sme2 = {found.series: found.sme2 for found in data.experiments}
-    return sme2.get(pair.pair.candidate) is True and sme2.get(pair.pair.baseline) is False
 
 
 def _of_kernels(data: ReportData) -> Badge:

@@ -14,6 +14,7 @@ from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import comparison_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
+    Answers,
     Block,
     Code,
     Folded,
@@ -25,11 +26,10 @@ from model_profiling.report.document import (
     Strong,
     Table,
     Text,
-    make_list,
 )
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import speedups
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 
 _MOST_ROWS = 30
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#!@])")
@@ -39,7 +39,7 @@ def run_summary(data: ReportData, report: Path) -> list[Block]:
     """A run: what its report opens with, and where it is."""
     table = [_short(block) for block in speedups(data) if isinstance(block, Table)] if data.timed else []
     files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
-    return [Heading(data.title, 3), *make_list(verdict(data)), *table, Paragraph(files)]
+    return [Heading(data.title, 3), *answers(data).opening, *table, Paragraph(files)]
 
 
 def comparison_summary(comparison: Comparison) -> list[Block]:
@@ -70,6 +70,8 @@ def _escaped(block: Block) -> Block:
             return replace(block, text=_plain(text))
         case Paragraph(text):
             return Paragraph(_text(text))
+        case Answers(entries):
+            return Answers(tuple((question, _text(answer)) for question, answer in entries))
         case Table(headers, rows):
             cells = tuple(tuple(_text(cell) for cell in row) for row in rows)
             return replace(block, headers=tuple(map(_plain, headers)), rows=cells)

@@ -113,7 +113,7 @@ class _Trace:
         start = min((zeros[dump.path] + _first_start(dump) for dump in dumps), default=0)
         shift = max(0, -start)  # a damaged dump may begin before its clock does
         slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
-        share = min(1.0, _MOST_SLICES / slices)
+        share = min(1.0, _MOST_SLICES / max(1, slices))
         if one_clock:
             self._say_clock(start + shift)
         self._about(data, one_clock, share, start + shift)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import __version__
+from model_profiling.analysis.modules import module_parts
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.data import ReportData
@@ -19,10 +20,6 @@ from model_profiling.wording import milliseconds
 
 FILE = "modules.speedscope.json"
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_NO_MODULE = {
-    "lowering": "(inserted by lowering)",
-    "backend": "(added by the backend)",
-}
 
 Json = dict[str, object]
 
@@ -100,10 +97,11 @@ def _by_arithmetic(series: SeriesAnalysis) -> Iterator[tuple[list[Frame], float]
 
 def _stack(operator: Operator) -> list[Frame]:
     place = operator.source.place
-    parts = place.module_path.split(".") if place.module_path else []
-    modules = [Frame(".".join(parts[: depth + 1])) for depth in range(len(parts))]
-    if not modules:
-        modules = [Frame(_NO_MODULE.get(operator.origin, "(module not known)"))]
+    parts = module_parts(operator)
+    if place.module_path:
+        modules = [Frame(".".join(parts[: depth + 1])) for depth in range(len(parts))]
+    else:
+        modules = [Frame(f"({part})") for part in parts]
     return [_method(operator), *modules, Frame(operator.name, place.file, place.line)]
 
 
