@@ -35,7 +35,7 @@ def where_the_time_goes(page: Page) -> None:
 
 def operators(page: Page) -> None:
     page.locator(".open").first.click()
-    page.evaluate("document.querySelector('#operators').scrollIntoView()")
+    page.evaluate("document.querySelector('[data-kind=operators]').scrollIntoView()")
 
 
 def modules_and_timeline(page: Page) -> None:
