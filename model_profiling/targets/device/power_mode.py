@@ -63,7 +63,7 @@ class PowerSettings:
         if mode == "leave":
             yield
             return
-        self._finish_earlier()
+        again(self._finish_earlier)
         try:
             again(lambda: self._begin(mode))
             yield
