@@ -367,7 +367,7 @@ def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None
     assert bench.phone.settings() == bench.mode
     assert bench.manifest.state == "interrupted"
     bench.phone.switch_on()
-    bench.measure(resume=True)
+    assert len(bench.measure(resume=True).sessions) == 2
     (said,) = bench.said_of_settings
     assert "in power mode app was cut short: what it had set on" in said
     assert bench.phone.settings() == USED
