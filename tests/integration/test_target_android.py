@@ -335,7 +335,7 @@ def _when(condition: Callable[[], bool], fault: Fault, phone: VirtualPhone, adb:
 
 
 def _until(condition: Callable[[], bool], problem: str) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < limit, problem
         time.sleep(0.02)
