@@ -6,6 +6,7 @@ Keys that a record does not name are ignored, so that newer files stay readable.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,7 +24,7 @@ JsonObject = dict[str, object]
 def read_json_object(path: Path, fix: str) -> JsonObject:
     """The object in `path`; `fix` is what to do about a damaged file."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(f"cannot read {path}: {reason}", "correct the path") from problem
@@ -32,6 +33,20 @@ def read_json_object(path: Path, fix: str) -> JsonObject:
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a JSON object", fix)
     return content
+
+
+def _whole(text: str) -> int:
+    """A whole number that some counter could hold; with others, arithmetic ends in surprises."""
+    if len(text) > 20:
+        raise ValueError(f"{text[:20]}... is too large a number")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    """NaN and infinities are not JSON, though Python reads them, and so large a number would be one."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is no number")
+    return number
 
 
 def read_record(

@@ -29,20 +29,24 @@ class LockFile:
     path: Path
     what: str
     fix: str
+    elsewhere: str | None = None
+    """What to do where the file itself cannot be written, if that is not to choose another folder."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold it for the length of the block, or say who holds it."""
-        files.make_folder(self.path.parent)
         try:
+            files.make_folder(self.path.parent)
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except InputError as problem:
+            raise InputError(problem.problem, self.elsewhere or problem.fix) from problem
         except OSError as problem:
-            reason = (problem.strerror or str(problem)).lower()
-            raise InputError(
-                f"cannot write {self.path}: {reason}", "choose a folder you may write to"
-            ) from problem
+            raise self._refused("write", problem) from problem
         try:
-            self._take(handle)
+            try:
+                self._take(handle, fcntl.LOCK_EX)
+            except OSError as problem:  # a file system without locks
+                raise self._refused("lock", problem) from problem
             os.ftruncate(handle, 0)
             since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
@@ -58,15 +62,18 @@ class LockFile:
         except OSError:
             return  # never locked, or not ours to read: taking the lock tells
         try:
-            self._take(handle)
+            # Who only reads may not have it alone on every file system, and need not. Where nothing can be
+            # locked, taking the lock tells.
+            with contextlib.suppress(OSError):
+                self._take(handle, fcntl.LOCK_SH)
         finally:
             os.close(handle)
 
-    def _take(self, handle: int) -> None:
+    def _take(self, handle: int, how: int) -> None:
         until = time.monotonic() + _MOMENT_S
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, how | fcntl.LOCK_NB)
                 return
             except BlockingIOError as problem:
                 if time.monotonic() > until:
@@ -74,6 +81,12 @@ class LockFile:
                         f"{self.what} is in use by another run ({_holder(handle)})", self.fix
                     ) from problem
             time.sleep(0.02)
+
+    def _refused(self, verb: str, problem: OSError) -> InputError:
+        reason = (problem.strerror or str(problem)).lower()
+        return InputError(
+            f"cannot {verb} {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
+        )
 
 
 def _holder(handle: int) -> str:

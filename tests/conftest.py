@@ -195,7 +195,9 @@ def cli(tmp_path: Path) -> Callable[..., process.Completed]:
 def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., process.Completed]]:
     """`sme2prof("validate", run_dir)`: the command line in this process, for what it answers and returns."""
     from model_profiling.cli.main import main
+    from model_profiling.targets.device.power_mode import take_untold
 
+    take_untold()  # of phones of earlier tests
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*words: object) -> process.Completed:

@@ -96,7 +96,9 @@ _CONFIGURED = re.compile(r"Using (?P<kind>\w+) microkernel '(?P<name>[^']+)'")
 _RUNNING = re.compile(r"(?P<skip>skip )?running operator (?P<index>\d+):(?P<part>\d+) \((?P<name>.+)\)")
 _PLACE = re.compile(r"\w+, .*:\d+\)")
 _RESHAPING = re.compile(r"reshaping operator \d+ \(")
-_ITERATION = re.compile(r"executed successfully (?P<done>\d+) time|Iteration \d+ of (?P<planned>\d+)")
+_ITERATION = re.compile(
+    r"executed successfully (?P<done>\d{1,9}) time|Iteration \d+ of (?P<planned>\d{1,9})(?!\d)"
+)
 
 
 def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:

@@ -25,7 +25,9 @@ def command(device: str | None, host: str | None, device_path: str | None, as_js
     """Remove what the kit has put on a phone or another machine, and show what that was."""
     if (device is None) == (host is None):
         raise click.UsageError("give --device SERIAL or --host HOST")
-    choice = parse_target(f"android:{device}" if device is not None else f"ssh:{host}")
+    choice = parse_target(
+        f"android:{device.removeprefix('android:')}" if device is not None else f"ssh:{host}"
+    )
     removed = clean(replace(choice, device_path=device_path))
     if as_json:
         frame.facts({"schema_version": 1, **asdict(removed), "bytes": removed.bytes})

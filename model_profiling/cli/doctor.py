@@ -33,7 +33,8 @@ from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, d
 def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int:
     """Check everything profiling needs, say how to fix what is missing, and show where models can run.
 
-    Exits with 0 only when the kit's own runner can be built and run here.
+    Exits with 0 only when the kit's own runner can be built and run here; with --phone, when the phone
+    answers, too.
     """
     if devices:
         if as_json:
@@ -46,7 +47,7 @@ def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
             fetch_emulation()
-    told = phone_report(phone or None) if phone is not None else {}
+    told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
         frame.facts(diagnosis.as_dict() | ({"phone": told} if told else {}))
@@ -54,4 +55,6 @@ def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int
         for title, said in told.items():
             frame.say(f"{title}\n{textwrap.indent(said, '  ')}\n")
         frame.say(diagnosis.as_text())
-    return 0 if diagnosis.ok else 1
+        if problem := told.get("problem"):
+            frame.say(f"\nthe phone: {problem}")
+    return 0 if diagnosis.ok and "problem" not in told else 1

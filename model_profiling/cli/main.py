@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from model_profiling import __version__
-from model_profiling.cli.frame import debug_option, debugging, fail, remember, say
+from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.errors import ProfilingError, RunError
 
 COMMANDS = {
@@ -85,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
         # Who was interrupted in the middle of something says what is left to do.
+        _warn_of_settings()
         return _failure(f"interrupted; {str(ended) or 'nothing was left half written'}", 130)
     except click.ClickException as problem:
         where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
+        _warn_of_settings()
         return _reported(problem, str(problem))
     except BrokenPipeError:
         # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
@@ -109,6 +111,15 @@ def _reported(problem: Exception, text: str) -> int:
 
         say("".join(traceback.format_exception(problem)), err=True)
     return _failure(text)
+
+
+def _warn_of_settings() -> None:
+    """A phone's settings may have been put back before something else failed."""
+    if "model_profiling.targets.device.power_mode" in sys.modules:  # else no phone was reached
+        from model_profiling.targets.device.power_mode import take_untold
+
+        for note in take_untold():
+            warn(note)
 
 
 def _failure(text: str, code: int = 2) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from model_profiling.errors import ProfilingError
 from model_profiling.targets.device import settings
+from model_profiling.targets.remote import client
 from model_profiling.targets.remote.adb import AdbLink, find_adb
 from model_profiling.targets.remote.folder import HOME
 
@@ -41,7 +42,9 @@ def phone_report(serial: str | None = None) -> dict[str, str]:
     except ProfilingError as problem:
         return {**told, "problem": str(problem)}
     for title, question in QUESTIONS.items():
-        done = adb.run("-s", link.serial, "shell", "-n", question, timeout=_ANSWER_S)
-        said = f"{done.stdout}{done.stderr}".strip()[:_MOST_CHARACTERS]
-        told[title] = f"no answer within {_ANSWER_S:g} s" if done.timed_out else said or "nothing"
+        asked = (str(adb.path), "-s", link.serial, "shell", "-n", question)
+        # Through what takes no more of an endless answer than it can hold.
+        ended = client.call(asked, timeout=_ANSWER_S)
+        said = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
+        told[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else said or "nothing"
     return told

@@ -108,7 +108,7 @@ def measure_together(
                 measure_energy(each.record.measuring)
             after = target.facts()
     except BaseException as problem:
-        said = _about_settings(target)
+        said = _about_settings(target) if begun else []  # with no record to keep it, the user is told
         for each in begun:
             each.record.measuring.warnings += said
             with contextlib.suppress(InputError):  # a full disk: what ended the run matters more

@@ -15,14 +15,20 @@ def cache_root() -> Path:
     """`$SME2PROF_CACHE`, or `sme2prof` in the user's cache folder."""
     if chosen := os.environ.get("SME2PROF_CACHE"):
         return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).expanduser() if base else Path.home() / ".cache").absolute() / "sme2prof"
+    return _own("XDG_CACHE_HOME", ".cache")
 
 
 def state_root() -> Path:
     """Where the kit keeps what must not be lost: `sme2prof` in the user's folder for state."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base).expanduser() if base else Path.home() / ".local/state").absolute() / "sme2prof"
+    return _own("XDG_STATE_HOME", ".local/state")
+
+
+def _own(variable: str, in_home: str) -> Path:
+    try:
+        base = os.environ.get(variable)
+        return (Path(base).expanduser() if base else Path.home() / in_home).absolute() / "sme2prof"
+    except RuntimeError as problem:  # a user without an entry, as in some containers
+        raise SetupError("this user has no home folder", f"set HOME, or {variable}") from problem
 
 
 def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:

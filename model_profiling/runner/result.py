@@ -85,12 +85,16 @@ def parse_result(content: JsonObject, where: str) -> RunnerResult:
         "features_verified": own.layout_verified,
         "executorch_version": own.executorch,
     }
-    return parse_record(RunnerResult, {**content, **translated}, where, "run it again")
+    result = parse_record(RunnerResult, {**content, **translated}, where, "run it again")
+    times = result.iterations_ns
+    if times and not 0 <= min(times) <= max(times) < 1 << 62:
+        raise FormatError(f"{where}: iterations_ns: a time that no clock tells", "run it again")
+    return result
 
 
 def read_features(text: str) -> tuple[str, ...]:
     """The CPU features in what `--features-only` printed."""
     try:
         return features_of_flags(json.loads(text)["flags_present"])
-    except (ValueError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem

@@ -16,8 +16,9 @@ from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
-_ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")
-_LOADED = re.compile(r"Model loaded in ([0-9.]+) ms")
+_MS = r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ms"
+_ITERATION = re.compile(rf"Iteration \d+ of \d+: {_MS}")
+_LOADED = re.compile(rf"Model loaded in {_MS}")
 
 
 def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool) -> Outcome:
@@ -96,7 +97,7 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
 
 def read_executor_runner_log(job: Job, log: str) -> RunnerResult:
     """The times in an executor_runner's log; the first `warmup` of them are warm-up."""
-    times = [round(float(ms) * 1e6) for _, _, ms in _ITERATION.findall(log)]
+    times = [round(float(ms) * 1e6) for ms in _ITERATION.findall(log)]
     if not times:
         raise RunError(
             "the runner's log has no line 'Iteration N of M: T ms'",

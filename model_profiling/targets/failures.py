@@ -35,7 +35,7 @@ _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
 }
 
 
-_CHILD = re.compile(r"(?m)^sme2prof-runner: child (\d+) \(.*?\): (.+)$")
+_CHILD = re.compile(r"(?m)^sme2prof-runner: child (\d{1,6}) \(.*?\): (.+)$")
 _CRASHED = re.compile(r"crashed with (\w+)$")
 
 

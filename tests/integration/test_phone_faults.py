@@ -174,7 +174,7 @@ class At(Silent):
 
 
 def until(condition: Callable[[], bool], problem: str) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90  # a busy machine, or an emulated phone, takes its time
     while not condition():
         assert time.monotonic() < limit, problem
         time.sleep(0.03)
@@ -198,6 +198,11 @@ def pushing(bench: Bench) -> bool:
 
 def running(bench: Bench) -> bool:
     return any("--model" in words for words in bench.phone.processes())
+
+
+def running_late(bench: Bench) -> bool:
+    """Where rounds are measured, one of them: what was before is kept."""
+    return running(bench) and bool(bench.entries) is ON_ARM
 
 
 def pulling(bench: Bench) -> bool:
@@ -362,12 +367,14 @@ def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None
     target.shell.patience_s = 0.5
     gone = r"was lost and did not come back within 0.5 s: .*; its power settings could not be put back; "
     said = pytest.raises(SetupError, match=rf"{gone}.*; the next command that reaches it puts them back")
-    with meanwhile(bench, [(lambda bench: bench.phone.switch_off(), running)]), said:
+    with meanwhile(bench, [(lambda bench: bench.phone.switch_off(), running_late)]), said:
         bench.measure(target)
     assert bench.phone.settings() == bench.mode
     assert bench.manifest.state == "interrupted"
+    kept = bench.entries
     bench.phone.switch_on()
-    bench.measure(resume=True)
+    assert len(bench.measure(resume=True).sessions) == (2 if ON_ARM else 1)
+    assert bench.entries[: len(kept)] == kept
     (said,) = bench.said_of_settings
     assert "in power mode app was cut short: what it had set on" in said
     assert bench.phone.settings() == USED
@@ -393,7 +400,7 @@ class Weather(Silent):
         del done, total
         if text.startswith("waiting"):
             self.waited_for.append(text)
-        if self.cools and len(self.waited_for) == 2:
+        if self.cools and self.waited_for:
             self.phone.write(CHIP, "44000")
 
 
@@ -425,14 +432,21 @@ def test_a_run_that_is_ended_from_outside(
     (tmp_path / "c.json").write_text(json.dumps(raw))
     command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
-        until(lambda: running(bench) or run.poll() is not None, "it does not run")
+        until(lambda: running_late(bench) or run.poll() is not None, "it does not run")
         assert bench.phone.settings() == bench.mode
         run.send_signal(number)
         said = run.communicate(timeout=60)[1]
     if number == signal.SIGKILL:
         assert bench.phone.settings() == bench.mode
-        cleaned = sme2prof("clean", "--device", bench.phone.serial)
-        assert "in power mode boost was cut short: what it had set on" in cleaned.stdout
+        said = ""
+        if ON_ARM:  # something was measured: a run that fails at once says what it has put back, too
+            raw["target"]["power_mode"] = "leave"
+            (tmp_path / "c.json").write_text(json.dumps(raw))
+            said = sme2prof("run", tmp_path / "c.json", "--resume").stderr
+            assert "cannot be continued: target.power_mode was boost, now it is leave" in said
+            assert bench.phone.settings() == USED
+        said += sme2prof("clean", "--device", bench.phone.serial).stdout
+        assert said.count("in power mode boost was cut short: what it had set on") == 1
     else:
         assert "interrupted" in said and bench.manifest.state == "interrupted"
     assert bench.phone.settings() == USED

@@ -138,6 +138,24 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
     assert phone_settings() == ()
 
 
+def test_a_command_that_fails_after_putting_things_back_says_so(
+    phone: VirtualPhone,
+    open_phone: Callable[..., AndroidTarget],
+    sme2prof: Callable[..., Completed],
+) -> None:
+    use(phone)
+    with pytest.raises(SetupError), open_phone(phone).held_ready():
+        phone.pull_out()
+        raise SetupError("gone")
+    phone.plug_in()
+    phone.shell("mkdir -p /data/local/tmp/mine/sme2prof-device/things")
+    failed = sme2prof("clean", "--device", phone.serial, "--device-path", "/data/local/tmp/mine")
+    assert failed.returncode == 2 and phone.settings() == USED
+    warning, error = failed.stderr.splitlines()
+    assert warning.startswith("warning: a run of ") and "is back as it was" in warning
+    assert error.startswith("error: ")
+
+
 def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
     phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
 ) -> None:

@@ -82,8 +82,11 @@ def test_times_in_the_log_of_a_source_built_runner() -> None:
     assert result.iterations_ns == (7_697_301_978,)
 
 
-def test_a_log_without_times() -> None:
+@pytest.mark.parametrize(
+    "line", ["Model file is loaded.", "Iteration 1 of 1: 1.2.3 ms", f"Iteration 1 of 1: {'9' * 400} ms"]
+)
+def test_a_log_without_times(line: str) -> None:
     with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
         read_executor_runner_log(
-            Job(Path("x.pte")), "I 00:00:00.1 executorch:executor_runner.cpp:476] Model file is loaded.\n"
+            Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n"
         )

@@ -141,6 +141,14 @@ def test_a_phone_as_its_services_tell_it() -> None:
     assert device_id(texts) == "41021FDAS0001X"
 
 
+@pytest.mark.parametrize(
+    "shared",
+    ["0123456789ABCDEF", "123456789", "unknown", "EMULATOR35X4X10X0", "00000000", "../../x", "R", ""],
+)
+def test_a_number_that_other_phones_have_too_tells_nobody_apart(shared: str) -> None:
+    assert device_id(said(serial_number=f"{shared}\n")) is None
+
+
 def test_a_phone_that_tells_nothing() -> None:
     refused = "cat: /sys/class/power_supply/battery/current_now: Permission denied"
     state = read_device(said(dumpsys_battery="Can't find service: battery", gauge_current=refused))

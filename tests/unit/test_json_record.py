@@ -89,7 +89,20 @@ def test_a_field_that_does_not_fit_is_named(tmp_path: Path, content: object, sai
     assert problem.value.fix == "fix it"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '"a"', "", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '"a"',
+        "",
+        "[" * 100_000,
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999}',
+        f'{{"a": {"9" * 21}}}',
+    ],
+)
 def test_what_is_no_json_object_is_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(text)

@@ -73,3 +73,30 @@ def test_an_interrupt_without_the_phone_says_what_is_left_to_do(phone: Phone) ->
     phone.meanwhile = lambda: None
     PowerSettings(phone, "the phone", "own-id").finish_earlier()
     assert phone.settings == {"low_power": "1"}
+
+
+def test_a_phone_lost_while_earlier_settings_are_put_back_is_waited_for(phone: Phone) -> None:
+    def gone() -> None:
+        raise SetupError("gone")
+
+    with pytest.raises(KeyboardInterrupt):
+        hold(phone, gone, interrupted=True)
+    times = iter(["lost", "there again"])
+    phone.meanwhile = lambda: gone() if next(times, "") == "lost" else None
+
+    def again(step: Callable[[], None]) -> None:
+        try:
+            step()
+        except SetupError:
+            step()
+
+    settings = PowerSettings(phone, "the phone", "own-id")
+    with settings.held("app", again):
+        assert phone.settings["stay_on_while_plugged_in"] == "1"
+    assert phone.settings == {"low_power": "1"}
+
+
+def test_a_value_that_is_no_number_is_put_back(phone: Phone) -> None:
+    phone.settings = {"low_power": "1", "window_animation_scale": "nan"}
+    hold(phone, lambda: None, interrupted=False)
+    assert phone.settings == {"low_power": "1", "window_animation_scale": "nan"}

@@ -109,6 +109,15 @@ def test_hostile_facts_are_only_text(load: str, memory: str, online: str) -> Non
     )
 
 
+@pytest.mark.parametrize("status", ["9" * 5000, "-1", "\u0663", "1e3", ""])
+def test_a_status_that_no_shell_ends_with_is_none(status: str) -> None:
+    """A hostile machine sees the mark in what it is to run."""
+    link = Local()
+    link.prefix = f"printf() {{ command printf '%s\\n' \"$2<\" '' \"$2>{status}\"; }}; "
+    with pytest.raises(LinkLost, match="local was lost"):
+        Shell(link).script("true")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="setsid is Linux's")
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_path: Path) -> None:

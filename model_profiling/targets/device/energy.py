@@ -76,13 +76,15 @@ class Metered:
 def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
     """The readings in a meter's file; lines that are not whole are left out."""
     ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)
-    found = []
+    found: list[Reading] = []
     for line in text.splitlines():
         words = line.split()
         if len(words) == 3 and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,4}", words[0]):
-            current, voltage = amperes(words[1]), volts(words[2])
-            if current is not None and voltage is not None:
-                found.append(Reading(float(words[0]), words[1], words[2], current, voltage))
+            current, voltage, at = amperes(words[1]), volts(words[2]), float(words[0])
+            # Time that stands still or goes back is no clock's.
+            later = not found or at > found[-1].uptime_s
+            if current is not None and voltage is not None and later:
+                found.append(Reading(at, words[1], words[2], current, voltage))
     return Metered(tuple(found), float(ended[1]) if ended else None, sum(iterations_ns) / 1e9)
 
 

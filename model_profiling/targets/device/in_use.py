@@ -54,4 +54,5 @@ class MachineLock:
         folder = state_root() / "devices"
         fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
         names = sorted({file_name(name) for name in self.names if name})
-        return [LockFile(folder / f".{name}.lock", self.title, fix) for name in names]
+        elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
+        return [LockFile(folder / f".{name}.lock", self.title, fix, elsewhere) for name in names]

@@ -135,9 +135,9 @@ def _same(one: str | None, other: str | None) -> bool:
     if one is None or other is None:
         return one is other
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 def _shown(value: str | None) -> str:

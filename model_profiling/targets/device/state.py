@@ -46,6 +46,8 @@ _STATUS: dict[str, _Status] = {
 _SENSOR = re.compile(
     r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
 )
+# Serial numbers that every emulator of a version has, or every phone of a maker who gives none.
+_NOBODYS = r"emulator.*|unknown|(0?123456789(abcdef)?)+|(.)\3*"
 _COLDEST_C, _HOTTEST_C = -40.0, 150.0
 # The thermal zones and sensors that are on the CPUs or the chip they are on, by the names makers give them.
 _ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc[0-9]|^(big|mid|little)\b", re.IGNORECASE)
@@ -70,9 +72,11 @@ def read_device(texts: Texts) -> DeviceState:
 
 
 def device_id(texts: Texts) -> str | None:
-    """What a phone calls itself, by whichever cable it is reached."""
+    """What a phone calls itself, by whichever cable it is reached; None where others are called the same."""
     said = _line(texts, "serial_number")
-    return said if said and re.fullmatch(r"[\w.:-]{4,64}", said) else None
+    if said is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", said):
+        return None
+    return None if re.fullmatch(_NOBODYS, said, re.IGNORECASE) else said
 
 
 def gauge_of(texts: Texts) -> Gauge | str:

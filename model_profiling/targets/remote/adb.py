@@ -168,8 +168,10 @@ class AdbLink:
             raise SetupError(f"there is no device {serial}", _seen(self.adb.devices()))
         if state != "device":
             raise self._in_state(state)
-        features = self.adb.run("-s", serial, "features").stdout.split()
-        if "shell_v2" not in features:
+        features = self.adb.run("-s", serial, "features")
+        if not features.ok:
+            raise self.complaint(features.stdout + features.stderr) or self._in_state("offline")
+        if "shell_v2" not in features.stdout.split():
             raise SetupError(
                 f"{self.title} runs an Android that is too old", "use a device with Android 8 or newer"
             )

@@ -9,6 +9,7 @@ terminal ever sees its control characters.
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 import time
@@ -141,9 +142,10 @@ class Shell:
         out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))
         stderr, status, client_says = _between(err, mark)
         stdout, closed, _ = _between(out, mark)
-        if status is None or not status.isdecimal() or (into is None and closed is None):
+        # The machine knows the mark, too: what it says is a status only if a shell could end so.
+        if not re.fullmatch("[0-9]{1,3}", status or "") or (into is None and closed is None):
             raise self._lost(ended, f"{client_says}\n{out if into is None else ''}")
-        return Answer(int(status), printable(stdout), printable(stderr), ended.seconds)
+        return Answer(int(status or 0), printable(stdout), printable(stderr), ended.seconds)
 
     def repeat(self, step: Callable[[], Made]) -> Made:
         """What `step` gives; each time the machine is lost in it, it is waited for and the step begun
