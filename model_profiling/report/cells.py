@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Chart, Code, Folded, Heading, Paragraph, make_list
+from model_profiling.report.document import Block, Chart, Code, Folded, Heading, Paragraph
 from model_profiling.report.operator_sections import categories, operators
 from model_profiling.report.run_report import quality, speedups
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 
 
 def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
     """`report` is where the whole page was written."""
     blocks: list[Block] = [
         Heading(data.title, 3),
-        *make_list(verdict(data)),
+        *answers(data).opening,
         *(speedups(data) if data.timed else ()),
         *_first_open(categories(data)),
         *_folded("Operators", operators(data)),
