@@ -55,7 +55,7 @@ class Group:
         return self.concerns[0].note
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Finding:
     """One thing worth doing, with the numbers it rests on."""
 
@@ -76,6 +76,10 @@ class Finding:
     """What the calls around the operators take, where that is part of the bound."""
     about: str = ""
     """The experiment or pair, where that is not the series."""
+
+    def __repr__(self) -> str:
+        gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"
+        return f"<Finding {self.id}: {self.title}{gain}>"
 
     @property
     def subject(self) -> str:

@@ -125,4 +125,5 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
         frame.facts({"schema_version": 1, "report": str(shared.path), "replaced": replaced})
         return
     say_replaced(shared.replaced)
-    frame.say(f"wrote {shared.path}")
+    for written in pages(shared.path):
+        frame.say(f"wrote {written}")

@@ -38,8 +38,8 @@ def check_outputs(
         )
     _check_finite(name, dtype, produced, same_dtype, float32)
     return Accuracy(
-        lowering=_deviation(produced, same_dtype, LOWERING_TOLERANCE[dtype]),
-        precision=_deviation(produced, float32, PRECISION_TOLERANCE[dtype]),
+        lowering=deviation(produced, same_dtype, LOWERING_TOLERANCE[dtype]),
+        precision=deviation(produced, float32, PRECISION_TOLERANCE[dtype]),
     )
 
 
@@ -87,22 +87,33 @@ def _check_finite(name: str, dtype: str, produced: Tensors, same_dtype: Tensors,
         )
 
 
-def _deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:
+def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:
+    """How far outputs are from those that were wanted."""
     import torch
 
-    pairs = [
-        (got.double().flatten(), want.double().flatten())
-        for got, want in zip(produced, wanted, strict=True)
-        if got.numel()
-    ]
+    outputs = [(got, want) for got, want in zip(produced, wanted, strict=True) if got.numel()]
+    pairs = [(got.double().flatten(), want.double().flatten()) for got, want in outputs]
     if not pairs:
         return Deviation(0.0, 0.0, 1.0, tolerance)
     errors = [(float((got - want).abs().max()), float(want.abs().max())) for got, want in pairs]
+    # Below it a number format loses digits, and backends may take a number for zero.
+    smallest = [torch.finfo(want.dtype).tiny if want.is_floating_point() else 1 for _, want in outputs]
     got, want = (torch.cat(side) for side in zip(*pairs, strict=True))
     norms = float(got.norm() * want.norm())
     return Deviation(
         max_abs=max(error for error, _ in errors),
-        max_rel=max(error / scale if scale else error for error, scale in errors),
+        max_rel=max(
+            error / scale if scale >= least else error
+            for (error, scale), least in zip(errors, smallest, strict=True)
+        ),
         cosine=float(got @ want) / norms if norms else 1.0,
         tolerance=tolerance,
+        largest=max(
+            (
+                scale
+                for (_, scale), (_, want) in zip(errors, outputs, strict=True)
+                if want.is_floating_point()
+            ),
+            default=None,
+        ),
     )

@@ -119,7 +119,7 @@ def export_model(
             seconds=round(time.monotonic() - began, 3),
             versions=made_with,
             calibration=_calibration(dtype, calibration, batches),
-            warnings=tuple(_warnings(dtype, accuracy, calibrated=batches is not None)),
+            warnings=tuple(accuracy_warnings(dtype, accuracy, calibrated=batches is not None)),
         )
         if graph is not None:
             edge = lowered.etrecord.edge_dialect_program
@@ -204,7 +204,13 @@ def _calibration(
     return source if isinstance(source, str) else "inputs given by the caller"
 
 
-def _warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
+def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
+    """What to know of a program's outputs before trusting it."""
+    if accuracy.precision.vanished:
+        yield (
+            f"PyTorch's own outputs are at most {accuracy.precision.largest:.2g} on the example inputs, next"
+            " to nothing, and tell nothing of the program's: give the model trained weights, or other inputs"
+        )
     if not accuracy.lowering.ok:
         yield (
             f"outputs differ from PyTorch in {dtype} by {accuracy.lowering.max_rel:.2g} of their range,"

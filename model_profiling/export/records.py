@@ -149,16 +149,27 @@ def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, 
         yield group.text, () if shared else details[place]
 
 
+_SMALLEST = 2.0**-126
+"""Below it float32 loses digits, and backends may take a number for zero."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deviation:
     """The largest difference between two sets of outputs."""
 
     max_abs: float
     max_rel: float
-    """`max_abs` over the largest magnitude of the reference output."""
+    """`max_abs` over the largest magnitude of the reference output, unless that has vanished."""
     cosine: float
     tolerance: float
     """The `max_rel` that is still accepted."""
+    largest: float | None = None
+    """The largest magnitude of the reference's numbers with a fraction; None where it has none."""
+
+    @property
+    def vanished(self) -> bool:
+        """Whether the reference is zero, or too small for float32 to hold its digits: it tells nothing."""
+        return self.largest is not None and self.largest < _SMALLEST
 
     @property
     def ok(self) -> bool:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from model_profiling import __version__, files
 from model_profiling.doctor import examine
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.progress import Progress
-from model_profiling.report.data import ReportData
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Replaced, Scrubber
 from model_profiling.report.share import left_out_lines, replacement_rows, replacement_section, scrubbed
@@ -81,7 +81,12 @@ def write_bundle(
         (copy,) = copy_runs([run_dir], Path(scratch), scrubber, options)
         left_out = [*copy.left_out, *_program(copy, scrubber, wanted=with_program)]
         _write_json(copy.path / DOCTOR, scrubber.value(asked))
-        data = gather_copy(copy, progress=progress)
+        try:
+            data = gather_copy(copy, progress=progress)
+        except FormatError as damage:
+            # What cannot be read may be what the bug is: the report is then of the records alone.
+            data = report_data(Run.open(copy.path, times=copy.times), None)
+            left_out.append(("what the report says of dumps", scrubber.text(damage.problem)))
         blocks = [*scrubbed(run_document(data), scrubber), *replacement_section(scrubber.replaced)]
         write_page(blocks, copy.path / names.REPORT, scrubber.text(data.title))
         packed = _packed(copy.path)

@@ -23,7 +23,7 @@ from typing import Literal
 
 from model_profiling import files
 from model_profiling.analysis.evidence import kept_evidence
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
 from model_profiling.report.data import ReportData
@@ -76,6 +76,11 @@ class Copied:
     left_out: tuple[tuple[str, str], ...]
     """Files of the run that are not in it, each with the reason."""
 
+    @property
+    def times(self) -> Times | None:
+        """The source's word on what times are, where no manifest says it."""
+        return None if self.source.manifest else self.source.times
+
 
 def make_scrubber(options: ShareOptions | None = None) -> Scrubber:
     """One that knows who and where this is."""
@@ -120,9 +125,13 @@ def copy_runs(
 
 
 def gather_copy(copy: Copied, title: str | None = None, progress: Progress | None = None) -> ReportData:
-    """What a report says of a copy: of dumps alone, with the source's word on what their times are."""
-    times = None if copy.source.manifest else copy.source.times
-    return gather_report(copy.path, title=title, times=times, progress=progress)
+    """What a report says of a copy."""
+    try:
+        return gather_report(copy.path, title=title, times=copy.times, progress=progress)
+    except FormatError as damage:
+        # The copy is gone when this is read: the file to look at is the source's.
+        own = damage.problem.replace(str(copy.path), str(copy.source.path))
+        raise FormatError(own, damage.fix) from damage
 
 
 def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:

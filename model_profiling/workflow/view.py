@@ -32,7 +32,11 @@ class ViewedPage:
 
 def page_to_view(place: Path, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
     """The page about `place`, made where it is missing or older than its run; `out` is always written."""
+    if out is not None and out.suffix != names.HTML:
+        raise InputError(f"{out} is no name of a page", f"call it {out.with_suffix(names.HTML)}")
     if place.is_file() and place.suffix == names.HTML:
+        if out is not None:
+            raise InputError(f"{place} is a page already", "leave out --out, or name its run directory")
         return ViewedPage(place)
     if not place.is_dir():
         raise InputError(f"there is no {place}", "name a run directory, a folder of runs or a page")

@@ -18,6 +18,9 @@ import pytest
 from model_profiling import process
 from model_profiling.cli.main import main
 from model_profiling.export import export_model
+from model_profiling.export.accuracy import deviation
+from model_profiling.export.exporter import accuracy_warnings
+from model_profiling.export.records import Accuracy
 from model_profiling.program import read_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +65,21 @@ def test_what_is_not_delegated_is_listed_with_a_reason(exported: Callable[..., o
     assert facts["coverage"]["operators"] == facts["coverage"]["delegated"] + len(
         facts["coverage"]["undelegated"]
     )
+
+
+def test_outputs_that_vanish_are_no_mismatch_but_tell_nothing() -> None:
+    """Random weights may damp a deep model to 1e-41: PyTorch keeps such numbers, backends take them for 0."""
+    import torch
+
+    gone = deviation([torch.zeros(2)], [torch.tensor([1e-41, -3e-42])], 1e-4)
+    assert gone.ok and gone.vanished
+    (said,) = accuracy_warnings("fp32", Accuracy(gone, gone), calibrated=False)
+    assert said.startswith("PyTorch's own outputs are at most 1e-41") and "differ" not in said
+    small = deviation([torch.zeros(2)], [torch.tensor([1e-30, 0.0])], 1e-4)
+    assert not small.ok and not small.vanished and small.max_rel == 1
+    chosen = deviation([torch.tensor([0])], [torch.tensor([0])], 1e-4)
+    assert chosen.ok and not chosen.vanished, "the first class is an answer"
+    assert deviation([torch.tensor([7])], [torch.tensor([0])], 1e-4).max_rel == 7
 
 
 def test_a_model_with_state_begins_where_pytorch_begins(tmp_path: Path) -> None:

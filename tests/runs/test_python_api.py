@@ -185,6 +185,8 @@ def _assert_inert(html: str) -> _Elements:
 @RECORDED
 def test_a_run_in_a_cell_is_inert_and_states_its_figures(recorded: Path) -> None:
     page = _assert_inert(analysed(recorded)._repr_html_())
+    assert page.text.count("What does SME2 change?") == 1
+    assert all(len(repr(found)) < 200 and found.title in repr(found) for found in analysed(recorded).findings)
     for stored in load(recorded / names.METRICS)["comparisons"]:
         if (ratio := stored["speedup"]["ratio"]) is not None:
             assert f"{ratio:.3f}x" in page.text

@@ -13,7 +13,7 @@ import pytest
 from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, edit, load
 
-from model_profiling.errors import InputError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.process import Completed
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Scrubber
@@ -243,6 +243,22 @@ def test_a_damaged_file_still_fits_into_a_bug_report(private: Path, tmp_path: Pa
     assert not secrets_in((home / "analysis_summary.json").read_bytes())
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|delimiter"):
         load(home / "analysis_summary.json")
+
+
+def test_damaged_dumps_still_fit_into_a_bug_report(private: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(private, run_dir)
+    (dump,) = run_dir.glob("*/*.etdump")
+    for damaged in run_dir.rglob("*.etdump"):
+        damaged.write_bytes(damaged.read_bytes()[:500])
+    made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
+    assert ("what the report says of dumps", f"RUN_DIR/{dump.relative_to(run_dir)} is cut short") in [
+        (what, why.partition(":")[0]) for what, why in made.left_out
+    ]
+    home = unpacked(made, tmp_path / "unpacked")
+    assert (home / dump.relative_to(run_dir)).stat().st_size == 500 and (home / "report.html").is_file()
+    with pytest.raises(FormatError, match=re.escape(f"{dump} is cut short")):
+        share_report([run_dir], tmp_path / "page.html")
 
 
 def test_several_runs_are_shared_on_one_page(private: Path, tmp_path: Path) -> None:

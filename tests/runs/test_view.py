@@ -162,6 +162,15 @@ def test_when_no_run_can_be_read_that_is_the_answer(tmp_path: Path) -> None:
         page_to_view(tmp_path)
 
 
+def test_a_page_that_is_there_is_not_written_elsewhere(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("")
+    with pytest.raises(InputError, match="is a page already"):
+        page_to_view(page, tmp_path / "other.html")
+    with pytest.raises(InputError, match=r"no name of a page; call it .*other.html"):
+        page_to_view(tmp_path, tmp_path / "other.txt")
+
+
 def test_a_folder_that_may_not_be_written_to(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,10 @@ class NothingToShow(Exception):
         self.problem, self.fix = problem, fix
 
 
+def no_dumps(data: ReportData) -> NothingToShow:
+    return NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A format: how it is asked for, how its files are opened, and the module that writes them."""

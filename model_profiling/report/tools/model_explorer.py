@@ -17,7 +17,7 @@ from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.tools import NothingToShow, file_word, write_json
+from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json
 from model_profiling.statistics.speedup import Verdict
 
 FOLDER = "model_explorer"
@@ -71,7 +71,9 @@ class NodeNames:
 
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
-    series = [found for found in data.analysis.series if found.graph] if data.analysis else []
+    if data.analysis is None:
+        raise no_dumps(data)
+    series = [found for found in data.analysis.series if found.graph]
     explained = [found for found in series if found.operators and found.operators[0].method]
     if not explained:
         raise NothingToShow(

@@ -13,7 +13,7 @@ from typing import Any
 from model_profiling import __version__, files
 from model_profiling.analysis.events import DumpEvents, read_events
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow, needed, whole_text
+from model_profiling.report.tools import needed, no_dumps, whole_text
 from model_profiling.run.opened import Dump, Run
 
 FILE = "events.parquet"
@@ -33,7 +33,7 @@ _ROWS = 1 << 17
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     run, path = data.run, folder / FILE
     if not run.dumps:
-        raise NothingToShow(f"{run.path} holds no dumps", "measure with the event tracer on")
+        raise no_dumps(data)
     arrow, parquet = needed("pyarrow", "pyarrow"), needed("pyarrow.parquet", "pyarrow")
     fields = [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()]
     schema = arrow.schema(fields, metadata=_metadata(data))

@@ -20,7 +20,7 @@ from model_profiling.analysis.slices import RunSlices, Slice, clock_origins, sli
 from model_profiling.analysis.sme_kernels import proven_on_sme
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow, needed, whole_text
+from model_profiling.report.tools import needed, no_dumps, whole_text
 from model_profiling.run import Times
 from model_profiling.wording import plural
 
@@ -38,7 +38,7 @@ _Kept = dict[str, int]
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     if data.analysis is None:
-        raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+        raise no_dumps(data)
     definitions = needed("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto")
     path = folder / FILE
     with files.replacing(path) as part, part.open("wb") as stream:

@@ -15,7 +15,7 @@ from model_profiling.analysis.modules import module_parts
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import NothingToShow, write_json
+from model_profiling.report.tools import NothingToShow, no_dumps, write_json
 from model_profiling.wording import milliseconds
 
 FILE = "modules.speedscope.json"
@@ -39,7 +39,7 @@ class Frame:
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     if data.analysis is None:
-        raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+        raise no_dumps(data)
     frames: dict[Frame, int] = {}
     profiles = [profile for found in data.analysis.series if (profile := _profile(found, frames))]
     if not profiles:
