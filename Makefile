@@ -13,4 +13,4 @@ test:
 	@bash model_profiling/scripts/setup_repo.sh --with-tests
 	@.venv/bin/python tests/virtual_phone_parts.py
 	@.venv/bin/python tests/model_explorer_parts.py
-	@.venv/bin/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)

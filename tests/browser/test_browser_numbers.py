@@ -22,7 +22,7 @@ _TABLES = """
   while (above && above.tagName !== 'H3') above = above.previousElementSibling;
   return {
     chart: Boolean(table.closest('figure.chart')),
-    section: table.closest('section').querySelector('h2').textContent,
+    section: table.closest('section').querySelector('h2')?.textContent ?? 'In short',
     below: above?.textContent ?? '',
     source: table.dataset.source ?? '',
     headers: cells(table.tHead.rows[0]),

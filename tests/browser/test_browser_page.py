@@ -79,6 +79,7 @@ def test_charts_show_every_part_of_the_data(opened: Open, written: Written) -> N
     assert "Convolution" in (chart.locator(".drawing").get_attribute("aria-label") or "")
     chart.locator("summary").click()
     rows = chart.locator("tbody tr")
+    rows.first.wait_for()
     assert rows.count() == bars
     assert rows.first.inner_text().split("\t")[:2] != ["", ""]
 

@@ -76,10 +76,10 @@ def test_summary_terminal_and_report_say_the_same_in_the_same_order(
     done = sme2prof("run", configured, "--analysis-only")
     assert done.ok, done.tail()
     run_dir = configured.parent / "run"
-    listed = [line.removeprefix("- ").replace("\\", "") for line in of_job.read_text().splitlines()]
+    job = of_job.read_text().replace("\\", "")
     said = [line.strip().removeprefix("- ") for line in done.stdout.splitlines()]
     answers = [line for line in said if line and not line.endswith("?") and not line.startswith("Report: ")]
-    assert len(answers) > 3 and set(answers) <= set(listed)
+    assert len(answers) > 3 and all(line in job for line in answers)
     assert (run_dir / "for_tools" / "badge.json").is_file()
     said = [line.removeprefix("warning: ") for line in done.stderr.splitlines() if "warning: " in line]
     summary = load(next(run_dir.glob("*_pipeline_summary.json")))
