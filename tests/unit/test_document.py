@@ -24,6 +24,7 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
+from model_profiling.report.html.blocks import block_html
 from model_profiling.report.markdown import render_markdown
 from model_profiling.report.terminal import render_terminal
 
@@ -121,6 +122,11 @@ def test_every_block_on_a_terminal() -> None:
         "  hidden",
         "  - one",
     ]
+
+
+def test_a_sentence_quotes_a_command_in_a_browser_too() -> None:
+    shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
+    assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
 
 
 def test_nothing_to_list_is_no_block() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from model_profiling.report.document import (
@@ -24,6 +25,8 @@ from model_profiling.report.document import (
 )
 from model_profiling.report.html.json_text import json_text
 from model_profiling.wording import MISSING
+
+_QUOTED = re.compile(r"`([^`]+)`")
 
 
 def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
@@ -120,4 +123,5 @@ def _inline(part: Inline) -> str:
         case Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():
-            return escape(part)
+            # Sentences quote commands as Markdown does.
+            return _QUOTED.sub(r"<code>\1</code>", escape(part))
