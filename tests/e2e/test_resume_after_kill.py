@@ -21,9 +21,8 @@ from conftest import ROOT
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
-KILLS = 6
+KILLS = {"lockstep": 6, "rounds": 3}
 ROUNDS = 3
-MODES = ("lockstep", "rounds")
 SEED = 20261115
 
 
@@ -121,7 +120,7 @@ def check_counts(run_dir: Path, mode: str) -> None:
         assert len({(len(entry.turns_ns), len(entry.iterations_ns)) for entry in own}) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", KILLS)
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     exported: Callable[..., Any], tmp_path: Path, mode: str
 ) -> None:
@@ -133,10 +132,10 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     assert len(planned) == 2 + 2 * 2 * ROUNDS
 
     draw = random.Random(SEED)
-    moments = [(draw.randint(1, len(planned) - 1), draw.uniform(0, 0.05)) for _ in range(KILLS - 2)]
+    moments = [(draw.randint(1, len(planned) - 1), draw.uniform(0, 0.05)) for _ in range(KILLS[mode] - 2)]
     # One before the first process starts, one while the results are analysed and written.
     moments += [(0, draw.uniform(0, 1)), (len(planned), draw.uniform(0.1, 1))]
-    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(KILLS)]
+    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(KILLS[mode])]
     with ThreadPoolExecutor(2) as pool:
         trials = list(pool.map(killed_and_resumed, folders, moments))
 

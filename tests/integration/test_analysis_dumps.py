@@ -26,6 +26,7 @@ CASES = [
     ("mobilenet_v3_small", "fp16", "xnnpack", 20),
     ("mobilenet_v3_small", "int8", "xnnpack", 20),
 ]
+INT8 = pytest.param("int8", marks=pytest.mark.slow)  # its export alone takes a minute
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,11 @@ def dump_of(exported, tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:3]))
+@pytest.mark.parametrize(
+    "case",
+    [*CASES[:-1], pytest.param(CASES[-1], marks=pytest.mark.slow)],
+    ids=["-".join(case[:3]) for case in CASES],
+)
 def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
     dump, pte = dump_of(*case)
     table = read_etdump(dump)
@@ -65,7 +70,7 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
         assert analysis.warnings == ()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", INT8])
 def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
     dump, pte = dump_of("mobilenet_v3_small", dtype, "xnnpack", 20)
     analysis = analyse(dump, model=pte).dumps[0]
@@ -199,6 +204,7 @@ def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
     assert int(analysis.attribution.total_ns(Share.DELEGATE).sum()) == 0
 
 
+@pytest.mark.slow
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
     fp16, int8 = (
         analyse(dump, model=pte).dumps[0]

@@ -28,8 +28,14 @@ UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
 Run = Callable[..., process.Completed]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-@pytest.mark.parametrize("model", ["toy_cnn", "mobilenet_v3_small"])
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [
+        *((model, dtype) for model in ("toy_cnn", "mobilenet_v3_small") for dtype in ("fp32", "fp16")),
+        ("toy_cnn", "int8"),
+        pytest.param("mobilenet_v3_small", "int8", marks=pytest.mark.slow),
+    ],
+)
 def test_the_zoo_exports_within_tolerance(model: str, dtype: str, exported: Callable[..., object]) -> None:
     artifact = exported(model, dtype)
     facts = json.loads(artifact.summary.read_text())

@@ -25,7 +25,6 @@ MODELS = [
     ("toy_cnn", "int8"),
     ("mobilenet_v3_small", "fp32"),
     ("mobilenet_v3_small", "fp16"),
-    ("mobilenet_v3_small", "int8"),
 ]
 OTHERS = Path(__file__).resolve().parents[1] / "models"
 SEVERAL = """
@@ -144,8 +143,8 @@ def delegate_time(
     return method, found
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-@pytest.mark.parametrize("where", ["host", "emulated"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
 def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
     dtype: str, where: str, exported: Callable[..., Artifact], tmp_path: Path
 ) -> None:
