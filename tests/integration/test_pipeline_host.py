@@ -60,6 +60,23 @@ def checked(raw: Raw) -> ProfileConfig:
     return config
 
 
+@pytest.fixture
+def cli(
+    sme2prof: Callable[..., process.Completed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., process.Completed]:
+    """The command in this process, working in the test's folder: starting Python anew takes longer than most
+    runs here. Those that are to be killed are started by the tests themselves."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object, **env: str) -> process.Completed:
+        with monkeypatch.context() as patch:
+            for name, value in env.items():
+                patch.setenv(name, value)
+            return sme2prof(*words)
+
+    return call
+
+
 def load(path: Path) -> Any:
     return json.loads(path.read_text())
 
