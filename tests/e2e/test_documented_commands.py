@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,23 @@ def _shortened(config: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page's run directories are those of Linux")
-def test_the_workflow_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_workflow_page_runs_from_top_to_bottom(
+    tmp_path: Path, sme2prof: Callable[..., process.Completed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scripts in processes of their own, `sme2prof` in this one: it need not import torch each time."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "model_profiling").symlink_to(ROOT / "model_profiling")
     commands = _commands(PAGE)
     assert len(commands) >= 10
     for line in commands:
         words = [found for word in shlex.split(line) for found in _expanded(word, tmp_path)]
-        words[:1] = [sys.executable, "-m", "model_profiling"] if words[0] == "sme2prof" else [sys.executable]
         if words[-1] == "my_run.json" and "generate_config.py" in line:
             (tmp_path / "my_run.json").unlink()
-        done = process.run(words, timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+        if words[0] == "sme2prof":
+            done = sme2prof(*words[1:])
+        else:
+            argv = [sys.executable, *words[1:]]
+            done = process.run(argv, timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
         # Comparing two runs on a noisy machine may find a regression: that is an answer, not a failure.
         accepted = {0, 1, 2} if "compare" in words else {0}
         assert done.returncode in accepted, f"{line}\n{done.tail(20)}"
