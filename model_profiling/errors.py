@@ -44,3 +44,8 @@ class RunError(ProfilingError):
     def __init__(self, problem: str, fix: str = "", log_tail: str = "") -> None:
         super().__init__(problem, fix)
         self.log_tail = log_tail
+
+
+def system_reason(problem: OSError) -> str:
+    """Why the system refused something, as a clause: `no space left on device`."""
+    return (problem.strerror or str(problem)).lower()

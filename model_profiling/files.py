@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -44,7 +44,7 @@ def as_path(given: StrPath) -> Path:
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:
-    reason = (problem.strerror or str(problem)).lower()
+    reason = system_reason(problem)
     return InputError(
         f"cannot write {path}: {reason}", _CURES.get(problem.errno or 0, "check the path and the disk")
     )

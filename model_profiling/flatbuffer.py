@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.files import StrPath, as_path
 
 Int64 = NDArray[np.int64]
@@ -48,7 +48,7 @@ def load(source: Source, kind: str) -> tuple[str, NDArray[np.uint8]]:
         with path.open("rb") as stream:
             return str(path), np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
 
 

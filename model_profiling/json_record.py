@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from model_profiling import files
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, system_reason
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,7 +26,7 @@ def read_json_object(path: Path, fix: str) -> JsonObject:
     try:
         content = json.loads(path.read_bytes(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise InputError(f"cannot read {path}: {reason}", "correct the path") from problem
     except (ValueError, RecursionError) as problem:
         raise FormatError(f"{path} is not JSON: {problem}", fix) from problem

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 
 # Who only looks takes the lock for a moment; that is nobody's run.
 _MOMENT_S = 0.2
@@ -83,7 +83,7 @@ class LockFile:
             time.sleep(0.02)
 
     def _refused(self, verb: str, problem: OSError) -> InputError:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         return InputError(
             f"cannot {verb} {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
         )

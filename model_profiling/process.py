@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import SetupError
+from model_profiling.errors import SetupError, system_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def start(
             start_new_session=True,
         )
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernels import KernelUse
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, system_reason
 
 COLUMNS = (
     "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
@@ -33,7 +33,7 @@ def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise InputError(f"cannot read {path}: {reason}", "give a kernels.csv") from problem
     rows = csv.DictReader(io.StringIO(text))
     if _NAME not in (rows.fieldnames or ()):

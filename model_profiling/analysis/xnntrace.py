@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 from model_profiling.program.category import operator_type
 
 
@@ -131,7 +131,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise InputError(f"cannot read {path}: {reason}", "give the log of a trace runner") from problem
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:

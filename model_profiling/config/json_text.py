@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.config.problems import Problem
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 
 _LARGEST = 4_000_000
 
@@ -26,7 +26,7 @@ def read_object(path: Path) -> dict[str, object] | Problem:
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}", "make one with `sme2prof config new`") from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = system_reason(error)
         raise InputError(f"cannot read {path}: {reason}", "check the path and its permissions") from error
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return Problem("", "the file is UTF-16, JSON is UTF-8", "save it as UTF-8")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files, process
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 from model_profiling.pipeline.locking import check_free
 from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import Manifest, Part, read_manifest
@@ -52,7 +52,7 @@ def scratch_folder(place: RunFiles) -> Iterator[Path]:
     try:
         scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise InputError(
             f"cannot write {place.work}: {reason}", "free some space, then continue with --resume"
         ) from problem

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.run import names
 from model_profiling.run.series import Series
@@ -200,7 +200,7 @@ class Journal:
             finally:
                 os.close(handle)
         except OSError as problem:
-            reason = (problem.strerror or str(problem)).lower()
+            reason = system_reason(problem)
             raise InputError(
                 f"cannot write {self._path}: {reason}", "free some space, then continue with --resume"
             ) from problem
@@ -234,7 +234,7 @@ def _whole_lines(path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = system_reason(problem)
         raise FormatError(f"cannot read {path}: {reason}", _FIX) from problem
     return content[: content.rfind(b"\n") + 1]
 

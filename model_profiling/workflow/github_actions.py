@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, system_reason
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block
@@ -58,5 +58,5 @@ def _add(blocks: Iterable[Block]) -> str | None:
         with path.open("a", encoding="utf-8", errors="replace") as stream:
             stream.write(f"\n{text}" if there else text)
     except OSError as problem:
-        return f"cannot add to the job's summary {path}: {(problem.strerror or str(problem)).lower()}"
+        return f"cannot add to the job's summary {path}: {system_reason(problem)}"
     return None

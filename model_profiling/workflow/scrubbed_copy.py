@@ -23,7 +23,7 @@ from typing import Literal
 
 from model_profiling import files
 from model_profiling.analysis.evidence import kept_evidence
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
 from model_profiling.report.data import ReportData
@@ -353,5 +353,5 @@ def _read(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, problem: OSError) -> InputError:
-    reason = (problem.strerror or str(problem)).lower()
+    reason = system_reason(problem)
     return InputError(f"cannot read {path}: {reason}", "make it readable, or leave it out of the folder")

@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import InputError, SetupError, system_reason
 from model_profiling.printable import printable
 from model_profiling.process import kill_group
 
@@ -126,7 +126,7 @@ class SshLink:
             except OSError as problem:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 raise SetupError(
-                    f"cannot start {self._ssh[0]}: {(problem.strerror or str(problem)).lower()}",
+                    f"cannot start {self._ssh[0]}: {system_reason(problem)}",
                     "install OpenSSH's client, or correct SME2PROF_SSH",
                 ) from problem
         self._connection = child
