@@ -17,6 +17,7 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64, Json, edit
 
 from model_profiling.errors import InputError
 from model_profiling.process import Completed
+from model_profiling.report.run_index import IndexRow, render_index
 from model_profiling.run import Run
 from model_profiling.workflow.view import open_page, page_to_view, why_no_browser
 
@@ -178,6 +179,12 @@ def test_a_folder_that_may_not_be_written_to(
     with pytest.raises(InputError, match="--out"):
         page_to_view(many)
     assert page_to_view(many, tmp_path / "list.html").path.is_file()
+
+
+def test_names_in_the_list_have_nothing_unseen_in_them() -> None:
+    page = render_index([IndexRow("a\u202eb", model="m\x1b"), IndexRow("c", problem="d\u2066")], "t\u202e")
+    assert page.count("\\u202e") == 4 and "\\u001b" in page and "\\u2066" in page
+    assert not {"\u202e", "\x1b", "\u2066"} & set(page)
 
 
 def test_the_list_is_sorted_by_a_click(many: Path, opened: Callable[..., Opened]) -> None:

@@ -6,8 +6,6 @@ named `<script>` is only a name.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,9 +13,9 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files as resources
 
-from model_profiling.printable import printable
 from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
 from model_profiling.report.html.blocks import block_html
+from model_profiling.report.html.frame import framed
 from model_profiling.report.html.vega import vega_script
 from model_profiling.run import names
 
@@ -45,19 +43,9 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
     drawn = any(map(_has_chart, blocks))
     scripts = [*([vega_script()] if drawn else []), _static(_SCRIPTS)]
     notice = f"<!-- {_VEGA} -->\n" if drawn else ""
-    policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    head = (
-        '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(printable(title))}</title><style>{style}</style>"
-    )
-    loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
     lead = "\n".join(map(block_html, answers))
     body = (
+        '<a class="skip" href="#report">Skip to the report</a>\n'
         f'<header class="top"><h1>{escape(heading)}</h1>'
         '<button type="button" id="theme" hidden>Dark</button></header>\n'
         f"{_contents(sections)}"
@@ -66,10 +54,7 @@ def render_html(blocks: Iterable[Block], title: str) -> str:
         + "\n".join(map(_section, sections))
         + "\n</main>\n"
     )
-    return (
-        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n'
-        f'<a class="skip" href="#report">Skip to the report</a>\n{printable(body)}{loaded}</body></html>\n'
-    )
+    return framed(title, body, style=style, scripts=scripts, also="img-src data:", notice=notice)
 
 
 def _parts(blocks: Sequence[Block], title: str) -> tuple[str, list[Block], list[_Section]]:
@@ -144,8 +129,3 @@ def _has_chart(block: Block) -> bool:
 def _static(files: Sequence[str]) -> str:
     folder = resources(__package__).joinpath("static")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
-
-
-def _hash(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files as resources
 from urllib.parse import quote
 
+from model_profiling.report.html.frame import framed
 from model_profiling.report.run_index.rows import IndexRow
 from model_profiling.wording import MISSING, plural
 
@@ -18,22 +17,13 @@ _NUMBERS = (3, 5)
 
 def render_index(rows: Sequence[IndexRow], title: str) -> str:
     style, script = (_static(name) for name in ("index.css", "index.js"))
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; "
-        "form-action 'none'"
-    )
     groups: dict[tuple[str, str], list[IndexRow]] = {}
     for row in sorted(rows, key=lambda row: (bool(row.problem), row.model, row.format, row.date, row.place)):
         groups.setdefault(("", "") if row.problem else (row.model, row.format), []).append(row)
     body = "\n".join(_group(*named, members) for named, members in groups.items())
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n"
-        f"<body><main>\n<h1>{escape(title)}</h1>\n<p>{plural(len(rows), 'run')}. A click on a column's name "
-        f"sorts by it.</p>\n{body}\n</main><script>{script}</script></body></html>\n"
-    )
+    told = f"{plural(len(rows), 'run')}. A click on a column's name sorts by it."
+    shown = f"<main>\n<h1>{escape(title)}</h1>\n<p>{told}</p>\n{body}\n</main>\n"
+    return framed(title, shown, style=style, scripts=[script])
 
 
 def _group(model: str, exported: str, rows: Iterable[IndexRow]) -> str:
@@ -83,7 +73,3 @@ def _number(column: int) -> str:
 
 def _static(name: str) -> str:
     return resources(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
