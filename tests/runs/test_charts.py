@@ -106,6 +106,18 @@ def test_every_chart_compiles_without_a_warning_and_is_drawn(
         assert "NaN" not in svg and "undefined" not in svg and "Infinity" not in svg
 
 
+def test_a_picture_holds_nothing_unseen(on_sme2: Charts) -> None:
+    chart = on_sme2["speedups"]
+    hostile = replace(chart, title="t\u202e", spec={**chart.spec, "datasets": {"rows": rows_named(chart)}})
+    svg = draw_svg(hostile)
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert "\\u001b" in svg and "\\u202e" in svg and not {"\x1b", "\u202e"} & set(svg)
+
+
+def rows_named(chart: Chart) -> list[dict[str, object]]:
+    return [{**row, "_label": "a\x1b\u202eb"} for row in rows(chart)]
+
+
 def test_a_chart_leaves_its_width_and_the_colour_of_its_text_to_the_page(on_sme2: Charts) -> None:
     for chart in on_sme2.values():
         assert not {"width", "background", "config", "title", "vconcat", "hconcat", "facet"} & set(chart.spec)

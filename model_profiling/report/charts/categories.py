@@ -18,6 +18,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     category_colour,
     down,
     ink_on,
@@ -25,6 +26,7 @@ from model_profiling.report.charts.drawing import (
     named,
     row_labels,
     tooltips,
+    work_bars,
 )
 from model_profiling.report.document import Chart
 from model_profiling.report.verdict import largest_parts
@@ -94,10 +96,7 @@ def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str,
     base = alt.Chart(alt.NamedData(name="segments"))
     layers: list[altair.Chart] = [
         base.mark_bar().encode(
-            x=x("_start"),
-            x2=alt.X2("_end"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_start", "_end"),
             color=category_colour(str(row["category"]) for row in segments if row["_end"] != row["_start"]),
             tooltip=tooltips(side="side:N", category="category:N", ms="ms", share="%"),
         ),
@@ -170,31 +169,14 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
         place = len(rows)
         said = f"{plural(len(members), 'operator')}, {work / 1e6:.1f} million operations, {size(float(data))}"
         rows.append({"_row": place, "_label": f"{category.value}: {said}"})
-        bars += [
-            {
-                "category": category.value,
-                "what": what,
-                "_zero": 0,
-                "percent": round(100 * part, 1),
-                "_top": place + top,
-                "_bottom": place + top + 0.22,
-                "_strength": strength,
-            }
-            for what, part, top, strength in (
-                ("arithmetic", work / flops, 0.42, 1),
-                ("data", data / moved, 0.7, 0.45),
-            )
-        ]
+        bars += work_bars(place, {"category": category.value}, work / flops, data / moved)
     title = "% of all arithmetic (upper bar), of all data (lower bar)"
     x, y = across(title, alt.Scale(domain=[0, 100])), down(len(rows))
     drawn = alt.layer(
         alt.Chart(alt.NamedData(name="bars"))
         .mark_bar()
         .encode(
-            x=x("_zero"),
-            x2=alt.X2("percent"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "percent"),
             color=alt.Color(
                 "category:N", scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())), legend=None
             ),

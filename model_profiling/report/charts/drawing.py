@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from model_profiling.printable import printable_data
 from model_profiling.report.document import Chart
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def make_chart(
 
 def draw_svg(chart: Chart) -> str:
     title = textwrap.wrap(chart.title, _TITLE)
-    return _svg(json.dumps({**chart.spec, "title": title}, allow_nan=False), _WIDTH)
+    spec = printable_data({**chart.spec, "title": title})
+    return _svg(json.dumps(spec, allow_nan=False), _WIDTH)
 
 
 @lru_cache(maxsize=256)
@@ -153,6 +155,32 @@ def down(rows: int) -> Callable[[str], altair.Y]:
 
     scale = alt.Scale(domain=[rows, 0], nice=False, zero=False)
     return lambda field: alt.Y(f"{field}:Q", axis=None, scale=scale)
+
+
+def box(
+    x: Callable[[str], altair.X], y: Callable[[str], altair.Y], start: str, end: str
+) -> dict[str, altair.X | altair.X2 | altair.Y | altair.Y2]:
+    """Where a bar lies: between two fields across, from `_top` to `_bottom`."""
+    import altair as alt
+
+    return {"x": x(start), "x2": alt.X2(end), "y": y("_top"), "y2": alt.Y2("_bottom")}
+
+
+def work_bars(place: int, whose: Row, arithmetic: float, data: float) -> list[Row]:
+    """In a row of a chart: a share of the arithmetic, and below it, fainter, a share of the data."""
+    both = (("arithmetic", arithmetic, 0.42, 1), ("data", data, 0.7, 0.45))
+    return [
+        {
+            **whose,
+            "what": what,
+            "_zero": 0,
+            "percent": round(100 * part, 1),
+            "_top": place + top,
+            "_bottom": place + top + 0.22,
+            "_strength": strength,
+        }
+        for what, part, top, strength in both
+    ]
 
 
 def row_labels(y: Callable[[str], altair.Y]) -> altair.Chart:

@@ -10,12 +10,14 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     down,
     make_chart,
     named,
     row_labels,
     series_colour,
     tooltips,
+    work_bars,
 )
 from model_profiling.report.document import Chart
 from model_profiling.report.dtypes import Dtypes
@@ -71,21 +73,13 @@ def _latencies(found: Dtypes) -> Chart | None:
     base, ahead_of = alt.Chart(alt.NamedData(name="rows")), alt.Chart(alt.NamedData(name="projected"))
     drawn = alt.layer(
         base.mark_bar(color=series_colour(0)).encode(
-            x=x("_zero"),
-            x2=alt.X2("median"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "median"),
             tooltip=tooltips(dtype="dtype:N", median="median ms", p5="5% ms", p95="95% ms"),
         ),
         base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("_middle")),
-        ahead_of.mark_bar(opacity=0.4, color=BEFORE).encode(
-            x=x("from"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom")
-        ),
+        ahead_of.mark_bar(opacity=0.4, color=BEFORE).encode(**box(x, y, "from", "to")),
         ahead_of.mark_bar(fillOpacity=0, strokeDash=[5, 3], stroke=BEFORE, strokeWidth=1.5).encode(
-            x=x("_zero"),
-            x2=alt.X2("to"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "to"),
             tooltip=tooltips(**{"dtype": "dtype:N", "from": "projected, from ms", "to": "to ms"}),
         ),
         row_labels(y),
@@ -113,31 +107,14 @@ def _work(found: Dtypes) -> Chart | None:
     for place, (side, work) in enumerate(sides):
         said = f"{work.flops / 1e6:,.1f} million operations, {size(work.bytes_moved)} moved"
         rows.append({"_row": place, "_label": f"{side.dtype}: {said}"})
-        bars += [
-            {
-                "dtype": side.dtype,
-                "what": what,
-                "_zero": 0,
-                "percent": round(100 * part, 1),
-                "_top": place + top,
-                "_bottom": place + top + 0.22,
-                "_strength": strength,
-            }
-            for what, part, top, strength in (
-                ("arithmetic", work.flops / flops, 0.42, 1),
-                ("data", work.bytes_moved / moved, 0.7, 0.45),
-            )
-        ]
+        bars += work_bars(place, {"dtype": side.dtype}, work.flops / flops, work.bytes_moved / moved)
     title = ["% of the most: arithmetic (upper bar), data (lower bar)", "no time was measured"]
     x, y = across(title, alt.Scale(domain=[0, 100])), down(len(rows))
     drawn = alt.layer(
         alt.Chart(alt.NamedData(name="bars"))
         .mark_bar(color=series_colour(0))
         .encode(
-            x=x("_zero"),
-            x2=alt.X2("percent"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "percent"),
             fillOpacity=alt.FillOpacity("_strength:Q", scale=None),
             tooltip=tooltips(dtype="dtype:N", what="of:N", percent="% of the most"),
         ),

@@ -12,6 +12,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     down,
     make_chart,
     named,
@@ -82,20 +83,15 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
         alt.Chart(alt.NamedData(name="measured"))
         .mark_bar(color=series_colour(0))
         .encode(
-            x=x("_zero"),
-            x2=alt.X2("ms"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "ms"),
             tooltip=tooltips(series="series:N", ms="measured ms"),
         ),
         alt.Chart(alt.NamedData(name="stripes"))
         .mark_rule(strokeWidth=1, opacity=0.35)
         .encode(x=x("_at"), y=y("_top"), y2=alt.Y2("_bottom")),
-        ahead.mark_bar(color=BEFORE, opacity=0.4).encode(
-            x=x("from"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom")
-        ),
+        ahead.mark_bar(color=BEFORE, opacity=0.4).encode(**box(x, y, "from", "to")),
         ahead.mark_bar(fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE).encode(
-            x=x("_zero"), x2=alt.X2("to"), y=y("_top"), y2=alt.Y2("_bottom"), tooltip=tooltips(**tip)
+            **box(x, y, "_zero", "to"), tooltip=tooltips(**tip)
         ),
         row_labels(y),
         height=ROW * len(rows),

@@ -8,6 +8,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     colours,
     down,
     make_chart,
@@ -70,10 +71,7 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     base = alt.Chart(alt.NamedData(name="bars"))
     drawn = alt.layer(
         base.mark_bar().encode(
-            x=x("_zero"),
-            x2=alt.X2("calls"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "calls"),
             color=alt.Color(
                 "series:N",
                 scale=alt.Scale(domain=list(painted), range=list(painted.values())),

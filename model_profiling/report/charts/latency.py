@@ -9,6 +9,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     down,
     make_chart,
     named,
@@ -111,10 +112,7 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
     base = alt.Chart(alt.NamedData(name="rows"))
     drawn = alt.layer(
         base.mark_bar(opacity=0.22).encode(
-            x=x("p5"),
-            x2=alt.X2("p95"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "p5", "p95"),
             color=paint,
             tooltip=tooltips(series="series:N", median="median ms", p5="5% ms", p95="95% ms"),
         ),

@@ -15,6 +15,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     category_colour,
     down,
     make_chart,
@@ -135,10 +136,7 @@ def _bars(about: About, bars: Sequence[tuple[Operator, str, float]], axis: str) 
         alt.Chart(alt.NamedData(name="rows"))
         .mark_bar()
         .encode(
-            x=x("_zero"),
-            x2=alt.X2("value"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "value"),
             color=category_colour(str(row["category"]) for row in rows),
             tooltip=tooltips(operator="operator:N", category="category:N", module="module:N", value=axis),
         ),

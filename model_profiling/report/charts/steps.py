@@ -9,6 +9,7 @@ from model_profiling.report.charts.drawing import (
     About,
     Row,
     across,
+    box,
     colours,
     down,
     make_chart,
@@ -109,10 +110,7 @@ def ladder_chart(data: ReportData) -> Chart | None:
     y, base = down(len(rows)), alt.Chart(alt.NamedData(name="rows"))
     layers = [
         base.mark_bar(color=series_colour(0), opacity=0.8).encode(
-            x=x("_zero"),
-            x2=alt.X2("value"),
-            y=y("_top"),
-            y2=alt.Y2("_bottom"),
+            **box(x, y, "_zero", "value"),
             tooltip=tooltips(rung="rung:N", value=measured if data.timed else "kernels"),
         ),
         row_labels(y),
