@@ -99,6 +99,11 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def all_in(folder: Path) -> list[Path]:
+    """Every file below `folder`, in one order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
 def move(source: Path, path: Path) -> None:
     """Rename `source` to `path`, or copy it whole where they lie on different file systems."""
     make_folder(path.parent)

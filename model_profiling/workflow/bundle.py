@@ -142,17 +142,13 @@ def _home(copy: Copied, data: ReportData, scrubber: Scrubber) -> str:
 def _packed(folder: Path) -> tuple[Packed, ...]:
     return tuple(
         Packed(path.relative_to(folder).as_posix(), path.stat().st_size, _MEANING.get(path.suffix, ""))
-        for path in _files_in(folder)
+        for path in files.all_in(folder)
     )
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _zip(folder: Path, to: Path, home: str) -> None:
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for path in _files_in(folder):
+        for path in files.all_in(folder):
             entry = zipfile.ZipInfo(f"{home}/{path.relative_to(folder).as_posix()}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16

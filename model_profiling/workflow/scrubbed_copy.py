@@ -111,16 +111,15 @@ def copy_runs(
     All of them are read before the first is written, so that a name is known in all.
     """
     runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
-    for number, run in enumerate(runs, start=1):
-        called = RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number}"
+    names_of = [RUN_DIR] if len(runs) == 1 else [f"{RUN_DIR}_{number}" for number in range(1, len(runs) + 1)]
+    for called, run in zip(names_of, runs, strict=True):
         _learn(run, scrubber, options or ShareOptions(), called)
         for path, kind in _kept(run, for_page=for_page):
             for content in _contents(path, kind):
                 scrubber.learn(content)
     return [
         _copy(run, into / f"run_{number}" / _folder_name(run), scrubber, called, for_page=for_page)
-        for number, run in enumerate(runs, start=1)
-        for called in [RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number}"]
+        for number, (called, run) in enumerate(zip(names_of, runs, strict=True), start=1)
     ]
 
 
@@ -136,7 +135,7 @@ def gather_copy(copy: Copied, title: str | None = None, progress: Progress | Non
 
 def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
     """The files that were written to `folder`; fails where one holds what was to be taken out."""
-    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    written = files.all_in(folder)
     for path in written:
         _refuse_leaks(scrubber, path, path.relative_to(folder).as_posix())
     return written
