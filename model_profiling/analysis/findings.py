@@ -5,7 +5,7 @@ An operator belongs to one cause, so the bounds of the findings of one series do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -166,14 +166,6 @@ def _where_all(concerns: Sequence[Concern]) -> str:
 
 def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:
     return tuple(Concern((operator,), where(operator)) for operator in operators)
-
-
-def largest(series: SeriesAnalysis, wanted: Callable[[Operator], bool]) -> list[Operator]:
-    """The longest first where times mean something, else in the order they run."""
-    chosen = [operator for operator in series.operators if wanted(operator)]
-    if not series.times.are_latencies:
-        return chosen
-    return sorted(chosen, key=lambda operator: -operator.typical_ms)
 
 
 def by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:

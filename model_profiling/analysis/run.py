@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from model_profiling.analysis.catalogue import about_names, about_series
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.series_findings import about_names, about_series, about_structure
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
@@ -161,16 +161,13 @@ def advise(
     paired = [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
     found = paired if about_time else []
     for rounds in series:
-        if rounds in timed:
-            claimed = {
-                operator.identity
-                for finding in paired
-                if finding.found_in.series == rounds.series
-                for operator in finding.operators
-            }
-            found += about_series(rounds, roof, claimed)
-        else:
-            found += about_structure(rounds)
+        claimed = {
+            operator.identity
+            for finding in paired
+            if finding.found_in.series == rounds.series
+            for operator in finding.operators
+        }
+        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed)
         found += about_names(rounds)
     found += about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
