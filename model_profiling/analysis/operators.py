@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from model_profiling.analysis.attribution import Attribution, Int64, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
+from model_profiling.program.records import dtype_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Operator:
     category: Category
     kind: str
     family: str
+    precision: str
+    """What it computed in: `fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits
+    of its weights where they differ; of a conversion `fp32 to int8`. By its kernel's label, else by its
+    tensors; empty where neither is known."""
     known: bool
     """The table of categories knows the name."""
     packed: bool
@@ -69,6 +74,11 @@ class Operator:
     @property
     def origin(self) -> Origin:
         return self.source.origin
+
+    @property
+    def ran_wider(self) -> bool:
+        """The program has it in fp16, and it ran in fp32."""
+        return self.source.dtype == "fp16" and self.precision == "fp32"
 
     @property
     def median_ms(self) -> float:
@@ -139,13 +149,25 @@ def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
     entries = [found[key] for key in ordered]
     places = {key: index for index, key in enumerate(ordered)}
     statistics = time_statistics([entry.times for entry in entries])
-    operators = (_operator(entry, times) for entry, times in zip(entries, statistics, strict=True))
+    operators = _widened([_operator(entry, times) for entry, times in zip(entries, statistics, strict=True)])
     of_event = []
     for group in attribution.groups:
         method = view.method_of(group)
         owner = [places.get(_key(method, node), -1) for node in group.nodes]
         of_event.append(np.array(owner, np.int64))
     return OperatorList(tuple(operators), tuple(of_event))
+
+
+def _widened(operators: list[Operator]) -> list[Operator]:
+    """A CPU without fp16 arithmetic gets a delegate's whole graph in fp32; only matrix operators have labels
+    that say so, so theirs speak for the call."""
+    calls = {(each.method, each.call) for each in operators if each.delegated and each.ran_wider}
+    return [
+        replace(each, precision="fp32")
+        if (each.method, each.call) in calls and each.precision == "fp16"
+        else each
+        for each in operators
+    ]
 
 
 def _key(method: str, node: Node) -> _Key:
@@ -169,6 +191,7 @@ def _operator(found: _Found, times: OperatorTimes) -> Operator:
         category=category,
         kind=kind,
         family=known.family,
+        precision=known.precision or dtype_in_words(source.dtype),
         known=known.known,
         packed=known.packed,
         delegated=node.delegated,
