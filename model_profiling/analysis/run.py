@@ -106,7 +106,9 @@ def analyse_run(
     for done, dump in enumerate(run.dumps):
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
-            analysed.append(analyse_dump(read_etdump(dump.path), dump, programs.explaining(dump.path)))
+            graph = programs.explaining(dump.path)
+            table = read_etdump(dump.path)
+            analysed.append(analyse_dump(table, dump, graph, proven=programs.ran(graph)))
         except FormatError as problem:
             damaged.append(problem)
     if damaged and not (analysed and tolerant):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.wording import plural
+from model_profiling.wording import listing, percent, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,18 @@ class DumpAnalysis:
 
 
 def analyse_dump(
-    table: EventTable, dump: Dump, graph: ProgramGraph | None = None, view: ProgramView | None = None
+    table: EventTable,
+    dump: Dump,
+    graph: ProgramGraph | None = None,
+    view: ProgramView | None = None,
+    *,
+    proven: bool = False,
 ) -> DumpAnalysis:
-    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
+    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators. `proven`
+    where the graph is known to be that of the program that was run."""
     attribution = attribute(table, dump.warmup_runs, dump.turn_length)
-    view = view or ProgramView(graph.program if graph else None, graph.record if graph else None)
+    if view is None:
+        view = ProgramView(graph.program, graph.record, proven=proven) if graph else ProgramView()
     listed = list_operators(attribution, view)
     breakdown = break_down(attribution, listed)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
@@ -150,7 +157,26 @@ def analyse_dump(
         warnings=(
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Remark(dump.series, "misfit", text) for text in view.misfits),
+            *(Remark(dump.series, "unplaced", text) for text in view.unused),
+            *_unplaced(dump, listed.operators),
         ),
+    )
+
+
+def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Remark]:
+    """That operators of a delegate fit no node of its graph, and what that costs."""
+    inside = [operator for operator in operators if operator.delegated]
+    left = [operator for operator in inside if operator.source.unplaced]
+    if not left:
+        return
+    share = sum(one.times.total_ns for one in left) / max(1, sum(one.times.total_ns for one in inside))
+    took = f", {percent(share)} of their time," if dump.times.are_latencies else ""
+    seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} fit no node of the program"
+    yield Remark(
+        dump.series,
+        "unplaced",
+        f"{seen} ({listing(dict.fromkeys(one.type for one in left))})",
+        "they are counted by their names, without shape, cost or place in the model; the others have theirs",
     )
 
 

@@ -52,7 +52,10 @@ class OperatorClass:
     packed: bool = False
     """It runs on kernels that want their inputs packed."""
     preparation: bool = False
-    """The backend added it at run time, to rearrange the input of another operator."""
+    """The backend added it at run time, to rearrange or convert what another operator takes or gives."""
+    ends_node: bool = False
+    """It is only the activation that ends its graph node, split off; the rest of the node is another
+    operator."""
     dtype: str = ""
     """The type its graph node computes in if this is the node that ran; empty where nothing proves one."""
     matrix: MatrixPath | None = None
