@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from model_profiling.analysis.catalogue import about_names, about_series
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
-from model_profiling.etdump import read_etdump
 from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
@@ -107,7 +107,7 @@ def analyse_run(
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
             graph = programs.explaining(dump.path)
-            table = read_etdump(dump.path)
+            table = read_timed(dump.path)
             analysed.append(analyse_dump(table, dump, graph, proven=programs.ran(graph)))
         except FormatError as problem:
             damaged.append(problem)
