@@ -197,7 +197,7 @@ def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
         return {
             _graph_key(operator): (
                 operator.source.node_kind,
-                operator.source.node_dtype,
+                operator.source.dtype,
                 operator.source.output_shape,
             )
             for operator in operators

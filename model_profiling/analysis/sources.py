@@ -42,19 +42,14 @@ class OperatorSource:
     flops: int | None = None
     bytes_moved: int | None = None
     place: SourceRef = NOWHERE
-    written_dtype: str = ""
-    """The type its graph node is written in, where it ran in another."""
+    ran_in: str = ""
+    """The type it ran in, where that is not `dtype`."""
     unplaced: bool = False
     """The graph of its delegate is known, and none of its nodes fits."""
     described: OperatorClass | None = None
     """What its graph node says it is; None where only its name can tell."""
     stated: tuple[Category, str] | None = None
     """Category and kind from a file that was written with the program at hand."""
-
-    @property
-    def node_dtype(self) -> str:
-        """The type its graph node is written in, whatever it ran in."""
-        return self.written_dtype or self.dtype
 
     @property
     def module_path(self) -> str:
@@ -155,8 +150,8 @@ class ProgramView:
             if what.ends_node
             else tuple(tensor.shape for tensor in main.inputs if not tensor.constant),
             output_shape=made,
-            dtype=one.ran_in or main.dtype,
-            written_dtype=main.dtype if one.ran_in not in ("", main.dtype) else "",
+            dtype=main.dtype,
+            ran_in=one.ran_in if one.ran_in != main.dtype else "",
             kernel_size=main.window.kernel if main.window and not what.ends_node else None,
             groups=main.window.groups if main.window and not what.ends_node else 0,
             flops=flops,

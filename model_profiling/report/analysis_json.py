@@ -162,6 +162,7 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
         "cv": operator.times.cv,
         "output_shape": list(operator.source.output_shape),
         "dtype": operator.source.dtype,
+        "precision": operator.precision,
         "flops": operator.source.flops,
         "gflops_per_s": operator.gflops,
         "gbytes_per_s": operator.gbytes_per_s,

@@ -170,7 +170,7 @@ def test_a_half_precision_program_run_in_fp32_is_the_program_that_was_run(arm, t
     assert dump.misfits == dump.warnings == ()
     assert all(one.source.node_index >= 0 for one in dump.operators if one.delegated)
     matrix = [one for one in dump.operators if one.category in (Category.CONV, Category.GEMM)]
-    assert {(one.source.dtype, one.source.written_dtype) for one in matrix} == {("fp32", "fp16")}
+    assert {(one.source.dtype, one.precision) for one in matrix} == {("fp16", "fp32")}
     added = [one for one in dump.operators if one.type == "Convert (NC)"]
     assert len(added) == 4 and {one.origin for one in added} == {"backend"}
 

@@ -98,9 +98,7 @@ def test_a_half_precision_program_may_run_in_fp32() -> None:
     assert dump.misfits == dump.warnings == ()
     assert placed(dump) == [0, 0, 1, 1]
     assert [one.origin for one in dump.operators[:4]] == ["backend", "model", "model", "backend"]
-    assert [(one.source.dtype, one.source.written_dtype) for one in dump.operators[1:3]] == [
-        ("fp32", "fp16")
-    ] * 2
+    assert [(one.source.dtype, one.precision) for one in dump.operators[1:3]] == [("fp16", "fp32")] * 2
     assert [(one.source.flops, one.source.bytes_moved) for one in dump.operators[1:3]] == [(8, 64)] * 2
     without = analysed(program(nodes), [CONV, ADD])
     assert "ran on fp32, its node is fp16" in without.misfits[0], "nothing converted: an fp32 program ran"

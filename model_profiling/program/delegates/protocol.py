@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.program.category import UNKNOWN, OperatorClass
+from model_profiling.program.category import UNKNOWN, Category, OperatorClass
 from model_profiling.program.records import GraphNode
 
 Payload = NDArray[np.uint8]
@@ -51,6 +51,16 @@ class Backend(Protocol):
         """What an operator is, by the name of its event and the main node the event stands for."""
         del event, node
         return UNKNOWN
+
+    def multiplies(self, node: GraphNode) -> tuple[Category, str] | None:
+        """Category and kind of a node that multiplies matrices; None for any other."""
+        del node
+        return None
+
+    def takes_sme(self, node: GraphNode) -> bool | None:
+        """Whether it would run the node on SME kernels where the CPU has them; None if that is not told."""
+        del node
+        return None
 
 
 class UnknownBackend(Backend):
