@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -149,25 +149,13 @@ def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
     entries = [found[key] for key in ordered]
     places = {key: index for index, key in enumerate(ordered)}
     statistics = time_statistics([entry.times for entry in entries])
-    operators = _widened([_operator(entry, times) for entry, times in zip(entries, statistics, strict=True)])
+    operators = (_operator(entry, times) for entry, times in zip(entries, statistics, strict=True))
     of_event = []
     for group in attribution.groups:
         method = view.method_of(group)
         owner = [places.get(_key(method, node), -1) for node in group.nodes]
         of_event.append(np.array(owner, np.int64))
     return OperatorList(tuple(operators), tuple(of_event))
-
-
-def _widened(operators: list[Operator]) -> list[Operator]:
-    """A CPU without fp16 arithmetic gets a delegate's whole graph in fp32; only matrix operators have labels
-    that say so, so theirs speak for the call."""
-    calls = {(each.method, each.call) for each in operators if each.delegated and each.ran_wider}
-    return [
-        replace(each, precision="fp32")
-        if (each.method, each.call) in calls and each.precision == "fp16"
-        else each
-        for each in operators
-    ]
 
 
 def _key(method: str, node: Node) -> _Key:
@@ -191,7 +179,7 @@ def _operator(found: _Found, times: OperatorTimes) -> Operator:
         category=category,
         kind=kind,
         family=known.family,
-        precision=known.precision or dtype_in_words(source.dtype),
+        precision=known.precision or dtype_in_words(source.ran_in or source.dtype),
         known=known.known,
         packed=known.packed,
         delegated=node.delegated,

@@ -13,13 +13,13 @@ from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_ri
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.pair_findings import about_pairing, about_threads, compares_sme2
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
-from model_profiling.etdump import read_etdump
 from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
@@ -126,7 +126,9 @@ def analyse_run(
     for done, dump in enumerate(run.dumps):
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
-            analysed.append(analyse_dump(read_etdump(dump.path), dump, programs.explaining(dump.path)))
+            graph = programs.explaining(dump.path)
+            table = read_timed(dump.path)
+            analysed.append(analyse_dump(table, dump, graph, proven=programs.ran(graph)))
         except FormatError as problem:
             damaged.append(problem)
     if damaged and not (analysed and tolerant):

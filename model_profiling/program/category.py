@@ -62,7 +62,10 @@ class OperatorClass:
     packed: bool = False
     """It runs on kernels that want their inputs packed."""
     preparation: bool = False
-    """The backend added it at run time, to rearrange the input of another operator."""
+    """The backend added it at run time, to rearrange or convert what another operator takes or gives."""
+    ends_node: bool = False
+    """It is only the activation that ends its graph node, split off; the rest of the node is another
+    operator."""
     precision: str = ""
     """What its kernel computes in, `fp16` or `int8` say; empty where the name does not tell."""
     dtype: str = ""

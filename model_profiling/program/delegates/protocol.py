@@ -28,6 +28,8 @@ class Backend(Protocol):
 
     name: str = ""
     """As programs name it."""
+    undivided: frozenset[str] = frozenset()
+    """Kinds of node that run as one operator each, in any case: their number tells programs apart."""
 
     def read_graph(self, payload: Payload, source: str, origin: int) -> Graph:
         """Read a payload, which begins at byte `origin` of `source`; one that is damaged is a FormatError."""
@@ -38,6 +40,12 @@ class Backend(Protocol):
         """For each event of a call the indexes of the nodes it stands for, the main one first."""
         del nodes
         return ((),) * len(events)
+
+    def ran_in(self, events: Sequence[str], mains: Sequence[GraphNode | None]) -> tuple[str, ...]:
+        """The type that each event of a call computed in, by the main nodes they stand for: that of its node,
+        unless the backend chose another; empty where there is no node."""
+        del events
+        return tuple(node.dtype if node else "" for node in mains)
 
     def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
         """What an operator is, by the name of its event and the main node the event stands for."""

@@ -98,8 +98,11 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
     if what.matrix is not None and what.matrix.takes_sme is False and what.matrix.miss is None:
         what = replace(what, matrix=replace(what.matrix, miss=node_miss(what.matrix, node)))
-    if what.kind == "convert" and node.kind == "Convert":
-        return replace(what, kind=_conversion(node))
+    if what.kind == "convert":
+        own = node.kind == "Convert"
+        return replace(what, kind=_conversion(node)) if own else replace(what, preparation=True)
+    if what.kind == "activation" and _NODE_KINDS.get(node.kind, (_OTHER, ""))[1] != "activation":
+        return replace(what, ends_node=True)
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
         return what
     category, kind = _NODE_KINDS[node.kind]
