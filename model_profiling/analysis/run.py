@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from model_profiling.analysis.catalogue import about_names, about_series
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
@@ -27,6 +28,7 @@ _UNUSUAL = 0.2
 """How far the first dump's mean may lie from the typical time of all rounds before that is said."""
 _TOLD = 2
 """Answers in one line."""
+_PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=tuple(_once(run, advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
+        findings=tuple(_once(run, _advice(run, series, pairings, roofline), pairings)),
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
@@ -129,6 +131,26 @@ def analyse_run(
             ),
         ),
     )
+
+
+def _advice(
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roof: Roofline | None
+) -> tuple[Finding, ...]:
+    repacking = {found.series: _repacking(run, found.series) for found in series}
+    return advise(series, pairings, roof, about_time=_on_arm(run), repacking=repacking)
+
+
+def _repacking(run: Run, series: Series) -> dict[str, int]:
+    """The kernels that packed weights while the program ran, with their calls; those that did so while it was
+    loaded are not in the list."""
+    result = run.result(series)
+    path = run.path / result.kernels if result and result.kernels else None
+    uses = read_kernels_csv(path) if path and path.is_file() else ()
+    return {
+        use.kernel.name: use.calls
+        for use in uses
+        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
+    }
 
 
 def _on_arm(run: Run) -> bool:
@@ -151,6 +173,7 @@ def advise(
     roof: Roofline | None = None,
     *,
     about_time: bool = True,
+    repacking: Mapping[Series, Mapping[str, int]] | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
@@ -167,7 +190,8 @@ def advise(
             if finding.found_in.series == rounds.series
             for operator in finding.operators
         }
-        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed)
+        packed = (repacking or {}).get(rounds.series)
+        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed, repacking=packed)
         found += about_names(rounds)
     found += about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))

@@ -55,6 +55,12 @@ _NODE_KINDS = {
     **rows(_ELEM, "activation", "Hardswish, Clamp, Sigmoid, ELU, LeakyReLU, PReLU, Gelu, Tanh"),
 }
 
+# What runs as a copy, by what was written: a `torch.cat` is nobody's clone.
+_COPYING = {
+    **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), "concatenate"),
+    "StaticReshape": "reshape",
+}
+
 # Which kernel an XNNPACK convolution runs on says more than its type.
 _CONVOLUTION_KERNELS = {
     "DWConv": "depthwise convolution",
@@ -93,6 +99,8 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         what = replace(what, matrix=replace(what.matrix, why_not=_why_this_node_not(what.matrix, node)))
     if what.kind == "convert" and node.kind == "Convert":
         return replace(what, kind=_conversion(node))
+    if what.kind == "copy" and node.kind in _COPYING:
+        return replace(what, kind=_COPYING[node.kind])
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
         return what
     category, kind = _NODE_KINDS[node.kind]
