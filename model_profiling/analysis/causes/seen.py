@@ -37,9 +37,10 @@ class Seen:
             return chosen
         return sorted(chosen, key=lambda operator: -operator.typical_ms)
 
-    def gain_pct(self, ms: float) -> float | None:
-        """What saving `ms` would shorten an inference by at the very most, in percent; None untimed."""
-        return self.series.gain_pct(ms) if self.timed else None
+    def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float | None:
+        """What saving `ms` of operators, and `overhead_ms` around them, would shorten an inference by at the
+        very most, in percent; None untimed."""
+        return self.series.gain_pct(ms, overhead_ms) if self.timed else None
 
 
 def counted(operators: Sequence[Operator]) -> str:
