@@ -187,7 +187,10 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
     loaded are not in the list."""
     result = run.result(series)
     path = run.path / result.kernels if result and result.kernels else None
-    uses = read_kernels_csv(path) if path and path.is_file() else ()
+    try:
+        uses = read_kernels_csv(path) if path and path.is_file() else ()
+    except FormatError:
+        uses = ()  # reports name the damaged file
     return {
         use.kernel.name: use.calls
         for use in uses
