@@ -33,7 +33,7 @@ from model_profiling.wording import MISSING, decimals_for, milliseconds, percent
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
-_FINDINGS_SHOWN = 8
+_FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
 
 
@@ -170,7 +170,7 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
     if all(finding.max_gain_pct is None for finding in findings):
         whose = data.times.origin if not data.timed else f"a CPU that is not Arm ({data.cpu})"
         if data.timed and data.is_arm is not False:
-            return "None of this is about time."
+            return "What each would save was not measured."
         return f"What each would save is not known: these are times of {whose}."
     series = findings[0].found_in
     shares = (
@@ -178,9 +178,11 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         if series.untraced_ms is not None
         else ""
     )
+    which = " that have such a bound" if any(found.max_gain_pct is None for found in findings) else ""
     return (
         f"Each with the most it could save, as a share of an inference of {series.name}: "
-        f"{series.bounds_are_of}.{shares} No operator is in two items: what they could save does not overlap."
+        f"{series.bounds_are_of}.{shares} No operator is in two items{which}: what they could save does not "
+        "overlap."
     )
 
 
