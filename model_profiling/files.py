@@ -60,6 +60,18 @@ def make_folder(path: Path) -> Path:
 
 
 @contextlib.contextmanager
+def no_empty_folder(path: Path) -> Iterator[None]:
+    """Of the folders that the block makes for `path`, none stays that nothing was put into."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the first one that is not empty, or was never made
+            for folder in made:
+                folder.rmdir()
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a hidden sibling of `path` to write to; it becomes `path` only if the block succeeds."""
     make_folder(path.parent)

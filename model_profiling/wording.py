@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 
 MISSING = "-"
@@ -42,6 +43,12 @@ def listing(words: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'export'?`; empty where nothing known comes near."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""
 
 
 def with_threads(experiment: str, threads: int | None) -> str:

@@ -7,7 +7,9 @@ import struct
 from dataclasses import dataclass
 
 import flatbuffers
+import numpy as np
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
 from model_profiling.program import GraphNode, Tensor
 
@@ -270,3 +272,11 @@ def graph(*kinds: str, dtype: str = "fp32") -> list[GraphNode]:
             )
         )
     return nodes
+
+
+@st.composite
+def outputs(draw: st.DrawFn, most_dimensions: int = 3) -> np.ndarray:
+    """What a model may return in float32: of any shape, around one magnitude, seldom with zeros only."""
+    shape = draw(npst.array_shapes(max_dims=most_dimensions, max_side=12))
+    values = draw(npst.arrays(np.float32, shape, elements=st.floats(-8, 8, width=16)))
+    return np.ldexp(values, draw(st.integers(-20, 20))).astype(np.float32)

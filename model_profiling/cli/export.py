@@ -70,7 +70,7 @@ def command(  # noqa: PLR0917  click passes every option by name
         print_result(result)
     for warning in result.warnings:
         frame.warn(warning)
-    return 0 if result.accuracy.lowering.ok else 1
+    return 0 if result.accuracy.ok else 1
 
 
 def print_result(result: ExportResult) -> None:
@@ -86,7 +86,11 @@ def print_result(result: ExportResult) -> None:
         frame.say(f"  outside    {text}")
         for line in details:
             frame.say(f"             {line}")
-    frame.say(
-        f"  error      {accuracy.lowering.max_rel:.2g} of the output range against PyTorch in {result.dtype}"
-        f" (accepted {accuracy.lowering.tolerance:g}); {accuracy.precision.max_rel:.2g} against float32"
-    )
+    compared = [(accuracy.lowering, f"PyTorch in {result.dtype}"), (accuracy.precision, "PyTorch in float32")]
+    for found, against in compared if result.dtype != "fp32" else compared[:1]:
+        if found is not None:
+            verdict, _, more = found.text.partition("; ")
+            frame.say(
+                f"  outputs    {verdict} against {against}: {found.max_rel:.2g} of their range"
+                f" (accepted {found.tolerance:g}), cosine {found.cosine:.6f}{f'; {more}' if more else ''}"
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import signal
@@ -15,6 +14,7 @@ import click
 from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.errors import ProfilingError, RunError
+from model_profiling.wording import did_you_mean
 
 COMMANDS = {
     "doctor": "Check that this machine can profile, and say how to fix what is missing.",
@@ -44,9 +44,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"there is no command '{cmd_name}'{hint}")
+            hint = did_you_mean(cmd_name, COMMANDS)
+            raise click.UsageError(f"there is no command '{cmd_name}'{f'; {hint}' if hint else ''}")
         loaded = importlib.import_module(f"model_profiling.cli.{cmd_name}").command
         assert isinstance(loaded, click.Command)
         return loaded

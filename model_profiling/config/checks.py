@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from model_profiling.config.problems import Problem, nearest
+from model_profiling.config.problems import Problem
 from model_profiling.config.settings import Experiment, ProfileConfig, Side, TargetSettings
 from model_profiling.run.series import switch_in_name
-from model_profiling.wording import plural
+from model_profiling.wording import did_you_mean, plural
 
 # What the kit passes to the runner itself; a second value would silently win or lose.
 _OWN_FLAGS = {
@@ -130,7 +130,7 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
 def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:
     known = by_name.get(side.experiment)
     if known is None:
-        fix = nearest(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
+        fix = did_you_mean(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
         yield Problem(f"{where}.experiment", f"is {side.experiment!r}, which is no experiment here", fix)
         return
     choices = f"choose from {', '.join(map(str, known.threads))}"

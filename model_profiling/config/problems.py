@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from model_profiling.config.settings import SYNONYMS, Experiment, ProfileConfig, shown
+from model_profiling.wording import did_you_mean
 
 Location = tuple[int | str, ...]
 
@@ -26,12 +26,6 @@ class Problem:
     @property
     def text(self) -> str:
         return f"{self.where} {self.what}" if self.where else self.what
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean ...?`, if anything known comes near."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else None
 
 
 def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Problem, ...]:
@@ -121,7 +115,7 @@ def _wording(kind: str, value: object, details: ErrorDetails) -> tuple[str, str]
     if kind == "literal_error":
         choices = str(context["expected"]).replace("'", '"').replace(" or ", ", ")
         known = [choice.strip('"') for choice in choices.split(", ")]
-        hint = nearest(value, known) if isinstance(value, str) else None
+        hint = did_you_mean(value, known) if isinstance(value, str) else ""
         return f"is {shown(value)}", f"choose from {choices}" + (f"; {hint}" if hint else "")
     if kind == "string_pattern_mismatch":
         last = next((str(step) for step in reversed(details["loc"]) if step in _PATTERNS), "name")
@@ -143,7 +137,7 @@ def _known_key_cure(location: Location) -> str:
     for name in ProfileConfig.model_fields:
         if key in _keys(_model_at((name,))):
             return f"it belongs in {name}{'[]' if name == 'experiments' else ''}"
-    return nearest(key, known) or f"remove it; known here: {', '.join(known)}"
+    return did_you_mean(key, known) or f"remove it; known here: {', '.join(known)}"
 
 
 def _keys(model: type[BaseModel]) -> list[str]:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import ExportError, InputError, SetupError
 from model_profiling.export.accuracy import check_outputs
 from model_profiling.export.graph_json import graph_json
 from model_profiling.export.lowering import BACKENDS, lower
+from model_profiling.export.nodes import place_named_in
 from model_profiling.export.quietly import quietly
 from model_profiling.export.records import EXAMPLE_INPUTS, Accuracy, ExportResult
 from model_profiling.export.tracing import ask, eager_model, trace
-from model_profiling.files import StrPath, as_path, make_folder, replacing, sha256
+from model_profiling.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.registry import DTYPES
@@ -89,7 +90,7 @@ def export_model(
     pte = folder / f"{named.name}_{backend}_{dtype}.pte"
     etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
     graph = folder / f"{pte.stem}.graph.json" if save_graph else None
-    with contextlib.ExitStack() as files:
+    with no_empty_folder(folder), contextlib.ExitStack() as files:
         # Entered first, renamed last: a .pte is there only when its companions are.
         pte_part = files.enter_context(replacing(pte))
         pte_part.write_bytes(lowered.program.buffer)
@@ -98,7 +99,15 @@ def export_model(
             named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
         )
         etrecord_part = files.enter_context(replacing(etrecord))
-        with quietly(not verbose):
+        with (
+            quietly(not verbose),
+            blaming(
+                f"ExecuTorch cannot write the ETRecord of '{named.name}'",
+                "replace that operator in the model",
+                ExportError,
+                lambda problem: place_named_in(str(problem), traced.program),
+            ),
+        ):
             lowered.etrecord.save(str(etrecord_part))
         result = ExportResult(
             model=named.name,
@@ -126,6 +135,8 @@ def export_model(
             program = edge["forward"] if isinstance(edge, dict) else edge
             _write_part(files, graph, graph_json(named.name, program))
         _write_part(files, summary, result.as_dict())
+    if accuracy.problem:
+        raise ExportError(accuracy.problem, f"{accuracy.fix}; it is kept with this verdict as {pte}")
     return result
 
 
@@ -168,10 +179,11 @@ def _check_options(dtype: str, backend: str, name: str | None, *, calibrated: bo
 
 def _check_writable(outdir: Path) -> None:
     """Before the long part, see that a file can be made there at all."""
-    probe = make_folder(outdir) / ".writable"
-    with replacing(probe) as part:
-        part.write_bytes(b"\0" * 4096)
-    probe.unlink(missing_ok=True)
+    with no_empty_folder(outdir):
+        probe = make_folder(outdir) / ".writable"
+        with replacing(probe) as part:
+            part.write_bytes(b"\0" * 4096)
+        probe.unlink(missing_ok=True)
 
 
 def _calibration_batches(
@@ -206,21 +218,21 @@ def _calibration(
 
 def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
     """What to know of a program's outputs before trusting it."""
-    if accuracy.precision.vanished:
+    lowering, precision = accuracy.lowering, accuracy.precision
+    if accuracy.problem or lowering is None or precision is None:
+        return  # what is wrong is said as such
+    if precision.vanished:
         yield (
-            f"PyTorch's own outputs are at most {accuracy.precision.largest:.2g} on the example inputs, next"
+            f"PyTorch's own outputs are at most {precision.largest:.2g} on the example inputs, next"
             " to nothing, and tell nothing of the program's: give the model trained weights, or other inputs"
         )
-    if not accuracy.lowering.ok:
+    if not lowering.ok:
+        far = f"outputs differ from PyTorch in {dtype} by {lowering.distance}"
+        yield f"{far}: compare with --backend portable"
+    if not precision.ok:
         yield (
-            f"outputs differ from PyTorch in {dtype} by {accuracy.lowering.max_rel:.2g} of their range,"
-            f" more than the {accuracy.lowering.tolerance:g} that rounding explains: compare with"
-            " --backend portable"
-        )
-    if not accuracy.precision.ok:
-        yield (
-            f"{dtype} moves the outputs by {accuracy.precision.max_rel:.2g} of their range from float32:"
-            " check the model's accuracy on real data"
+            f"{dtype} moves the outputs from float32 by {precision.distance}: check the model's accuracy on"
+            " real data"
             + ("" if calibrated or dtype != "int8" else ", and calibrate on real inputs (--calibration)")
         )
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import ExportError
-from model_profiling.export.nodes import operator_name
+from model_profiling.export.nodes import operator_name, place_named_in
 from model_profiling.export.outside import Refusals
 from model_profiling.export.records import Coverage
-from model_profiling.models.blame import blaming
+from model_profiling.models.blame import blaming, passed_through
 from model_profiling.program import read_program
 
 if TYPE_CHECKING:
@@ -43,10 +44,14 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
 
         partitioner = XnnpackPartitioner()
     refusals = Refusals(partitioner)
-    fix = "; --backend portable may still work" if partitioner else ", replace what it names"
     with (
         refusals.listening(),
-        blaming(f"ExecuTorch cannot lower '{name}' to {backend}", f"--debug shows where{fix}", ExportError),
+        blaming(
+            f"ExecuTorch cannot lower '{name}' to {backend}",
+            _cure,
+            ExportError,
+            lambda problem: _place(problem, traced),
+        ),
     ):
         chosen = [partitioner] if partitioner else []
         edge = to_edge_transform_and_lower(traced, partitioner=chosen, generate_etrecord=True)
@@ -70,6 +75,30 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         ),
     )
     return Lowered(program, program.get_etrecord(), coverage, written_inputs)
+
+
+def _place(problem: BaseException, traced: ExportedProgram) -> str:
+    """The model's line with the operator that lowering names, in the trace or in what that becomes."""
+    if found := place_named_in(str(problem), traced):
+        return found
+    with contextlib.suppress(Exception):  # taking it apart may be what failed
+        return place_named_in(str(problem), traced.run_decompositions())
+    return ""
+
+
+def _cure(problem: BaseException) -> str:
+    said = str(problem)
+    if "complex" in said:
+        return "compute with real and imaginary parts: ExecuTorch has no complex numbers"
+    if "quantized_decomposed" in said:
+        return "export fp16, or keep what that line computes from being quantized"
+    if "Missing out variants" in said:
+        return "register an out= variant of that operator with PyTorch, and its kernel with ExecuTorch"
+    if "Core ATen" in said:
+        return "replace that operator: ExecuTorch takes only those of Core ATen"
+    if passed_through(problem, "/executorch/backends/"):
+        return "--backend portable may still work; --debug shows where it stopped"
+    return "--debug shows where it stopped"
 
 
 def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from model_profiling.models.blame import place_in_user_code
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
 
 class _Quoted(Exception):
@@ -39,6 +41,19 @@ def call_of(node: torch.fx.Node) -> str:
 def source_of(node: torch.fx.Node) -> str:
     """`model.py:12 in forward: the line`; empty where the trace did not keep it."""
     return place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else ""
+
+
+def place_named_in(message: str, program: ExportedProgram) -> str:
+    """Where the model calls the operator that a library's message names: `aten.linalg_svd`, `aten::item`.
+
+    Lowering takes calls apart: `aten._linalg_svd` is a part of `aten.linalg_svd`."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and (schema := getattr(node.target, "_schema", None)):
+            space, _, name = schema.name.partition("::")
+            named = rf"\b{re.escape(space)}(\.|::)_*{re.escape(name.strip('_'))}(?![A-Za-z0-9_])"
+            if re.search(named, message) and (source := source_of(node)):
+                return source
+    return ""
 
 
 def dtypes_of(node: torch.fx.Node) -> tuple[str, str]:

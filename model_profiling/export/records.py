@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.statistics.parity import OutputParity, Parity, Verdict
 from model_profiling.wording import plural, size
 
 SCHEMA_VERSION = 2
@@ -155,16 +156,20 @@ _SMALLEST = 2.0**-126
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The largest difference between two sets of outputs."""
+    """How far a set of outputs is from another, and each output by itself."""
 
     max_abs: float
     max_rel: float
-    """`max_abs` over the largest magnitude of the reference output, unless that has vanished."""
+    """`max_abs` over the largest magnitude of the reference output, unless that has vanished; of whole
+    numbers the share that differs."""
     cosine: float
     tolerance: float
     """The `max_rel` that is still accepted."""
     largest: float | None = None
     """The largest magnitude of the reference's numbers with a fraction; None where it has none."""
+    verdict: Verdict | None = None
+    """None in records of earlier versions of the kit, which judged by `max_rel` alone."""
+    outputs: tuple[OutputParity, ...] = ()
 
     @property
     def vanished(self) -> bool:
@@ -173,17 +178,42 @@ class Deviation:
 
     @property
     def ok(self) -> bool:
-        return self.max_rel <= self.tolerance
+        return self.max_rel <= self.tolerance if self.verdict is None else self.verdict != "mismatch"
+
+    @property
+    def distance(self) -> str:
+        """`0.25 of their range, 0.47 RMS (accepted 0.03, 0.12 RMS); another top-1`."""
+        rms, accepted = "", f"accepted {self.tolerance:g}"
+        spread = [output for output in self.outputs if output.rms_of_rms is not None]
+        if spread:
+            worst = max(spread, key=lambda output: output.rms_of_rms or 0.0)
+            rms = f", {worst.rms_of_rms:.2g} RMS"
+            accepted += f", {worst.tolerance.rms:g} RMS" if worst.tolerance.rms else ""
+        more = self.text.partition("; ")[2]
+        return f"{self.max_rel:.2g} of their range{rms} ({accepted}){f'; {more}' if more else ''}"
+
+    @property
+    def text(self) -> str:
+        """The verdict with what figures alone do not say; empty in records of earlier versions."""
+        return "" if self.verdict is None else Parity(self.outputs, self.verdict).text
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The program's outputs on the example inputs, against PyTorch twice."""
+    """The program's outputs on the example inputs, against PyTorch twice; None where it gave none."""
 
-    lowering: Deviation
+    lowering: Deviation | None = None
     """Against eager PyTorch in the program's own dtype: what lowering and the backend changed."""
-    precision: Deviation
+    precision: Deviation | None = None
     """Against eager PyTorch in float32: what the dtype itself costs."""
+    problem: str = ""
+    """Why the program cannot be used as it is: it does not run, or gives no numbers; and what to do then."""
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it computes what PyTorch computes in its dtype."""
+        return not self.problem and self.lowering is not None and self.lowering.ok
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +243,7 @@ class ExportResult:
 
     def __repr__(self) -> str:
         taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"
-        checked = "" if self.accuracy.lowering.ok else ", outputs differ from PyTorch"
+        checked = "" if self.accuracy.ok else f", {self.accuracy.problem or 'outputs differ from PyTorch'}"
         return f"<ExportResult {self.pte}: {size(self.size_bytes)}, {taken}{checked}>"
 
     def as_dict(self) -> dict[str, object]:
@@ -228,6 +258,9 @@ class ExportResult:
             "share": coverage.share,
             "outside": [asdict(group) | {"count": group.count} for group in coverage.outside],
         }
-        content["accuracy"]["lowering"]["ok"] = self.accuracy.lowering.ok
-        content["accuracy"]["precision"]["ok"] = self.accuracy.precision.ok
+        content["accuracy"]["ok"] = self.accuracy.ok
+        for kind in ("lowering", "precision"):
+            found: Deviation | None = getattr(self.accuracy, kind)
+            if found is not None:
+                content["accuracy"][kind] |= {"ok": found.ok, "text": found.text}
         return {"schema_version": SCHEMA_VERSION, **content}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling.errors import ExportError, InputError
+from model_profiling.export.nodes import place_named_in
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
 
@@ -41,17 +42,20 @@ class Eager:
         return flatten((self.args, dict(self.kwargs)))
 
     def run(self) -> list[torch.Tensor]:
-        """The flattened output tensors of a first inference: what it writes into its inputs and buffers is
+        """The output tensors of a first inference, flattened."""
+        import torch
+
+        return [leaf for leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
+
+    def leaves(self) -> list[object]:
+        """All that a first inference returns, flattened: what it writes into its inputs and buffers is
         undone, so that every run, the export and the program start from the same state."""
         import torch
 
         args, kwargs = _map_tensors(torch.clone, (self.args, dict(self.kwargs)))
         state = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         with torch.no_grad():
-            outputs = [
-                leaf for leaf in flatten(self.module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)
-            ]
-            outputs = [output.clone() for output in outputs]
+            outputs = _map_tensors(torch.clone, flatten(self.module(*args, **kwargs)))
             for buffer, before in state:
                 buffer.copy_(before)
         return outputs
@@ -94,7 +98,18 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
     with blaming(
         f"'{name}' fails on its own example inputs", "make forward() accept what get_example_inputs() returns"
     ):
-        eager.run()
+        leaves = eager.leaves()
+    strange = [
+        leaf
+        for leaf in leaves
+        if leaf is not None and not isinstance(leaf, torch.Tensor | bool | int | float)
+    ]
+    if strange or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        what = f"a {type(strange[0]).__name__}" if strange else "no tensor"
+        raise InputError(
+            f"forward() of '{name}' returns {what}, which a program cannot",
+            "return tensors, alone or in tuples, lists and dicts",
+        )
     return eager
 
 
@@ -121,11 +136,21 @@ def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
 def _export(name: str, eager: Eager) -> ExportedProgram:
     import torch
 
-    fix = "rewrite that line without control flow on values (torch.where, torch.cond), or give fixed shapes"
-    with blaming(f"torch.export cannot trace '{name}'", fix, ExportError), torch.no_grad():
+    with blaming(f"torch.export cannot trace '{name}'", _tracing_cure, ExportError), torch.no_grad():
         return torch.export.export(
             eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
         )
+
+
+def _tracing_cure(problem: BaseException) -> str:
+    from torch._dynamo.exc import UserError
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    if isinstance(problem, UserError | GuardOnDataDependentSymNode):
+        return (
+            "rewrite that line without control flow on values (torch.where, torch.cond), or give fixed shapes"
+        )
+    return "write that line with PyTorch's operators on tensors; --debug shows where it stopped"
 
 
 def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:
@@ -155,9 +180,14 @@ def _quantized(name: str, eager: Eager, calibration: Iterable[ExampleInputs] | N
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    exported = _export(name, eager).module()
-    fix = "export fp16, or report the operator it names to ExecuTorch"
-    with blaming(f"'{name}' cannot be quantized", fix, ExportError):
+    program = _export(name, eager)
+    exported = program.module()
+    with blaming(
+        f"'{name}' cannot be quantized",
+        "export fp16, or keep that operator from being quantized; --debug shows where it stopped",
+        ExportError,
+        lambda problem: place_named_in(str(problem), program),
+    ):
         prepared = prepare_pt2e(exported, quantizer)
         _calibrate(name, prepared, eager, calibration)
         return Eager(convert_pt2e(prepared), eager.args, eager.kwargs, eager.dynamic_shapes)

@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling.errors import InputError, ProfilingError
@@ -16,6 +17,7 @@ _KIT_MODELS = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
     f"{Path(place).resolve()}/lib" for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
 )
+_EDGE_OPERATOR = re.compile(r"<EdgeOpOverload: (\S+)>: schema = .*? with args:")
 _QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
 
 
@@ -31,10 +33,18 @@ def is_user_code(filename: str) -> bool:
 
 
 class blaming:
-    """Around the user's code: what it raises, `sys.exit()` included, becomes an error that names its line."""
+    """Around the user's code, and what libraries make of it: what is raised there, `sys.exit()` included,
+    becomes an error that names its line. `fix` may depend on what was raised; `find` says where the user's
+    code is when no frame of it was on the stack."""
 
-    def __init__(self, what: str, fix: str, kind: type[ProfilingError] = InputError) -> None:
-        self._what, self._fix, self._kind = what, fix, kind
+    def __init__(
+        self,
+        what: str,
+        fix: str | Callable[[BaseException], str],
+        kind: type[ProfilingError] = InputError,
+        find: Callable[[BaseException], str] | None = None,
+    ) -> None:
+        self._what, self._fix, self._kind, self._find = what, fix, kind, find
 
     def __enter__(self) -> None:
         """The block may raise anything."""
@@ -42,10 +52,27 @@ class blaming:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
             return
-        where = place_in_user_code(problem)
-        said = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
-        text = f"{self._what}: {type(problem).__name__}: {said}".rstrip(": ")
-        raise self._kind(text + (f" at {where}" if where else ""), self._fix) from problem
+        where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
+        text = f"{self._what}: {type(problem).__name__}: {_said(problem)}".rstrip(": ")
+        fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
+        raise self._kind(text + (f" at {where}" if where else ""), fix) from problem
+
+
+def passed_through(problem: BaseException, folder: str) -> bool:
+    """Whether `problem`, or what caused it, was raised by code below a folder of that name."""
+    chain: BaseException | None = problem
+    while chain is not None:
+        if any(folder in frame.filename for frame in traceback.extract_tb(chain.__traceback__)):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
+def _said(problem: BaseException) -> str:
+    """The first line of a message, and the second where the first only announces it."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return _EDGE_OPERATOR.sub(r"\1", said).rstrip(".")
 
 
 def place_in_user_code(problem: BaseException) -> str:

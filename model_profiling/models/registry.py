@@ -6,7 +6,6 @@ the class nor torch; the class is imported when the model is exported.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from typing import cast
 
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
+from model_profiling.wording import did_you_mean
 
 DTYPES = ("fp32", "fp16", "int8")
 
@@ -92,9 +92,8 @@ def discover(package: str = "model_profiling.models") -> dict[str, ModelEntry]:
 
 def unknown_model(name: str, known: Iterable[str]) -> InputError:
     """The error for a name nobody registered, with the nearest one that somebody did."""
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    hint = did_you_mean(name, known)
     return InputError(
         f"no model is named '{name}'",
-        f"{hint}`sme2prof models` lists them; or name your own as file.py:factory",
+        f"{hint}{' ' if hint else ''}`sme2prof models` lists them; or name your own as file.py:factory",
     )

@@ -19,7 +19,8 @@ from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, TracerCost
 from model_profiling.run.remarks import Remark
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
+from model_profiling.statistics.output_files import OutputFile, compare_outputs
+from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.statistics.stability import (
     Conditions,

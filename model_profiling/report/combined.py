@@ -237,8 +237,7 @@ def _evidence(runs: _Runs) -> list[Block]:
         for kernels in place.kernels
     ]
     parity = [
-        f"{run.name}: outputs of {found.candidate} against {found.baseline} ({place.source}): "
-        f"{found.verdict if found.parity else f'not compared, {found.reason}'}"
+        f"{run.name}: outputs of {found.candidate} against {found.baseline} ({place.source}): {found.text}"
         for run in runs
         for place in run.data.evidence
         for found in place.parity

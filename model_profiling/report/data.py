@@ -220,7 +220,8 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
     manifest, metrics = data.run.manifest, data.run.metrics
     for parity in metrics.parity if metrics else ():
         if parity.verdict == "mismatch":
-            seen = f"{parity.label}: outputs differ beyond rounding ({parity.reason or 'see the report'})"
+            why = parity.text.removeprefix("mismatch").strip(",; ") or "see the report"
+            seen = f"{parity.label}: outputs differ beyond rounding ({why})"
             yield Remark(None, "outputs", seen, "understand that before trusting the speed")
     for experiment in data.experiments:
         if experiment.problem:

@@ -32,10 +32,12 @@ class Accuracy:
     calibration: str = ""
     """What int8's ranges were observed on."""
     against: str = "eager PyTorch in float32, on the example inputs, as a share of the output range"
+    wrong: str = ""
+    """What they are off from, and by how much, where that is too far."""
 
     @property
     def ok(self) -> bool:
-        return self.error <= self.limit and self.lowering_error <= self.lowering_limit
+        return not self.wrong and self.error <= self.limit and self.lowering_error <= self.lowering_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,8 @@ def _excluded(found: Dtypes) -> Iterator[str]:
         else:
             off, limit, what = accuracy.error, accuracy.limit, "PyTorch in float32"
         fix = "; calibrate it on real inputs" if accuracy.calibration == EXAMPLE_INPUTS else ""
-        far = f"{off:.2g} of the output range (limit {limit:g})"
-        yield f"{side.dtype}, which is off from {what} by {far}{fix}"
+        far = accuracy.wrong or f"{what} by {off:.2g} of the output range (limit {limit:g})"
+        yield f"{side.dtype}, which is off from {far}{fix}"
 
 
 def _caution(chosen: DtypeSide) -> Iterator[str]:

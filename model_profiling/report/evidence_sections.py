@@ -125,32 +125,51 @@ def parity(data: ReportData) -> list[Block]:
     if not rows:
         return []
     headers = (
-        "outputs of", "against", "from", "output", "verdict", "largest difference", "relative", "allowed",
-        "cosine", "same top-1",
+        "outputs of", "against", "from", "output", "verdict", "largest difference", "relative", "RMS",
+        "allowed", "cosine", "same top-1",
     )  # fmt: skip
-    note = (
-        "Relative differences are to the value, or to a hundredth of the output's largest value where that "
-        "is more."
-    )
-    return [make_table(headers, rows), Paragraph(note)]
+    return [make_table(headers, rows), Paragraph(" ".join(_how_judged(data)))]
+
+
+def _how_judged(data: ReportData) -> Iterator[str]:
+    compared = [
+        output
+        for place in data.evidence
+        for found in place.parity
+        for output in (found.parity.outputs if found.parity else ())
+    ]
+    by_scale = [output for output in compared if output.of_largest is not None]
+    if by_scale:
+        yield (
+            "Relative differences are to the output's largest value, RMS is that of all differences over the "
+            "output's own; numbers too small for their type to hold are not judged."
+        )
+    if any(output.top1_agrees is not None for output in by_scale):
+        yield "Near-ties are scores that lie closer together than may differ."
+    if len(by_scale) < len(compared):
+        yield (
+            "Where no RMS is given, an earlier version of the kit judged: relative to the value, or to a "
+            "hundredth of the output's largest value where that is more."
+        )
 
 
 def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
     named = str(found.candidate), str(found.baseline), source
     if found.parity is None:
-        return (*named, MISSING, f"not compared: {found.reason}", *(MISSING,) * 5)
+        return (*named, MISSING, f"not compared: {found.reason}", *(MISSING,) * 6)
     if not found.parity.outputs:
-        return (*named, MISSING, f"{found.parity.verdict}: {found.reason}", *(MISSING,) * 5)
+        return (*named, MISSING, f"{found.parity.verdict}: {found.reason}", *(MISSING,) * 6)
     output = found.parity.outputs[number]
     top1 = {None: MISSING, True: "yes", False: "no"}[output.top1_agrees]
-    note = f" ({output.note})" if output.note else ""
+    relative = output.max_rel if output.of_largest is None else output.of_largest
     return (
         *named,
         f"{output.index}: {output.dtype}{list(output.shape)}",
-        output.verdict + note,
+        output.text,
         f"{output.max_abs:.3g}",
-        f"{output.max_rel:.2g}",
-        f"{output.tolerance.absolute:g} + {output.tolerance.relative:g} of the value",
+        f"{relative:.2g}",
+        MISSING if output.rms_of_rms is None else f"{output.rms_of_rms:.2g}",
+        output.tolerance.text,
         f"{output.cosine:.6f}",
         top1,
     )

@@ -452,9 +452,10 @@ def outputs_differ(data: ReportData, pair: PairReport) -> bool:
 
 def _mismatches(data: ReportData) -> Iterator[str]:
     for source, found in _mismatched(data):
+        top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
         yield (
             f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-            f"rounding ({source}): do not trust its speed before that is understood."
+            f"rounding{top1} ({source}): do not trust its speed before that is understood."
         )
 
 

@@ -6,7 +6,6 @@ sme2_factors.json, so that every file made of the run afterwards is made with th
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -19,6 +18,7 @@ from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import read_json_object
 from model_profiling.program.category import Category
 from model_profiling.run import names
+from model_profiling.wording import did_you_mean
 
 CONV, GEMM, ONE_ROW = Category.CONV.value, Category.GEMM.value, "GEMM with one row"
 _FIX = 'give LOW:HIGH such as 3:15, or a file such as {"Convolution": [3, 15], "GEMM": [2, 8]}'
@@ -89,11 +89,8 @@ def _factors(content: Mapping[str, object], source: str) -> Factors:
             continue
         name = CONV if key == Category.CONV.label else key
         if name not in ranges:
-            close = difflib.get_close_matches(key, list(ranges), n=1, cutoff=0.5)
-            raise FormatError(
-                f"{source}: {key} has no SME2 factor",
-                f"did you mean {close[0]}?" if close else f"known are {', '.join(ranges)}",
-            )
+            known = f"known are {', '.join(ranges)}"
+            raise FormatError(f"{source}: {key} has no SME2 factor", did_you_mean(key, ranges) or known)
         ranges[name] = _range(value, f"{source}: {key}: {json.dumps(value)}")
     return Factors(ranges, given=True)
 

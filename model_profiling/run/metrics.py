@@ -123,6 +123,13 @@ class PairParity:
     def verdict(self) -> str:
         return self.parity.verdict if self.parity else "unknown"
 
+    @property
+    def text(self) -> str:
+        """The verdict in words, and where there is none why."""
+        if self.parity is None:
+            return f"not compared, {self.reason}"
+        return f"{self.parity.text}{f', {self.reason}' if self.reason else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:

@@ -1,46 +1,55 @@
-"""Do two runs of one program compute the same thing? Compares raw outputs in their own number type."""
+"""Do two sets of outputs say the same thing? One place decides, for runs of a program and for exports alike.
+
+Differences are judged by the output's own scale: the largest of them against its largest magnitude, and all
+of them together (root mean square) against its root mean square. An output of probabilities near 0.001 is
+then held to as much as one of logits near 10, and numbers that their type cannot hold are not judged.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import InputError
+from model_profiling.wording import plural
 
-Verdict = Literal["identical", "within tolerance", "mismatch"]
+Verdict = Literal["identical", "within tolerance", "not judged", "mismatch"]
+"""`not judged`: the outputs differ, and are smaller than their number type can hold with its digits."""
+WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "not judged", "mismatch")
+Values = npt.NDArray[np.generic]
+_Reals = npt.NDArray[np.float64]
+_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """An element agrees when |a - b| <= absolute + relative * |a|."""
+    """An element agrees when |a - b| <= absolute + relative * scale. The scale is the output's largest
+    magnitude; `of` a "value" it was |a|, as the kit judged before, whose records stay readable."""
 
     absolute: float
     relative: float
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFile:
-    """A raw output on disk and how to read it; `dim_order` is the order its dimensions lie in memory."""
-
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...] = ()
+    of: Literal["value", "largest"] = "value"
+    rms: float | None = None
+    """What the root mean square of all differences may be, as a share of that of the output."""
 
     @property
-    def type_name(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
+    def text(self) -> str:
+        """`0.02 of the largest value, 0.08 RMS`; `0` for what has to be equal."""
+        if not self.relative:
+            return f"{self.absolute:g}"
+        absolute = f"{self.absolute:.2g} + " if self.absolute else ""
+        rms = "" if self.rms is None else f", {self.rms:g} RMS"
+        return f"{absolute}{self.relative:g} of the {'value' if self.of == 'value' else 'largest value'}{rms}"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ. `top1_agrees` is over the last dimension, None without one."""
+    """How two versions of one output differ. `top1_agrees` is over the last dimension, None where that holds
+    no scores; what is None besides was not kept by earlier versions of the kit."""
 
     index: int
     dtype: str
@@ -57,6 +66,28 @@ class OutputParity:
     tolerance: Tolerance
     verdict: Verdict
     note: str = ""
+    largest: float | None = None
+    """The largest magnitude of the reference."""
+    of_largest: float | None = None
+    """`max_abs` as a share of it: what the tolerance is about."""
+    rms_of_rms: float | None = None
+    """Root mean square of the differences, as a share of that of the reference."""
+    top1_rows: int = 0
+    """How many rows of scores there are,"""
+    top1_near_ties: int = 0
+    """in how many of them another one is highest that was so by less than may differ anyway,"""
+    top1_differs: int = 0
+    """and in how many one that was clearly lower."""
+
+    @property
+    def text(self) -> str:
+        """The verdict in words, with what it alone does not say."""
+        said: list[str] = [self.verdict]
+        for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
+            if rows:
+                of = f" in {rows} of {plural(self.top1_rows, 'row')}" if self.top1_rows > 1 else ""
+                said.append(f"another top-1{of}{how}")
+        return "; ".join((*said, *([self.note] if self.note else [])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +101,46 @@ class Parity:
     def agrees(self) -> bool:
         return self.verdict != "mismatch"
 
+    @property
+    def another_top1(self) -> bool:
+        """Whether a score is highest somewhere that was clearly lower."""
+        return any(output.top1_differs for output in self.outputs)
 
-# Sums are taken in another order with other kernels, so the last bits differ: about a hundred units in the
-# last place of values near one, and as much relative to larger ones. Whole numbers come from quantized
-# kernels whose rounding may differ by one step.
-_TOLERANCES = {
-    "float64": Tolerance(1e-10, 1e-10),
-    "float32": Tolerance(1e-4, 1e-4),
-    "float16": Tolerance(2e-2, 2e-2),
-    "bfloat16": Tolerance(1e-1, 1e-1),
-    **dict.fromkeys(("int8", "uint8", "int16"), Tolerance(1, 0)),
-    **dict.fromkeys(("int32", "int64", "bool"), Tolerance(0, 0)),
-}
-_ORDER: tuple[Verdict, ...] = ("identical", "within tolerance", "mismatch")
+    @property
+    def text(self) -> str:
+        """The verdict, with what the outputs it is about have to say, by number where there are several."""
+        told = [output for output in self.outputs if output.verdict == self.verdict]
+        texts = [output.text.removeprefix(f"{self.verdict}; ") for output in told]
+        said = [
+            f"output {output.index}: {text}" if len(self.outputs) > 1 else text
+            for output, text in zip(told, texts, strict=True)
+            if text != self.verdict
+        ]
+        return "; ".join((self.verdict, *said))
+
+
+def together(outputs: tuple[OutputParity, ...]) -> Parity:
+    """All outputs, with the verdict of the worst."""
+    worst = max((WORST_LAST.index(output.verdict) for output in outputs), default=0)
+    return Parity(outputs, WORST_LAST[worst])
+
+
+# Sums are taken in another order with other kernels, so the last bits differ: a thousand units in the last
+# place of the largest value in float32, twenty in float16, whose sums lose more.
+_RELATIVE = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+# Whole numbers of 8 and 16 bits come from quantized kernels whose rounding may differ by one step; others are
+# answers: a class, a token, a mask.
+_STEPS = {**dict.fromkeys(("int8", "uint8", "int16"), 1.0), **dict.fromkeys(("int32", "int64", "bool"), 0.0)}
+# Among many answers (the class of each pixel) a few between near-ties fall the other way.
+_FEW_ANSWERS = 1e-3
+
+# The smallest magnitude that still says something. Backends take float32 below its smallest normal number for
+# zero; float16 is kept there, in steps of 2^-24, of which each rounding may cost one.
+_LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-20}
+
+# Rounding errors scatter: their RMS beside the output's is seldom more than a few times the tolerance for the
+# largest one, also where an output has few large values. Half of it is another output (cosine below 0.87).
+_RMS_FACTOR, _RMS_AT_MOST = 4.0, 0.5
 
 # The outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ
 # by a whole step, far more than floats do. The step is not in the output, so it is taken from its range.
@@ -90,104 +148,214 @@ _QUANTIZED_STEPS = 2 / 255
 _RELATIVE_FLOOR = 0.01
 
 
-def tolerance_for(dtype: str) -> Tolerance:
-    """How far outputs of this type may differ before it is a finding."""
-    if dtype not in _TOLERANCES:
-        raise InputError(f"outputs of type {dtype} cannot be compared", f"known: {', '.join(_TOLERANCES)}")
-    return _TOLERANCES[dtype]
-
-
-def compare_outputs(
-    reference: Sequence[OutputFile], candidate: Sequence[OutputFile], *, quantized: bool = False
-) -> Parity:
-    """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid."""
-    fix = "compare runs of one program"
-    if len(reference) != len(candidate):
-        raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
-    outputs = []
-    for index, (left, right) in enumerate(zip(reference, candidate, strict=True)):
-        if left.type_name != right.type_name:
-            what = f"output {index} is {left.type_name} in one run and {right.type_name} in the other"
-            raise InputError(what, fix)
-        arrays = read_output(left), read_output(right)
-        outputs.append(compare_arrays(*arrays, left.dtype, index=index, quantized=quantized))
-    worst = max((_ORDER.index(output.verdict) for output in outputs), default=0)
-    return Parity(tuple(outputs), _ORDER[worst])
-
-
-def read_output(output: OutputFile) -> npt.NDArray[np.generic]:
-    """The tensor in `output`, in its logical order; bfloat16 comes as float32, which holds it exactly."""
-    try:
-        raw = output.path.read_bytes()
-    except OSError as problem:
-        fix = "run it again with its outputs saved"
-        raise InputError(f"cannot read the output {output.path}", fix) from problem
-    stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
-    if len(raw) != math.prod(output.shape) * stored.itemsize:
-        what = f"{output.path} has {len(raw)} bytes, not those of {output.type_name}"
-        raise FormatError(what, "run it again")
-    values = np.frombuffer(raw, dtype=stored)
-    if output.dtype == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    order = output.dim_order or tuple(range(len(output.shape)))
-    in_memory = values.reshape([output.shape[axis] for axis in order])
-    return in_memory.transpose(np.argsort(order))
-
-
 def compare_arrays(
-    reference: npt.NDArray[np.generic],
-    candidate: npt.NDArray[np.generic],
+    reference: Values,
+    candidate: Values,
     dtype: str,
     *,
     index: int = 0,
     quantized: bool = False,
+    relative: float | None = None,
 ) -> OutputParity:
-    """Compare two arrays that are one output; NaN agrees with NaN, an infinity with the same infinity."""
-    a, b = reference.astype(np.float64), candidate.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    tolerance = tolerance_for(dtype)
-    if quantized and finite.any():
-        step = float(np.ptp(a[finite])) * _QUANTIZED_STEPS
-        tolerance = Tolerance(max(tolerance.absolute, step), tolerance.relative)
-    with np.errstate(over="ignore"):
-        gap = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
-    gap = np.minimum(gap, np.finfo(np.float64).max)  # a figure has to be one that JSON can hold
-    far = gap > tolerance.absolute + tolerance.relative * np.abs(np.where(finite, a, 0))
-    beyond = int(np.count_nonzero(~same & (~finite | far)))
-    scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0)
-    scale = np.maximum(scale, _RELATIVE_FLOOR * scale.max(initial=0.0))
-    relative = np.divide(gap, scale, out=np.zeros_like(gap), where=finite & (scale > 0))
-    differing = int(np.count_nonzero(~same))
-    verdict: Verdict = "identical" if differing == 0 else "mismatch" if beyond else "within tolerance"
-    odd = int(np.count_nonzero(~same & ~finite))
+    """Compare two arrays that are one output; NaN agrees with NaN, an infinity with the same infinity.
+
+    `dtype` is the number type of the reference. `quantized` allows two steps of an 8-bit grid, `relative`
+    sets the share of the largest magnitude that numbers with a fraction may differ by."""
+    if dtype in _STEPS:
+        return _compare_whole(reference, candidate, dtype, index)
+    if dtype not in _RELATIVE:
+        known = ", ".join((*_RELATIVE, *_STEPS))
+        raise InputError(f"outputs of type {dtype} cannot be compared", f"known: {known}")
+    sides = _Sides.of(reference, candidate)
+    least, largest = _LEAST[dtype], _largest(sides.a_finite)
+    scale = largest if largest >= least else _largest(sides.b_finite)
+    share = _RELATIVE[dtype] if relative is None else relative
+    tolerance = Tolerance(
+        float(np.ptp(sides.a[sides.finite])) * _QUANTIZED_STEPS if quantized and sides.finite.any() else 0.0,
+        share,
+        "largest",
+        min(_RMS_FACTOR * share, _RMS_AT_MOST),
+    )
+    told = scale >= least
+    judged = np.where(told & (sides.gap > least), sides.gap, 0.0)
+    allowed = tolerance.absolute + tolerance.relative * scale
+    beyond = int(np.count_nonzero(~sides.same & (~sides.finite | (judged > allowed))))
+    rms, rms_of_gap = _rms(sides.a_finite, scale), _rms(judged, scale)
+    spread = rms_of_gap > (tolerance.rms or 0.0) * rms + tolerance.absolute
+    differing = int(np.count_nonzero(~sides.same))
+    verdict: Verdict = "within tolerance"
+    if differing == 0:
+        verdict = "identical"
+    elif beyond or spread:
+        verdict = "mismatch"
+    elif not told:
+        verdict = "not judged"
+    top1 = _top1(sides.a, sides.b, allowed)
     return OutputParity(
         index=index,
         dtype=dtype,
         shape=tuple(reference.shape),
-        elements=int(a.size),
+        elements=int(sides.a.size),
         differing=differing,
         beyond_tolerance=beyond,
-        max_abs=float(gap.max(initial=0.0)),
-        max_rel=float(relative.max(initial=0.0)),
-        cosine=_cosine(a[finite], b[finite]),
-        top1_agrees=_top1(a, b),
+        max_abs=_largest(sides.gap),
+        max_rel=_relative_to_values(sides.a_finite, sides.b_finite, sides.gap),
+        cosine=_cosine(sides.a[sides.finite], sides.b[sides.finite]),
+        top1_agrees=None if top1 is None else not top1.near_ties + top1.differs,
         tolerance=tolerance,
         verdict=verdict,
-        note=f"{odd} element{' is' if odd == 1 else 's are'} NaN or infinite in one run only" if odd else "",
+        note="; ".join(_notes(sides, allowed, dtype, verdict, quantized=quantized)),
+        largest=largest,
+        of_largest=_capped(_largest(sides.gap) / scale) if scale else 0.0,
+        rms_of_rms=_capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
+        top1_rows=top1.rows if top1 else 0,
+        top1_near_ties=top1.near_ties if top1 else 0,
+        top1_differs=top1.differs if top1 else 0,
     )
 
 
-def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Two versions of one output; where either is not finite, `a_finite`, `b_finite` and `gap` are 0."""
+
+    a: _Reals
+    b: _Reals
+    same: _Mask
+    finite: _Mask
+    a_finite: _Reals
+    b_finite: _Reals
+    gap: _Reals
+
+    @classmethod
+    def of(cls, reference: Values, candidate: Values) -> _Sides:
+        a, b = reference.astype(np.float64), candidate.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        kept = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+        return cls(a, b, (a == b) | (np.isnan(a) & np.isnan(b)), finite, *kept, _gap(*kept))
+
+
+def _compare_whole(reference: Values, candidate: Values, dtype: str, index: int) -> OutputParity:
+    """Whole numbers: quantized ones by steps, others by how many are not the same."""
+    steps = _STEPS[dtype]
+    same = np.asarray(reference == candidate)
+    a, b = reference.astype(np.float64), candidate.astype(np.float64)
+    gap = np.where(same, 0.0, np.maximum(_gap(a, b), 1.0))
+    differing = int(np.count_nonzero(~same))
+    beyond = int(np.count_nonzero(gap > steps))
+    few = steps == 0 and beyond <= _FEW_ANSWERS * same.size
+    note = ""
+    if steps == 0 and differing:
+        note = f"{differing} of {plural(same.size, 'whole number')} differ"
+        note += ", as few as near-ties may explain" if few else ""
+    verdict: Verdict = "mismatch" if beyond and not few else "within tolerance"
+    return OutputParity(
+        index=index,
+        dtype=dtype,
+        shape=tuple(reference.shape),
+        elements=int(same.size),
+        differing=differing,
+        beyond_tolerance=beyond,
+        max_abs=_largest(gap),
+        max_rel=_relative_to_values(a, b, gap),
+        cosine=_cosine(a.ravel(), b.ravel()),
+        top1_agrees=None,
+        tolerance=Tolerance(steps, 0.0, "largest"),
+        verdict=verdict if differing else "identical",
+        note=note,
+        largest=_largest(a),
+        of_largest=_capped(_largest(gap) / _largest(a)) if _largest(a) else float(differing > 0),
+    )
+
+
+def _largest(values: _Reals) -> float:
+    return float(np.abs(values).max(initial=0.0))
+
+
+def _capped(number: float) -> float:
+    """A figure has to be one that JSON can hold."""
+    return min(number, float(np.finfo(np.float64).max))
+
+
+def _gap(a: _Reals, b: _Reals) -> _Reals:
+    with np.errstate(over="ignore"):
+        return np.minimum(np.abs(a - b), np.finfo(np.float64).max)
+
+
+def _rms(values: _Reals, scale: float) -> float:
+    """Computed near one: squares of small numbers vanish, those of large ones have no end."""
+    if not values.size or not scale:
+        return 0.0
+    exponent = math.frexp(scale)[1]
+    with np.errstate(over="ignore", under="ignore"):
+        middle = float(np.sqrt(np.mean(np.square(np.ldexp(values, -exponent)))))
+    return _capped(math.ldexp(middle, exponent)) if math.isfinite(middle) else _largest(values)
+
+
+def _relative_to_values(a: _Reals, b: _Reals, gap: _Reals) -> float:
+    scale = np.maximum(np.abs(a), np.abs(b))
+    scale = np.maximum(scale, _RELATIVE_FLOOR * scale.max(initial=0.0))
+    with np.errstate(over="ignore"):
+        relative = np.divide(gap, scale, out=np.zeros_like(gap), where=scale > 0)
+    return _capped(_largest(relative))
+
+
+def _cosine(a: _Reals, b: _Reals) -> float:
     if np.array_equal(a, b):
         return 1.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-        return 0.0 if lengths == 0.0 else float(min(1.0, max(-1.0, np.dot(a, b) / lengths)))
+    sides = []
+    for values in (a, b):
+        scaled = np.ldexp(values, -math.frexp(_largest(values))[1])
+        sides.append(scaled / (np.linalg.norm(scaled) or 1.0))
+    return float(min(1.0, max(-1.0, np.dot(*sides))))
 
 
-def _top1(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool | None:
-    if a.ndim == 0 or a.shape[-1] < 2 or a.size == 0:
+@dataclass(frozen=True, slots=True)
+class _Top1:
+    rows: int
+    near_ties: int
+    differs: int
+
+
+def _top1(a: _Reals, b: _Reals, allowed: float) -> _Top1 | None:
+    """Rows of scores and how many have another highest one; None where the last dimension holds no scores:
+    pixels of a map, or the four coordinates of boxes."""
+    if not 1 <= a.ndim <= 3 or a.shape[-1] < 2 or a.size == 0:
         return None
-    first, second = (np.argmax(np.where(np.isnan(values), -np.inf, values), axis=-1) for values in (a, b))
-    return bool(np.array_equal(first, second))
+    first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
+    rows = np.arange(len(first))
+    if a.shape[-1] == 4 and len(rows) > 1:
+        return None
+    best, other = first.argmax(axis=-1), second.argmax(axis=-1)
+    moved = best != other
+    with np.errstate(invalid="ignore"):
+        lead = first[rows, best] - first[rows, other]
+    # When both elements are off by what is allowed, their distance is off by twice that.
+    clear = moved & ~((lead <= 2 * allowed) | (first[rows, best] == first[rows, other]))
+    differs = int(np.count_nonzero(clear))
+    return _Top1(len(rows), int(np.count_nonzero(moved)) - differs, differs)
+
+
+def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quantized: bool) -> list[str]:
+    """What figures alone would hide."""
+    notes = []
+    a, same, finite = sides.a, sides.same, sides.finite
+    if odd := int(np.count_nonzero(~same & ~finite)):
+        are = "element is" if odd == 1 else "elements are"
+        notes.append(f"{odd} {are} NaN or infinite in one run only")
+    if both := int(np.count_nonzero(same & ~finite)):
+        notes.append(f"{plural(both, 'element')} NaN or infinite in both")
+    if a.size and verdict == "identical" and not a.any():
+        notes.append("every value is 0 in both")
+    size = np.maximum(np.abs(sides.a_finite), np.abs(sides.b_finite))
+    if verdict == "not judged":
+        notes.append(f"values of at most {_largest(size):.2g} are below what {dtype} holds with its digits")
+    small = (size > 0) & (size <= allowed)
+    if verdict == "within tolerance" and not quantized and 2 * np.count_nonzero(small) >= finite.sum():
+        scale = _largest(a[small])
+        among = _rms(sides.gap[small], scale) / (_rms(a[small], scale) or 1.0) if scale else 1.0
+        if among > _RMS_AT_MOST:
+            notes.append(
+                f"{plural(int(np.count_nonzero(small)), 'value')} smaller than what may differ"
+                f" are off from each other by {among:.2g} of their RMS"
+            )
+    return notes

@@ -24,7 +24,7 @@ from model_profiling.run.factors import read_factors
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.parity import compare_outputs
+from model_profiling.statistics.output_files import compare_outputs
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.checked_run import ANALYSE_AGAIN, CheckedRun
 from model_profiling.wording import plural

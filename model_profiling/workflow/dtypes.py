@@ -218,8 +218,15 @@ def _time_outside(headline: ExperimentReport | None) -> float | None:
     return headline.dumps.spent_by(outside).share
 
 
-def _accuracy(export: ExportResult) -> Accuracy:
+def _accuracy(export: ExportResult) -> Accuracy | None:
     precision, lowering = export.accuracy.precision, export.accuracy.lowering
+    if precision is None or lowering is None:
+        return None
+    wrong = ""
+    if not lowering.ok:
+        wrong = f"PyTorch in {export.dtype} by {lowering.distance}"
+    elif not precision.ok:
+        wrong = f"PyTorch in float32 by {precision.distance}"
     return Accuracy(
         error=precision.max_rel,
         limit=precision.tolerance,
@@ -227,6 +234,7 @@ def _accuracy(export: ExportResult) -> Accuracy:
         lowering_limit=lowering.tolerance,
         cosine=precision.cosine,
         calibration=export.calibration,
+        wrong=wrong,
     )
 
 

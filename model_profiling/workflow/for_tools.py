@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from model_profiling.errors import InputError
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import TOOLS, NothingToShow
 from model_profiling.run import names
+from model_profiling.wording import did_you_mean
 
 ALL = "all"
 
@@ -32,8 +32,7 @@ def parse_tools(text: str) -> tuple[str, ...]:
         raise InputError("no tool is named", f"give {ALL} or some of {', '.join(TOOLS)}")
     for word in words:
         if word not in TOOLS and word != ALL:
-            near = difflib.get_close_matches(word, (*TOOLS, ALL), n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"give {ALL} or some of {', '.join(TOOLS)}"
+            hint = did_you_mean(word, (*TOOLS, ALL)) or f"give {ALL} or some of {', '.join(TOOLS)}"
             raise InputError(f"there is no tool {word}", hint)
     return words
 

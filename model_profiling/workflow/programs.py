@@ -61,7 +61,8 @@ def _is_current(model: str, pte: Path) -> bool:
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
     same_tools = summary.versions == versions() and summary.seed == 0
     sources = [*_folder("models", model).glob("*.py"), *_folder("export").glob("*.py")]
-    return whole and same_tools and all(source.stat().st_mtime <= made for source in sources)
+    usable = whole and not summary.accuracy.problem
+    return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
 
 
 def _folder(*parts: str) -> Path:

@@ -456,8 +456,12 @@ def _parity(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, An
     ]
     output = found["parity"]["outputs"][int(row["output"].partition(":")[0])]
     yield "largest difference", [_significant(output["max_abs"], row["largest difference"])]
-    yield "relative", [_significant(output["max_rel"], row["relative"])]
-    yield "allowed", [output["tolerance"]["absolute"], output["tolerance"]["relative"]]
+    by_scale = output.get("of_largest") is not None
+    yield "relative", [_significant(output["of_largest" if by_scale else "max_rel"], row["relative"])]
+    if by_scale:
+        yield "RMS", [_significant(output["rms_of_rms"], row["RMS"])]
+    allowed = [output["tolerance"].get(kind) for kind in ("absolute", "relative", "rms")]
+    yield "allowed", [each for each in allowed if each]
     yield "cosine", [output["cosine"]]
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from model_profiling.cli.main import main
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
-from model_profiling.export.records import Accuracy
+from model_profiling.export.reading import read_export
+from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.program import read_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +87,8 @@ def test_outputs_that_vanish_are_no_mismatch_but_tell_nothing() -> None:
     assert not small.ok and not small.vanished and small.max_rel == 1
     chosen = deviation([torch.tensor([0])], [torch.tensor([0])], 1e-4)
     assert chosen.ok and not chosen.vanished, "the first class is an answer"
-    assert deviation([torch.tensor([7])], [torch.tensor([0])], 1e-4).max_rel == 7
+    other = deviation([torch.tensor([501])], [torch.tensor([500])], 0.1)
+    assert not other.ok and other.max_rel == 1, "the next class is another answer"
 
 
 def test_a_model_with_state_begins_where_pytorch_begins(tmp_path: Path) -> None:
@@ -157,11 +160,19 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
             ["branching"],
             r"torch\.export cannot trace 'unseen_branching'.* at unseen\.py:\d+ in forward: if doubled",
         ),
-        (["logarithm"], r"itself returns NaN or infinity on its example inputs; give example inputs"),
         (
-            ["large", "--dtype", "fp16"],
-            r"overflows in fp16: 4 output values are NaN or infinite; export fp32",
+            ["word_beside"],
+            r"forward\(\) of 'unseen_word_beside' returns a str, which a program cannot; return",
         ),
+        (
+            ["singular"],
+            r"linalg_svd.* is not in Core ATen .* at unseen\.py:\d+ in forward: return torch\.linalg",
+        ),
+        (
+            ["spectrum"],
+            r"aten\.abs\.default .*complex64.* at unseen\.py:\d+ in forward.*; compute with real and",
+        ),
+        (["total"], r"cannot write the ETRecord .*item.* at unseen\.py:\d+ in forward: return x \* x\.sum"),
         (["mixed_dtype", "--dtype", "fp16"], r"does not run in fp16: .* at unseen\.py:\d+ in forward"),
         (["wrong_inputs"], r"fails on its own example inputs: RuntimeError"),
         (["raises"], r"failed: ValueError: the weights are not here at unseen\.py:\d+"),
@@ -187,14 +198,61 @@ def test_bad_input_is_one_line_and_leaves_no_file(
     said = capfd.readouterr().err
     assert re.search(error, said), said
     assert said.count("\n") == 1
-    assert not out.exists() or list(out.iterdir()) == []
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "factory, dtype, error",
+    [
+        (
+            "logarithm",
+            "fp32",
+            r"itself returns NaN on its example inputs, first in aten\.log\.default at unseen",
+        ),
+        (
+            "masked",
+            "fp32",
+            r"first in aten\.softmax\.int at unseen\.py:\d+ in forward: return torch\.softmax",
+        ),
+        (
+            "large",
+            "fp16",
+            r"overflows in fp16: 4 output values are NaN or infinite, first in aten\.mul\.Tensor in scale at"
+            r" unseen\.py:\d+ in forward: return x \* 10\.0; export fp32",
+        ),
+    ],
+)
+def test_a_program_that_gives_no_numbers_is_left_with_its_verdict(
+    factory: str, dtype: str, error: str, tmp_path: Path, sme2prof: Run
+) -> None:
+    done = sme2prof("export", f"{UNSEEN}:{factory}", "--dtype", dtype, "--outdir", tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    pte = tmp_path / f"unseen_{factory}_xnnpack_{dtype}.pte"
+    assert re.search(error, done.stderr), done.stderr
+    assert done.stderr.endswith(f"it is kept with this verdict as {pte}\n")
+    kept = read_export(pte)
+    assert kept.accuracy.problem in done.stderr and not kept.accuracy.ok
+    assert kept.accuracy.lowering and kept.accuracy.lowering.verdict == "identical"
+
+
+def test_answers_and_infinities_that_are_meant(tmp_path: Path) -> None:
+    result = export_model(f"{UNSEEN}:choice", outdir=tmp_path)
+    assert result.accuracy.ok and result.accuracy.lowering
+    assert [output.dtype for output in result.accuracy.lowering.outputs] == ["int64", "bool", "float32"]
+    assert "NaN or infinite in both" in result.accuracy.lowering.text
+    assert replace(read_export(result.pte), graph=None) == result
+
+
+def test_records_of_earlier_kits_are_judged_by_their_figures() -> None:
+    assert Deviation(0.1, 0.02, 0.99, 0.03).ok and not Deviation(0.1, 0.04, 0.99, 0.03).ok
+    assert Deviation(0.1, 0.04, 0.99, 0.03).distance == "0.04 of their range (accepted 0.03)"
 
 
 def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_disk: Path) -> None:
     done = sme2prof("export", "toy_cnn", "--outdir", tiny_disk / "artifacts")
     assert done.returncode == 2
     assert "no space left on device" in done.stderr
-    assert list((tiny_disk / "artifacts").iterdir()) == []
+    assert not (tiny_disk / "artifacts").exists()
 
 
 def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:

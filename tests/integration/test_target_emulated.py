@@ -14,7 +14,7 @@ from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import apt, features
 from model_profiling.runner.result import read_result
-from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.statistics.output_files import OutputFile, compare_outputs
 from model_profiling.targets import Job, cross, qemu
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import execute

@@ -63,11 +63,60 @@ class Logarithm(nn.Module):
         return torch.log(x)
 
 
+class Scale(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 10.0
+
+
 class Large(nn.Module):
-    """Finite in float32, beyond what fp16 can hold."""
+    """Finite in float32, beyond what fp16 can hold; an infinity that is meant comes before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Scale()
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * 3e4 * 10.0
+        shares = torch.softmax(x.masked_fill(x > 5, float("-inf")), -1)
+        return self.scale(x * 3e4) - shares
+
+
+class Masked(nn.Module):
+    """A softmax of nothing but masked values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x.masked_fill(x < 5, float("-inf"))
+        return torch.softmax(hidden, -1)
+
+
+class WordBeside(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, object]:
+        return {"value": x * 2, "unit": "ms"}
+
+
+class Singular(nn.Module):
+    """An operator that ExecuTorch does not take."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.svdvals(x)
+
+
+class Spectrum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.fft(x).abs()
+
+
+class Sum(nn.Module):
+    """A value read into Python, which the record of an export cannot hold."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+
+class Choice(nn.Module):
+    """Whole numbers and an infinity, all of which are meant."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        return x.argmax(-1), x > 0, x.masked_fill(x > 0, float("-inf")), None
 
 
 class MixedDtype(nn.Module):
@@ -125,6 +174,30 @@ def branching() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 def logarithm() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Logarithm(), (torch.tensor([-1.0, 2.0]),)
+
+
+def masked() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Masked(), (torch.ones(2, 3),)
+
+
+def word_beside() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return WordBeside(), (torch.ones(3),)
+
+
+def singular() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Singular(), (torch.ones(3, 3),)
+
+
+def spectrum() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Spectrum(), (torch.ones(8),)
+
+
+def total() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Sum(), (torch.ones(3),)
+
+
+def choice() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Choice(), (torch.randn(2, 5),)
 
 
 def large() -> tuple[nn.Module, tuple[Tensor, ...]]:

@@ -452,7 +452,7 @@ def test_a_badge_says_the_answer_of_each_kind_of_machine(run_dir: Path, label: s
 
 def test_tools_are_named_or_corrected() -> None:
     assert parse_tools("perfetto, badge,perfetto") == ("perfetto", "badge")
-    with pytest.raises(InputError, match="no tool speedscop; did you mean speedscope"):
+    with pytest.raises(InputError, match="no tool speedscop; did you mean 'speedscope'"):
         parse_tools("speedscop")
     with pytest.raises(InputError, match="give all or some of perfetto"):
         parse_tools(",")
@@ -513,7 +513,7 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     wrong = sme2prof("report", run_dir, "--for", "perfeto")
     assert (wrong.returncode, wrong.stderr) == (
         2,
-        "error: there is no tool perfeto; did you mean perfetto?\n",
+        "error: there is no tool perfeto; did you mean 'perfetto'?\n",
     )
 
 

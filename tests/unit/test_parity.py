@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
+from strategies import outputs
 
 from model_profiling.errors import FormatError, InputError
-from model_profiling.statistics.parity import OutputFile, compare_arrays, compare_outputs, read_output
+from model_profiling.statistics.output_files import OutputFile, compare_outputs, read_output
+from model_profiling.statistics.parity import Tolerance, compare_arrays, together
 
 
 def test_identical() -> None:
@@ -75,11 +77,161 @@ def test_whole_numbers_are_exact_but_int8_may_round() -> None:
     assert compare_arrays(a.astype(np.int8), a.astype(np.int8) + 1, "int8").verdict == "within tolerance"
 
 
-@given(npst.arrays(np.float32, npst.array_shapes(max_dims=3), elements=st.floats(-1e6, 1e6, width=32)))
+def test_probabilities_are_held_to_their_own_scale() -> None:
+    """Of a thousand classes none is above 0.02, which is what float16 logits may differ by."""
+    chance = np.random.default_rng(3)
+    scores = np.exp(chance.normal(size=(1, 1000)))
+    a = (scores / scores.sum() / 2).astype(np.float16)
+    b = (a * np.exp(chance.normal(scale=0.5, size=a.shape))).astype(np.float16)
+    assert a.max() < 0.02
+    wrong = compare_arrays(a, b, "float16")
+    assert wrong.verdict == "mismatch" and wrong.cosine < 0.95
+    assert wrong.top1_differs == 1 and wrong.text.startswith("mismatch; another top-1")
+    rounded = compare_arrays(a, np.nextafter(a, np.float16(1)), "float16")
+    assert rounded.verdict == "within tolerance" and rounded.cosine > 0.99999
+
+
+def test_many_small_errors_are_one_large_one() -> None:
+    a = np.full(10_000, 0.01, dtype=np.float16)
+    a[0] = 1
+    b = a + np.float16(0.015)
+    found = compare_arrays(a, b, "float16")
+    assert found.beyond_tolerance == 0 and found.of_largest == pytest.approx(0.015, rel=0.01)
+    assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
+
+
+def test_small_values_beside_a_huge_one_are_told_apart() -> None:
+    """Boxes of some hundred pixels hide that every score beside them is another."""
+    a = np.array([[640.0, 480.0, 0.9, 0.1, 0.2, 0.3, 0.1, 0.8]], dtype=np.float16)
+    b = np.array([[640.0, 480.0, 0.1, 0.9, 0.8, 0.1, 0.9, 0.1]], dtype=np.float16)
+    found = compare_arrays(a, b, "float16")
+    assert found.verdict == "within tolerance"
+    assert found.note == "6 values smaller than what may differ are off from each other by 1.3 of their RMS"
+    assert compare_arrays(a, a + np.float16(0.01), "float16").note == ""
+
+
+def test_what_a_type_cannot_hold_is_not_judged() -> None:
+    a = np.array([3e-41, -1e-40], dtype=np.float32)
+    gone = compare_arrays(a, np.zeros_like(a), "float32")
+    assert gone.verdict == "not judged" and "at most 1e-40 are below what float32 holds" in gone.note
+    assert compare_arrays(a, -a, "float32").verdict == "not judged"
+    assert compare_arrays(a, np.float32([1, 0]), "float32").verdict == "mismatch"
+    beside = np.array([1.0, 1e-40], dtype=np.float32)
+    assert compare_arrays(beside, np.float32([1, 0]), "float32").verdict == "within tolerance"
+    # Half precision keeps its subnormal numbers: a softmax over a whole vocabulary consists of them.
+    tokens = np.linspace(1e-5, 5e-5, 100, dtype=np.float16)
+    assert compare_arrays(tokens, tokens[::-1], "float16").verdict == "mismatch"
+    assert compare_arrays(tokens, tokens + np.float16(6e-8), "float16").verdict == "within tolerance"
+
+
+def test_zeros_constants_and_scalars() -> None:
+    zeros = np.zeros((2, 3), dtype=np.float32)
+    assert compare_arrays(zeros, zeros, "float32").text == "identical; every value is 0 in both"
+    assert compare_arrays(zeros, zeros + np.float32(1e-3), "float32").verdict == "mismatch"
+    same = np.full((2, 5), 7, dtype=np.float32)
+    tied = compare_arrays(same, same + np.float32([0, 0, 1e-6, 0, 0]), "float32")
+    assert (tied.verdict, tied.top1_near_ties, tied.top1_differs) == ("within tolerance", 2, 0)
+    assert tied.text == "within tolerance; another top-1 in 2 of 2 rows, between near-ties"
+    scalar = np.array(2.5, dtype=np.float32)
+    assert compare_arrays(scalar, scalar, "float32").top1_agrees is None
+    assert compare_arrays(np.zeros((0, 3)), np.zeros((0, 3)), "float32").verdict == "identical"
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 4, 4), (100, 4), (1, 100, 4), ()])
+def test_pixels_and_boxes_have_no_top1(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(0).normal(size=shape)
+    assert compare_arrays(a, a, "float32").top1_agrees is None
+
+
+def test_answers_are_counted_not_subtracted() -> None:
+    """Class 501 is not nearly class 500, and int64 holds what a float does not."""
+    assert compare_arrays(np.int64([500]), np.int64([501]), "int64").text == (
+        "mismatch; 1 of 1 whole number differ"
+    )
+    assert compare_arrays(np.int64([2**53]), np.int64([2**53 + 1]), "int64").verdict == "mismatch"
+    pixels = np.zeros(10_000, dtype=np.int64)
+    few, many = pixels.copy(), pixels.copy()
+    few[:5], many[:50] = 1, 1
+    assert compare_arrays(pixels, few, "int64").text == (
+        "within tolerance; 5 of 10000 whole numbers differ, as few as near-ties may explain"
+    )
+    assert compare_arrays(pixels, many, "int64").verdict == "mismatch"
+    assert compare_arrays(np.array([True]), np.array([False]), "bool").verdict == "mismatch"
+    with pytest.raises(InputError, match="outputs of type complex64 cannot be compared"):
+        compare_arrays(np.zeros(1, dtype=np.complex64), np.zeros(1, dtype=np.complex64), "complex64")
+
+
+def test_infinities_that_belong_there_agree() -> None:
+    masked = np.array([1.0, -np.inf, 3.0], dtype=np.float32)
+    found = compare_arrays(masked, masked + np.float32([1e-5, 0, 0]), "float32")
+    assert found.text == "within tolerance; 1 element NaN or infinite in both"
+    assert compare_arrays(masked, -masked, "float32").verdict == "mismatch"
+
+
+def test_the_worst_output_decides_and_is_named() -> None:
+    a = np.array([[1.0, 2.0]])
+    good, bad = (compare_arrays(a, b, "float32", index=i) for i, b in enumerate((a, a[:, ::-1])))
+    both = together((good, bad))
+    assert not both.agrees and both.another_top1
+    assert both.text == "mismatch; output 1: another top-1"
+    assert together(()).verdict == "identical"
+
+
+@given(outputs())
 def test_an_output_agrees_with_itself_and_comparison_is_symmetric_in_size(a: np.ndarray) -> None:
     assert compare_arrays(a, a, "float32").verdict == "identical"
     b = (a + np.float32(1)).astype(np.float32)
     assert compare_arrays(a, b, "float32").max_abs == compare_arrays(b, a, "float32").max_abs
+
+
+@given(outputs(), st.integers(-40, 40), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_the_unit_of_an_output_changes_no_verdict(
+    a: np.ndarray, exponent: int, off: int, chance: random.Random
+) -> None:
+    b = np.array([value * (1 + chance.uniform(-1, 1) * 2.0**-off) for value in a.ravel()], dtype=np.float32)
+    b = b.reshape(a.shape)
+    assume(a.any())
+    found = compare_arrays(a, b, "float32")
+    scaled = compare_arrays(*(np.ldexp(side, exponent) for side in (a, b)), "float32")
+    assert (scaled.text, scaled.of_largest, scaled.rms_of_rms) == (
+        found.text, found.of_largest, found.rms_of_rms
+    )  # fmt: skip
+
+
+@given(outputs(1), st.randoms(use_true_random=False))
+def test_the_order_of_elements_changes_no_verdict(a: np.ndarray, chance: random.Random) -> None:
+    b = np.array([value * (1 + chance.uniform(-3e-4, 3e-4)) for value in a], dtype=np.float32)
+    order = chance.sample(range(a.size), a.size)
+    found, moved = compare_arrays(a, b, "float32"), compare_arrays(a[order], b[order], "float32")
+    assert (found.verdict, found.beyond_tolerance, found.of_largest) == (
+        moved.verdict, moved.beyond_tolerance, moved.of_largest
+    )  # fmt: skip
+
+
+@given(outputs(), st.data(), st.sampled_from(["float32", "float16"]))
+def test_one_planted_mismatch_is_found(a: np.ndarray, data: st.DataObject, dtype: str) -> None:
+    a = np.clip(a, -6e4, 6e4).astype(dtype)
+    largest = float(np.abs(a).max())
+    assume(largest > 2.0**-10)
+    place = data.draw(st.integers(0, a.size - 1))
+    b = a.astype(np.float64)
+    b.flat[place] += {"float32": 3e-4, "float16": 6e-2}[dtype] * largest
+    found = compare_arrays(a, b, dtype)
+    assert (found.verdict, found.beyond_tolerance) == ("mismatch", 1)
+
+
+@given(outputs(2), outputs(2))
+def test_another_top1_is_a_mismatch_unless_it_is_a_near_tie(a: np.ndarray, b: np.ndarray) -> None:
+    b = np.resize(b, a.shape)
+    found = compare_arrays(a, b, "float32")
+    assert not found.top1_differs or found.verdict == "mismatch"
+    assert found.top1_agrees is not True or not found.top1_differs + found.top1_near_ties
+
+
+def test_records_of_earlier_kits_say_what_they_were_judged_by() -> None:
+    assert Tolerance(0.02, 0.02).text == "0.02 + 0.02 of the value"
+    assert Tolerance(0, 0.02, "largest", 0.08).text == "0.02 of the largest value, 0.08 RMS"
+    assert Tolerance(0, 0, "largest").text == "0"
 
 
 def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, S
 from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
 from model_profiling.run.metrics import PairParity, PairSpeedup
 from model_profiling.statistics.latency import summarize
-from model_profiling.statistics.parity import Parity, compare_arrays
+from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 from model_profiling.targets import MachineFacts
 
@@ -260,8 +260,13 @@ def test_what_a_cpu_without_sme2_did_not_run_is_untested_not_absent() -> None:
     )
 
 
-def test_parity_shows_the_relative_difference_too() -> None:
+def test_parity_shows_differences_by_the_outputs_own_scale() -> None:
     output = compare_arrays(np.array([4.0, 1.0]), np.array([4.0, 1.00005]), "float32")
     found = PairParity("p", BASE, OTHER, Parity((output,), "within tolerance"))
     text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
-    assert "| relative |" in text and "| 5e-05 | 5e-05 |" in text
+    assert "| relative | RMS |" in text and "| 5e-05 | 1.3e-05 | 1.2e-05 |" in text
+    assert "| 0.0001 of the largest value, 0.0004 RMS |" in text
+    other = compare_arrays(np.array([4.0, 1.0]), np.array([1.0, 4.0]), "float32")
+    found = PairParity("p", BASE, OTHER, together((other,)))
+    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
+    assert "| mismatch; another top-1 |" in text and "by more than rounding, in their top-1 too" in text

@@ -1,0 +1,63 @@
+"""Raw outputs that runs left on disk: how they are read, and two runs' held against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A raw output on disk and how to read it; `dim_order` is the order its dimensions lie in memory."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...] = ()
+
+    @property
+    def type_name(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def compare_outputs(
+    reference: Sequence[OutputFile], candidate: Sequence[OutputFile], *, quantized: bool = False
+) -> Parity:
+    """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid."""
+    fix = "compare runs of one program"
+    if len(reference) != len(candidate):
+        raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
+    outputs = []
+    for index, (left, right) in enumerate(zip(reference, candidate, strict=True)):
+        if left.type_name != right.type_name:
+            what = f"output {index} is {left.type_name} in one run and {right.type_name} in the other"
+            raise InputError(what, fix)
+        arrays = read_output(left), read_output(right)
+        outputs.append(compare_arrays(*arrays, left.dtype, index=index, quantized=quantized))
+    return together(tuple(outputs))
+
+
+def read_output(output: OutputFile) -> Values:
+    """The tensor in `output`, in its logical order; bfloat16 comes as float32, which holds it exactly."""
+    try:
+        raw = output.path.read_bytes()
+    except OSError as problem:
+        fix = "run it again with its outputs saved"
+        raise InputError(f"cannot read the output {output.path}", fix) from problem
+    stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
+    if len(raw) != math.prod(output.shape) * stored.itemsize:
+        what = f"{output.path} has {len(raw)} bytes, not those of {output.type_name}"
+        raise FormatError(what, "run it again")
+    values = np.frombuffer(raw, dtype=stored)
+    if output.dtype == "bfloat16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    order = output.dim_order or tuple(range(len(output.shape)))
+    in_memory = values.reshape([output.shape[axis] for axis in order])
+    return in_memory.transpose(np.argsort(order))
