@@ -5,7 +5,7 @@ An operator belongs to one cause, so the bounds of the findings of one series do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,7 +79,8 @@ class Finding:
     evidence: Mapping[str, object] = field(default_factory=dict)
     """Further numbers."""
     max_gain_pct: float | None = None
-    """Of end-to-end time: what it would be shorter by at the very most; None where times do not tell."""
+    """Of end-to-end time without the tracer, where that was measured: what it would be shorter by at the very
+    most; None where times do not tell."""
     besides: Spent | None = None
     """What is part of the bound and in none of the operators."""
     besides_what: str = ""
@@ -133,6 +134,7 @@ class Finding:
             "severity": self.severity,
             "subject": self.subject,
             "max_gain_pct": self.max_gain_pct,
+            "max_gain_of": None if self.max_gain_pct is None else self.found_in.bounds_are_of,
             "action": self.action,
             "evidence": {**listed, **self.evidence},
         }
@@ -180,13 +182,16 @@ def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:
     return tuple(Concern((operator,), where(operator)) for operator in operators)
 
 
-def by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
-    """Operators of each kind, the kind with most time first."""
+def by_kind(
+    operators: Sequence[Operator], weight: Callable[[Operator], float] | None = None
+) -> dict[str, list[Operator]]:
+    """Operators of each kind, the kind with most time (or `weight`) first."""
+    weigh = weight or (lambda operator: operator.typical_ms)
     kinds: dict[str, list[Operator]] = {}
     for operator in operators:
         kinds.setdefault(operator.kind, []).append(operator)
-    spent = {kind: sum(each.typical_ms for each in members) for kind, members in kinds.items()}
-    return dict(sorted(kinds.items(), key=lambda item: -spent[item[0]]))
+    weights = {kind: sum(weigh(each) for each in members) for kind, members in kinds.items()}
+    return dict(sorted(kinds.items(), key=lambda item: -weights[item[0]]))
 
 
 def percent(share: float) -> float:

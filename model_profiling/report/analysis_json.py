@@ -19,6 +19,7 @@ from model_profiling.report.csv_files import CsvFiles
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
+from model_profiling.report.overheads import explained
 from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
@@ -75,14 +76,17 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         **asdict(dump.series),
         "sme2": dump.dump.sme2,
         "times": dump.times.value,
+        "operator_times": dump.clock,
         "categories_ms": {category.value: ms for category, ms in breakdown.categories_ms.items()},
         "framework_overhead_ms": breakdown.mean_ms(breakdown.framework),
+        "tracing_ms": breakdown.mean_ms(breakdown.tracing),
         "delegate_overhead_ms": breakdown.mean_ms(breakdown.delegate_overhead),
         "unattributed_ms": breakdown.mean_ms(breakdown.unattributed),
         "e2e_ms": dump.e2e_ms,
         "totals_ns": {
             **{category.value: int(part.sum()) for category, part in breakdown.categories.items()},
             "framework_overhead": int(breakdown.framework.sum()),
+            "tracing": int(breakdown.tracing.sum()),
             "delegate_overhead": int(breakdown.delegate_overhead.sum()),
             "unattributed": int(breakdown.unattributed.sum()),
             "e2e": int(breakdown.e2e.sum()),
@@ -124,6 +128,12 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "typical_runs": len(series.typical),
         "taken_from": series.taken_from,
         "times": series.times.value,
+        "operator_times": series.clock,
+        "tracing_ms": series.spent(series.breakdown.tracing).ms,
+        "untraced_ms": series.untraced_ms,
+        "tracer_cost": series.tracer_cost,
+        "tracing_distorts": series.distorted,
+        "about_overheads": list(explained(series)) if series.times.are_shown else [],
         "e2e_median_ms": series.latency.median,
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},
@@ -157,6 +167,7 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
         "cv": operator.times.cv,
         "output_shape": list(operator.source.output_shape),
         "dtype": operator.source.dtype,
+        "precision": operator.precision,
         "flops": operator.source.flops,
         "gflops_per_s": operator.gflops,
         "gbytes_per_s": operator.gbytes_per_s,

@@ -44,6 +44,11 @@ class Programs:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
 
+    def ran(self, graph: ProgramGraph | None) -> bool:
+        """Whether the program is proven to be what was run."""
+        expected = self._manifest.model_sha256 if self._manifest else ""
+        return graph is not None and bool(expected) and graph.sha256 == expected
+
     def _kept(self) -> Path | None:
         # A folder of a run that has lost its manifest still has it, or stands beside it.
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
@@ -66,8 +71,10 @@ class Programs:
                 self.warnings.append(Remark(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
-            program, known = read_program(place), self._record(record) if record else None
-            return ProgramGraph(program, known, undelegated=read_undelegated(place))
+            known, sha256 = self._record(record) if record else None, files.sha256(place)
+            return ProgramGraph(
+                read_program(place), known, sha256, undelegated=read_undelegated(place, sha256)
+            )
         except FormatError as problem:
             if self._model is not None:
                 raise

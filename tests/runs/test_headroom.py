@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_series import made_series
 from pages import lines, section, table
 from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
 
@@ -21,6 +22,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli.main import main
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
+from model_profiling.report.data import ReportData
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
@@ -130,7 +132,7 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
 
 
 def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
-    data = gather_report(EMULATED)
+    data = _without_program(gather_report(EMULATED))
     kept = data.evidence[0].operators
     assert kept is not None
     first, *others = kept.operators
@@ -142,6 +144,16 @@ def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
     said = lines(section(run_document(data), "What runs on SME2"))
     assert any("1 matrix operator is not known" in line for line in said)
     assert any("OtherBackend" in line for line in said)
+
+
+def _without_program(data: ReportData) -> ReportData:
+    """As if nothing but the events were known: then what ran has to do."""
+    assert data.analysis is not None
+    series = tuple(
+        replace(found, rounds=tuple(replace(dump, graph=None) for dump in found.rounds))
+        for found in data.analysis.series
+    )
+    return replace(data, analysis=replace(data.analysis, series=series))
 
 
 def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
@@ -157,7 +169,7 @@ def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
     assert found.share == pytest.approx(share) and found.reason == "no kernel for it"
     assert data.outlook.coverage.arithmetic_share == pytest.approx(1 - share)
     ((row,),) = [table(section(run_document(data), "What runs on SME2"), "why")]
-    assert row == ["no kernel for it", "1", f"{100 * share:.1f}%"]
+    assert row == ["no kernel for it", "not known", "1", f"{100 * share:.1f}%"]
 
 
 def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path) -> None:
@@ -167,6 +179,7 @@ def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path)
     assert found.coverage.next_command.startswith("sme2prof profile ")
     coverage = outlook_facts(found)["sme2_coverage"]
     assert isinstance(coverage, dict) and coverage["operators"] is None and not coverage["missing"]
+    assert coverage["operators_total"] == 5, "how many there are is the program's word"
     (line,) = lines(section(run_document(gather_report(arm)), "What runs on SME2"))
     assert line.startswith("Not tested") and found.coverage.next_command in line
 
@@ -305,7 +318,7 @@ def test_factors_that_change_nothing_are_not_taken_silently(
 
 def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
     analysis = recorded(SME2)
-    own = gather_evidence(analysis.run, analysis)[0]
+    own = gather_evidence(analysis.run, analysis.series)[0]
     assert own.operators is not None and own.operators.isa == "SME2"
     assert not outlook(SME2).coverage.emulated
 
@@ -350,6 +363,24 @@ def _node(kind: str, dtype: str, weights: str) -> GraphNode:
         ("Deconvolution (NHWC, F32) GEMM #1", "ConvTranspose2d", "fp32", "fp32", "transposed"),
         ("Fully Connected (NC, QS8) GEMM #1", "FullyConnected", "qint8", "qint8", "scale per output channel"),
         ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
+        ("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", "FullyConnected", "qdint8", "qbint4", "per block"),
+        ("Fully Connected (NC, QD8, F16, QC8W) GEMM #1", "FullyConnected", "qdint8", "qcint8", "gives fp16"),
+        (
+            "Fully Connected (NC, F32, QC8W) GEMM #1",
+            "FullyConnected",
+            "fp32",
+            "qcint8",
+            "inputs that are not",
+        ),
+        ("Convolution (NHWC, QD8, F32, QC8W) IGEMM #1", "Conv2d", "qdint8", "qcint8", "at run time"),
+        (
+            "Batch Matrix Multiply (NC, QS8) GEMM #1",
+            "BatchMatrixMultiply",
+            "qint8",
+            "qint8",
+            "two activations",
+        ),
+        ("Convolution (NHWC, QC8) IGEMM #1", "DepthwiseConv2d", "qint8", "qcint8", "runs as IGEMM"),
         ("Fully Connected (NC, F16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
         ("Fully Connected (NC, PF16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
     ],
@@ -358,4 +389,23 @@ def test_xnnpack_says_why_it_has_no_sme2_path(
     event: str, kind: str, dtype: str, weights: str, words: str
 ) -> None:
     found = describe(event, "XnnpackBackend", _node(kind, dtype, weights)).matrix
-    assert found is not None and words in found.why_not and bool(found.why_not) == bool(words)
+    said = found.miss.words if found and found.miss else ""
+    assert found is not None and words in said and bool(said) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("ran", "on_sme"),
+    [
+        (("1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",), True),
+        (("4x8_qsi8cxp4x8_16x4_neon_i8mm",), False),
+        (("1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa", "4x8_qsi8cxp4x8_16x4_neon_i8mm"), False),
+        ((), False),
+    ],
+)
+def test_a_label_that_every_instruction_set_has_is_proven_by_the_kernels_called(
+    ran: tuple[str, ...], on_sme: bool
+) -> None:
+    series = made_series(1, name=lambda _: "Fully Connected (NC, QP8, F32, QC8W) GEMM #1")
+    uses = executed_kernels({f"kai_run_matmul_clamp_f32_qai8dxp{each}": 1 for each in ran})
+    (operator,) = prove_operators(series, uses, sme_verdict(uses, traced=True)).operators
+    assert operator.on_sme is on_sme and bool(operator.why_not) is not on_sme

@@ -128,10 +128,10 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
 
 def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
     operators = tables(section(run_document(arm), "Operators"), "operator")[0]
-    places = {row[8]: row[9] for row in operators if row[8] not in ("-", "inserted by lowering")}
+    places = {row[9]: row[10] for row in operators if row[9] not in ("-", "inserted by lowering")}
     assert {"features.0", "features.2", "features.4", "mix"} <= set(places)
     assert all(re.fullmatch(r"small_cnn\.py:\d+", place) for place in places.values())
-    assert any(row[8] == "inserted by lowering" and row[9] == "-" for row in operators)
+    assert any(row[9] == "inserted by lowering" and row[10] == "-" for row in operators)
 
 
 def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:
@@ -280,10 +280,11 @@ def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
         metrics["parity"][0]["parity"]["verdict"] = "mismatch"
 
     edit(run_dir / "metrics.json", spoil)
-    told = verdict(gather_report(run_dir))
+    data = gather_report(run_dir)
+    told = verdict(data)
     todo, new, question = (sentence for sentence in told if sentence not in before)
     assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new
-    assert todo.startswith("Find out why outputs differ") and "Bring 1 reduction operator" in todo
+    assert todo.startswith("Find out why outputs differ") and data.findings[0].title in todo
     assert question.startswith("What SME2 changes in latency: not tested"), "what had to give way is a note"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,14 +77,17 @@ def test_a_model_that_only_computes_gets_no_advice() -> None:
 def test_data_movement_is_two_causes_that_share_no_operator() -> None:
     """Layout changes and copies want different things done, and neither bound holds the other's time."""
     dump = dump_of([("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700), ("Copy (NC, X16) #1", 299)])])
-    findings = found(dump)
+    findings = found(with_sources(dump, Transpose=OperatorSource(origin="lowering")))
     assert set(findings) == {"layout-changes", "data-movement"}
     assert findings["layout-changes"].max_gain_pct == pytest.approx(100 * 700 / 2000, abs=0.01)
     assert findings["layout-changes"].severity == "high"
     copies = findings["data-movement"]
     assert copies.max_gain_pct == pytest.approx(100 * 299 / 2000, abs=0.01)
     assert copies.evidence["by_kind_ms"] == {"copy": 0.299}
-    assert "concatenations" in copies.action and "permute" not in copies.action
+    assert "`clone`" in copies.action and "permute" not in copies.action
+    own = found(dump)
+    assert set(own) == {"data-movement"}, "what the model permutes itself, lowering did not add"
+    assert "permute" in own["data-movement"].action
 
 
 def test_inserted_transposes_say_where_they_stand() -> None:
@@ -103,8 +107,7 @@ def test_inserted_transposes_say_where_they_stand() -> None:
     assert finding.max_gain_pct == pytest.approx(100 * 100 / 1151, abs=0.01)
     (concern,) = finding.concerns
     assert concern.where == "between features.0 (net.py:12) and the call's output"
-    written = found(dump)["layout-changes"]
-    assert written.evidence["added_by_lowering"] == 0 and "that undo each other" in written.action
+    assert "layout-changes" not in found(dump)
 
 
 def test_fragmentation_counts_the_calls_and_what_lies_between() -> None:
@@ -274,7 +277,20 @@ def test_operators_far_below_the_roof_are_measured_against_the_best_seen_or_the_
         ("Convolution (NHWC, F16) DWConv #1", OperatorSource(), "depthwise"),
         ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(groups=8), "8 groups"),
         ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(1, 1000)), "single row"),
-        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(64, 10)), "multiples of 16"),
+        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(64, 10)), "10 outputs"),
+        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(4, 512)), "4 rows"),
+        ("Batch Matrix Multiply (NC, F16) GEMM #1", OperatorSource(output_shape=(8, 64, 64)), "heads"),
+        (
+            "Convolution (NHWC, F16) IGEMM #2",
+            OperatorSource(output_shape=(1, 8, 8, 64), kernel_size=(9, 9)),
+            "9x9",
+        ),
+        (
+            "Convolution (NHWC, F16) IGEMM #2",
+            OperatorSource(output_shape=(1, 8, 8, 64), input_shapes=((1, 8, 8, 3),)),
+            "space to depth",
+        ),
+        ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(output_shape=(1, 8, 8, 64)), "which kernels"),
     ],
 )
 def test_what_is_said_of_a_slow_operator_fits_its_kind(name: str, source: OperatorSource, said: str) -> None:
@@ -318,8 +334,55 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     slower = findings["sme2-slower"]
     assert slower.concerns[0].facts["kernel_after"] == "PF16" and "packing" in slower.action
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
-    moved = findings["layout-changes"]
+    moved = findings["data-movement"]
     assert moved.max_gain_pct == pytest.approx(12.18), "what SME2 left is told once, as its cause"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "reported", "said"),
+    [
+        ("Fully", OperatorSource(output_shape=(1, 10)), "XNNPACK issue 10719", "company.*1x1 convolution"),
+        ("Fully", OperatorSource(output_shape=(64, 10)), "", "larger matrices"),
+        (
+            "Convolution",
+            OperatorSource(output_shape=(1, 8, 8, 8), kernel_size=(9, 9)),
+            "onnxruntime issue 27633",
+            "smaller ones in a row",
+        ),
+    ],
+)
+def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(
+    name: str, source: OperatorSource, reported: str, said: str
+) -> None:
+    path = {
+        "Fully": "Fully Connected (NC, {}F16) GEMM #1",
+        "Convolution": "Convolution (NHWC, {}F16) IGEMM #1",
+    }
+    work = ("Add (ND, F16) #1", 800)
+    off, on = (
+        series_of(
+            [
+                with_sources(
+                    dump_of(
+                        [("DELEGATE_CALL", [(path[name].format("P" if sme2 else ""), spent), work])],
+                        experiment=str(sme2),
+                        sme2=sme2,
+                        round=n,
+                    ),
+                    **{name: source},
+                )
+                for n in range(6)
+            ]
+        )
+        for sme2, spent in ((False, 90), (True, 120))
+    )
+    (slower,) = (one for one in advise([off, on], [pair_series(off, on)]) if one.id == "sme2-slower")
+    (concern,) = slower.concerns
+    assert (
+        concern.facts["lost_ms"] == pytest.approx(0.03) and "0.030 ms or 3.3% of an inference" in concern.note
+    )
+    assert reported in concern.note and re.search(said, slower.action)
+    assert "XNNPACK_ENABLE_ARM_SME2=OFF" in slower.action, "SME2 slows all of this model down"
 
 
 def test_more_threads_are_not_taken_for_sme2() -> None:
@@ -386,7 +449,7 @@ def test_advice_comes_from_all_rounds_not_from_an_unlucky_first() -> None:
     moving = ("Transpose (ND, X16) #1", 900)
     unlucky = dump_of([("DELEGATE_CALL", [CONV, moving])])
     calm = [dump_of([("DELEGATE_CALL", [CONV, (moving[0], 20)])], round=place) for place in range(1, 6)]
-    assert "layout-changes" in {one.id for one in advise([series_of([unlucky])])}
+    assert "data-movement" in {one.id for one in advise([series_of([unlucky])])}
     assert not advise([series_of([unlucky, *calm])])
 
 

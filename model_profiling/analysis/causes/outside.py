@@ -58,7 +58,7 @@ def outside(seen: Seen) -> Finding | None:
         series,
         tuple(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
         evidence,
-        seen.gain_pct(own.ms + beside.ms),
+        seen.gain_pct(own.ms, beside.ms),
         first_step=_advice(alike[0], alone=True) if alike[0][0].reasons and taken else "",
         besides=beside if beside.ms else None,
         besides_what="calling them"
