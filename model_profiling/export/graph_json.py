@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model_profiling.export.nodes import module_of, operator_name, source_of
+from model_profiling.export.nodes import module_of, operator_name, quoted_line
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ def _node(node: torch.fx.Node) -> dict[str, object]:
         "outputs": _tensors(node.meta.get("val")),
         "module_path": module_path,
         "module_class": module_class,
-        "source": source_of(node),
+        "source": quoted_line(node),
         "debug_handle": node.meta.get("debug_handle"),
     }
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model_profiling.export.nodes import module_of, operator_name, source_of
+from model_profiling.export.nodes import module_of, operator_name, quoted_line
 from model_profiling.export.tracing import Traced, flatten
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def _named(node: Node) -> str:
     if node.op == "get_attr":
         return f"the tensor {node.target} of the model"
     module, _ = module_of(node)
-    place, source = (f" in {module}" if module else ""), source_of(node)
+    place, source = (f" in {module}" if module else ""), quoted_line(node)
     return f"{operator_name(node)}{place}{f' at {source}' if source else ''}"
