@@ -70,7 +70,7 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
       .add("first_ns", std::to_string(measured.first_ns))
       .add("loop_ns", std::to_string(measured.loop_ns))
       .add("iterations_ns", json::numbers(measured.iterations_ns))
-      .add("traced", json::boolean(!options.etdump.empty()))
+      .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
       .add("backends", json::texts(measured.backends))
       .add("outputs", json::array(measured.outputs, output_json))

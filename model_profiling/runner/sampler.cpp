@@ -3,11 +3,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <tuple>
-#include <utility>
+#include <cstdlib>
 #include <vector>
 
+#include "backend_clock.h"
 #include "clock.h"
 #include "json.h"
 #include "loaded_code.h"
@@ -37,18 +36,16 @@ struct Sample {
   int64_t time_ns;
   uintptr_t pc;
   uint32_t execution; // counted from 1
-  int32_t call;
-  int32_t op;
+  BackendClock::Moment doing;
   uint32_t thread;
 };
 
 // Signal handlers reach it through `seen_by_handler`: it is filled before the first signal and freed after the last.
 struct Record {
-  RunningPlace (*running)() = nullptr;
   std::unique_ptr<Sample[]> samples{new Sample[kMostSamples]()}; // written to now, so that no page is missing later
   std::atomic<size_t> taken{0};
   std::atomic<uint32_t> execution{0}; // 0 outside of executions
-  uint32_t executions = 0;
+  std::vector<uint32_t> invocations_before; // of each execution
   int64_t period_ns = 0;
 
   void add(uint32_t thread, uintptr_t pc) {
@@ -56,11 +53,11 @@ struct Record {
     if (number == 0) {
       return;
     }
-    const RunningPlace place = running();
+    const BackendClock::Moment doing = BackendClock::now();
     const int64_t time = now_ns();
     const size_t at = taken.fetch_add(1, std::memory_order_relaxed);
     if (at < kMostSamples) {
-      samples[at] = {time, pc, number, place.call, place.op, thread};
+      samples[at] = {time, pc, number, doing, thread};
     }
   }
 };
@@ -153,10 +150,8 @@ struct Sampler::Parts {
   Record& record = handled.record;
 };
 
-Sampler::Sampler(uint32_t hz, RunningPlace (*running)(), std::string unknown_operators)
-    : hz_(hz), unknown_operators_(std::move(unknown_operators)), parts_(std::make_unique<Parts>()) {
+Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
   Handled& handled = parts_->handled;
-  handled.record.running = running;
   handled.record.period_ns = 1'000'000'000 / hz;
   struct sigaction action {};
   action.sa_sigaction = on_timer;
@@ -238,9 +233,7 @@ struct Sampler::Parts {
   }
 };
 
-Sampler::Sampler(uint32_t hz, RunningPlace (*running)(), std::string unknown_operators)
-    : hz_(hz), unknown_operators_(std::move(unknown_operators)), parts_(std::make_unique<Parts>()) {
-  parts_->record.running = running;
+Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
   parts_->record.period_ns = 1'000'000'000 / hz;
   thread_act_array_t found = nullptr;
   mach_msg_type_number_t count = 0;
@@ -270,9 +263,8 @@ struct Sampler::Parts {
   std::vector<int> threads;
 };
 
-Sampler::Sampler(uint32_t hz, RunningPlace (*)(), std::string unknown_operators)
+Sampler::Sampler(uint32_t hz)
     : hz_(hz),
-      unknown_operators_(std::move(unknown_operators)),
       unavailable_("threads are looked at on Linux, and on macOS on Arm"),
       parts_(std::make_unique<Parts>()) {}
 
@@ -280,17 +272,17 @@ Sampler::~Sampler() = default;
 
 #endif
 
-void Sampler::begin_execution() {
+void Sampler::begin_execution(uint32_t invocations) {
   Record& record = parts_->record;
-  record.execution.store(++record.executions, std::memory_order_relaxed);
+  record.invocations_before.push_back(invocations);
+  record.execution.store(static_cast<uint32_t>(record.invocations_before.size()), std::memory_order_relaxed);
 }
 
 void Sampler::end_execution() {
   parts_->record.execution.store(0, std::memory_order_relaxed);
 }
 
-std::string Sampler::stop() {
-  end_execution();
+std::string Sampler::seen(const std::string& unknown_operators) const {
   const Record& record = parts_->record;
   const size_t taken = record.taken.load();
   const size_t kept = taken < kMostSamples ? taken : kMostSamples;
@@ -303,8 +295,10 @@ std::string Sampler::stop() {
     const int in = file_of(files, sample.pc);
     time.push_back(sample.time_ns);
     execution.push_back(sample.execution);
-    call.push_back(sample.call);
-    op.push_back(sample.op);
+    const uint32_t before = record.invocations_before[sample.execution - 1];
+    const bool in_call = sample.doing.invocation != BackendClock::kNone;
+    call.push_back(in_call ? static_cast<int32_t>(sample.doing.invocation - before) : -1);
+    op.push_back(sample.doing.op == BackendClock::kNone ? -1 : static_cast<int32_t>(sample.doing.op));
     thread.push_back(sample.thread);
     file.push_back(in);
     offset.push_back(static_cast<int64_t>(in < 0 ? 0 : sample.pc - files[static_cast<size_t>(in)].base));
@@ -323,11 +317,11 @@ std::string Sampler::stop() {
   return json::Object()
       .add("schema_version", "1")
       .add("hz", std::to_string(hz_))
-      .add("executions", std::to_string(record.executions))
+      .add("executions", std::to_string(record.invocations_before.size()))
       .add("threads", std::to_string(threads))
       .add("taken", std::to_string(taken))
       .add("unavailable", json::text_or_null(unavailable_))
-      .add("unknown_operators", json::text_or_null(unknown_operators_))
+      .add("unknown_operators", json::text_or_null(unknown_operators))
       .add("files", json::array(files, file_json))
       .add("time_ns", json::numbers(time))
       .add("execution", json::numbers(execution))

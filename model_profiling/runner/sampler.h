@@ -10,36 +10,25 @@
 
 namespace sme2prof {
 
-// What the backend is doing, as far as that is known: which of its calls in this execution, which operator of it.
-struct RunningPlace {
-  int32_t call = -1;
-  int32_t op = -1;
-};
-
 class Sampler {
  public:
-  // `running` is asked inside signal handlers and must be fit for that; `unknown_operators` says why it knows
-  // nothing, or is empty. The threads to look at are those that exist now. Where they cannot be looked at,
-  // `unavailable()` says why and nothing is changed.
-  Sampler(uint32_t hz, RunningPlace (*running)(), std::string unknown_operators);
+  // The threads to look at are those that exist now. Which operator they work for is what BackendClock says at that
+  // moment. Where they cannot be looked at, what stop() gives says why.
+  explicit Sampler(uint32_t hz);
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  const std::string& unavailable() const {
-    return unavailable_;
-  }
-  // Only what is seen between these two is kept.
-  void begin_execution();
+  // Only what is seen between these two is kept. `invocations` is how many of the backend's are over.
+  void begin_execution(uint32_t invocations);
   void end_execution();
-  // Ends it; then everything that was seen, as JSON.
-  std::string stop();
+  // Everything that was seen, as JSON; `unknown_operators` says why no operator is known, or is empty.
+  std::string seen(const std::string& unknown_operators) const;
 
  private:
   struct Parts;
 
   uint32_t hz_;
-  std::string unknown_operators_;
   std::string unavailable_;
   std::unique_ptr<Parts> parts_;
 };

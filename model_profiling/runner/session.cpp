@@ -91,7 +91,7 @@ Session::Session(const Options& options, bool watch_outputs)
     parts_->counts = std::make_unique<KernelCounts>(backend);
     measured_.kernels_unavailable = parts_->counts->unavailable();
   }
-  if (!options.boundaries.empty()) {
+  if (!options.boundaries.empty() || !options.sample.empty()) {
     parts_->clock = std::make_unique<BackendClock>(backend);
   }
   measured_.threads = set_threads(options.threads);
@@ -123,7 +123,7 @@ Session::Session(const Options& options, bool watch_outputs)
   }
   // Now: the first execution is what makes the threads of the pool.
   if (!options.sample.empty()) {
-    parts_->sampler = std::make_unique<Sampler>(options.sample_hz, [] { return RunningPlace{}; }, "");
+    parts_->sampler = std::make_unique<Sampler>(options.sample_hz);
   }
 }
 
@@ -131,7 +131,7 @@ int64_t Session::execute_once() {
   set_inputs(parts_->loaded->method(), parts_->inputs);
   errno = 0;
   if (parts_->sampler) {
-    parts_->sampler->begin_execution();
+    parts_->sampler->begin_execution(parts_->clock->invocation_count());
   }
   const int64_t began = now_ns();
   const Error error = parts_->loaded->method().execute();
@@ -171,7 +171,7 @@ void Session::finish() {
     measured_.kernels = parts_->counts->snapshot();
   }
   if (parts_->sampler) {
-    const std::string seen = parts_->sampler->stop() + "\n";
+    const std::string seen = parts_->sampler->seen(parts_->clock->unavailable()) + "\n";
     parts_->sampler.reset();
     write_file(options_.sample, seen.data(), seen.size());
   }
@@ -179,7 +179,7 @@ void Session::finish() {
   if (parts_->tracer && !options_.etdump.empty()) {
     save_etdump(*parts_->tracer, options_.etdump);
   }
-  if (parts_->clock) {
+  if (!options_.boundaries.empty()) {
     measured_.boundaries_unavailable = parts_->clock->unavailable();
     if (measured_.boundaries_unavailable.empty()) {
       const std::string boundaries = parts_->clock->file();
