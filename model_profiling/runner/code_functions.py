@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError, system_reason
+from model_profiling.runner import arm_code
 
 Addresses = NDArray[np.int64]
 MOST_BYTES = 2 << 30
@@ -22,9 +23,10 @@ MOST_BYTES = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Where it begins in its file's own addresses, and its name if it has one."""
+    """Where it begins and ends in its file's own addresses, and its name if it has one."""
 
     start: int
+    end: int
     name: str = ""
 
 
@@ -47,11 +49,19 @@ class Extents:
         ends = np.array([end for end, _ in best.values()], np.int64)
         return cls(starts, ends, tuple(name for _, name in best.values()))
 
+    @classmethod
+    def joined(cls, one: Extents, other: Extents) -> Extents:
+        """Of two without names."""
+        starts, ends = np.concatenate([one.starts, other.starts]), np.concatenate([one.ends, other.ends])
+        order = np.argsort(starts, kind="stable")
+        return cls(starts[order], ends[order])
+
     def holding(self, address: int) -> Function | None:
         place = int(np.searchsorted(self.starts, address, side="right")) - 1
         if place < 0 or address >= self.ends[place]:
             return None
-        return Function(int(self.starts[place]), self.names[place] if self.names else "")
+        start, end = int(self.starts[place]), int(self.ends[place])
+        return Function(start, end, self.names[place] if self.names else "")
 
 
 _NONE = Extents(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -64,9 +74,19 @@ class CodeFunctions:
     build_id: str | None
     named: Extents = field(default=_NONE)
     unnamed: Extents = field(default=_NONE)
+    code: tuple[tuple[int, arm_code.Words], ...] = ()
+    """The instructions from an address on; of Arm files alone."""
 
     def holding(self, address: int) -> Function | None:
         return self.named.holding(address) or self.unnamed.holding(address)
+
+    def multiplies(self, function: Function) -> bool | None:
+        """Whether its instructions multiply and add as a matrix kernel's do; None where they are not read."""
+        for begin, words in self.code:
+            if begin <= function.start < begin + 4 * len(words):
+                first, last = (function.start - begin) // 4, (function.end - begin) // 4
+                return arm_code.multiplies(words[first:last])
+        return None
 
 
 def read_functions(path: Path) -> CodeFunctions:

@@ -1,5 +1,6 @@
 """The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a library built
-for unwinding has, hidden ones too."""
+for unwinding has, hidden ones too. Functions in Arm assembly often have neither: where such a one begins is known
+where code takes its address."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model_profiling.runner import arm_code
 from model_profiling.runner.code_functions import CodeFunctions, Extents
+from model_profiling.runner.elf import AARCH64
 
 _LOAD, _NOTE, _EH_FRAME_HDR = 1, 4, 0x6474E550
 _SYMTAB, _DYNSYM = 2, 11
@@ -30,6 +33,7 @@ class _Segment:
     offset: int
     address: int
     size: int
+    executable: bool
 
 
 def parse_elf(data: bytes) -> CodeFunctions:
@@ -37,7 +41,13 @@ def parse_elf(data: bytes) -> CodeFunctions:
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("it is not a 64-bit little-endian ELF file")
     segments = _segments(data)
-    return CodeFunctions(_build_id(data, segments), _symbols(data), _unwind_entries(data, segments))
+    named, unwound = _symbols(data), _unwind_entries(data, segments)
+    (machine,) = struct.unpack_from("<H", data, 18)
+    if machine != AARCH64:
+        return CodeFunctions(_build_id(data, segments), named, unwound)
+    code = [(each.address, arm_code.words_of(data, each.offset, each.size)) for each in segments if each.executable]
+    taken = _address_taken(code, [named, unwound])
+    return CodeFunctions(_build_id(data, segments), named, Extents.joined(unwound, taken), tuple(code))
 
 
 def _segments(data: bytes) -> list[_Segment]:
@@ -45,8 +55,8 @@ def _segments(data: bytes) -> list[_Segment]:
     size, count = struct.unpack_from("<HH", data, 54)
     found = []
     for place in range(count):
-        kind, _, offset, address, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, table + size * place)
-        found.append(_Segment(kind, offset, address, length))
+        kind, flags, offset, address, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, table + size * place)
+        found.append(_Segment(kind, offset, address, length, kind == _LOAD and bool(flags & 1)))
     return found
 
 
@@ -108,6 +118,33 @@ def _unwind_entries(data: bytes, segments: list[_Segment]) -> Extents:
     return Extents.of(found)
 
 
+def _address_taken(code: list[tuple[int, arm_code.Words]], known: list[Extents]) -> Extents:
+    """Functions between those that are `known`: they begin where an address that code takes leads to."""
+    found: list[tuple[int, int, str]] = []
+    made = [arm_code.addresses_made(words, address) for address, words in code]
+    taken = np.unique(np.concatenate(made)) if made else np.zeros(0, np.int64)
+    for begin, words in code:
+        for low, high in _between(begin, begin + 4 * len(words), known):
+            starts = [start for start in taken[(taken >= low) & (taken < high)].tolist() if start % 4 == 0]
+            found += [(start, end, "") for start, end in zip(starts, [*starts[1:], high], strict=False)]
+    return Extents.of(found)
+
+
+def _between(begin: int, end: int, known: list[Extents]) -> list[tuple[int, int]]:
+    """What of [begin, end) no known function holds."""
+    starts = np.concatenate([each.starts for each in known])
+    ends = np.concatenate([each.ends for each in known])
+    order = np.argsort(starts, kind="stable")
+    gaps, at = [], begin
+    for start, stop in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
+        if start >= end:
+            break
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, stop)
+    return [*gaps, (at, end)] if at < end else gaps
+
+
 def _size_of(encoding: int) -> int:
     if encoding & 0x0F not in _FORMATS:
         raise ValueError(f"addresses in its unwind table are written in an unknown way ({encoding:#x})")
@@ -149,7 +186,7 @@ class _Lengths:
         stop = data.index(b"\0", at + 9, at + 9 + 16)
         letters = data[at + 9 : stop].decode("ascii")
         at = self._after_number(self._after_number(stop + 1))  # alignment of code and of data
-        at = self._after_number(at) if data[at - 0] >= 0x80 else at + 1  # the return address's register
+        at = self._after_number(at) if data[at] >= 0x80 else at + 1  # the return address's register
         if not letters.startswith("z"):
             return "<Q"
         at = self._after_number(at)

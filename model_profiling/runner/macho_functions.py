@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model_profiling.runner import arm_code
 from model_profiling.runner.code_functions import CodeFunctions, Extents
 
 _MAGIC, _FAT_MAGIC = 0xFEEDFACF, 0xCAFEBABE
@@ -42,7 +43,10 @@ def parse_macho(data: bytes) -> CodeFunctions:
         if end > start
     ]
     named = Extents.of([each for each in found if each[2]])
-    return CodeFunctions(commands.uuid, named, Extents.of([(start, end, "") for start, end, _ in found]))
+    unnamed = Extents.of([(start, end, "") for start, end, _ in found])
+    # The header is at the beginning of the file and of what is loaded alike, and code follows it.
+    code = arm_code.words_of(data, 0, min(commands.code_end - commands.text_address, len(data)))
+    return CodeFunctions(commands.uuid, named, unnamed, ((0, code),))
 
 
 def _arm_part(data: bytes) -> bytes:
