@@ -26,9 +26,10 @@ from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.lockstep import counted
 from model_profiling.targets.device.records import Energy
 
-Kind = Literal["evidence", "traced", "untraced", "energy"]
+Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge."""
+gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge, `sampled` shows
+where the time of operators goes."""
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 

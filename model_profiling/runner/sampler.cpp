@@ -282,7 +282,7 @@ void Sampler::end_execution() {
   parts_->record.execution.store(0, std::memory_order_relaxed);
 }
 
-std::string Sampler::seen(const std::string& unknown_operators) const {
+std::string Sampler::seen(const BackendClock& clock) const {
   const Record& record = parts_->record;
   const size_t taken = record.taken.load();
   const size_t kept = taken < kMostSamples ? taken : kMostSamples;
@@ -308,6 +308,15 @@ std::string Sampler::seen(const std::string& unknown_operators) const {
 #else
   const size_t threads = parts_->threads.size();
 #endif
+  // Of the calls in the first execution; those of the others are the same.
+  const std::vector<uint32_t>& before = record.invocations_before;
+  std::vector<size_t> operators;
+  if (!before.empty() && clock.unavailable().empty()) {
+    const uint32_t end = before.size() > 1 ? before[1] : clock.invocation_count();
+    for (uint32_t i = before[0]; i < end; ++i) {
+      operators.push_back(clock.invocation(i).ends_ns.size());
+    }
+  }
   const auto file_json = [](const CodeFile& each) {
     return json::Object()
         .add("path", json::text(each.path))
@@ -321,7 +330,8 @@ std::string Sampler::seen(const std::string& unknown_operators) const {
       .add("threads", std::to_string(threads))
       .add("taken", std::to_string(taken))
       .add("unavailable", json::text_or_null(unavailable_))
-      .add("unknown_operators", json::text_or_null(unknown_operators))
+      .add("unknown_operators", json::text_or_null(clock.unavailable()))
+      .add("operators_of_calls", json::numbers(operators))
       .add("files", json::array(files, file_json))
       .add("time_ns", json::numbers(time))
       .add("execution", json::numbers(execution))

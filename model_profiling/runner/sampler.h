@@ -10,6 +10,8 @@
 
 namespace sme2prof {
 
+class BackendClock;
+
 class Sampler {
  public:
   // The threads to look at are those that exist now. Which operator they work for is what BackendClock says at that
@@ -22,8 +24,8 @@ class Sampler {
   // Only what is seen between these two is kept. `invocations` is how many of the backend's are over.
   void begin_execution(uint32_t invocations);
   void end_execution();
-  // Everything that was seen, as JSON; `unknown_operators` says why no operator is known, or is empty.
-  std::string seen(const std::string& unknown_operators) const;
+  // Everything that was seen, as JSON; `clock` is the one that knew the operators.
+  std::string seen(const BackendClock& clock) const;
 
  private:
   struct Parts;

@@ -54,6 +54,8 @@ class Samples:
     threads: int
     taken: int
     """More than are in `seen` where memory for them ended."""
+    operators_of_calls: tuple[int, ...] = ()
+    """How many operators each call of a delegate in an inference has."""
     files: tuple[SampledFile, ...] = ()
     functions: tuple[SampledFunction, ...] = ()
     seen: tuple[tuple[int, int, int, int, int], ...] = ()
@@ -82,6 +84,7 @@ class _Head:
     executions: int
     threads: int
     taken: int
+    operators_of_calls: tuple[int, ...]
     files: tuple[_File, ...]
     unavailable: str | None
     unknown_operators: str | None
@@ -134,6 +137,7 @@ def _named(head: _Head, columns: dict[str, NDArray[np.int64]], folders: Sequence
         executions=head.executions,
         threads=head.threads,
         taken=head.taken,
+        operators_of_calls=head.operators_of_calls,
         files=tuple(file for file, _ in opened.values()),
         functions=tuple(functions),
         seen=tuple(

@@ -171,7 +171,7 @@ void Session::finish() {
     measured_.kernels = parts_->counts->snapshot();
   }
   if (parts_->sampler) {
-    const std::string seen = parts_->sampler->seen(parts_->clock->unavailable()) + "\n";
+    const std::string seen = parts_->sampler->seen(*parts_->clock) + "\n";
     parts_->sampler.reset();
     write_file(options_.sample, seen.data(), seen.size());
   }
