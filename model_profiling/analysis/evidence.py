@@ -16,6 +16,7 @@ from model_profiling.analysis.kernels import (
     operator_kernels,
     sme_verdict,
 )
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.operator_proof import prove_operators
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
@@ -191,7 +192,7 @@ def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
     if dump is None:
         return None
     try:
-        found = analyse_dump(read_etdump(dump.path), dump, run.programs().explaining(dump.path))
+        found = analyse_dump(read_timed(dump.path), dump, run.programs().explaining(dump.path))
     except FormatError:
         return None  # what it could have proven is then called not tested
     return series_of([found])

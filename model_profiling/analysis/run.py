@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from model_profiling.analysis.catalogue import about_names, about_series
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.pair_findings import about_pairing, about_threads
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
-from model_profiling.etdump import read_etdump
 from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
@@ -106,7 +106,7 @@ def analyse_run(
     for done, dump in enumerate(run.dumps):
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
-            analysed.append(analyse_dump(read_etdump(dump.path), dump, programs.explaining(dump.path)))
+            analysed.append(analyse_dump(read_timed(dump.path), dump, programs.explaining(dump.path)))
         except FormatError as problem:
             damaged.append(problem)
     if damaged and not (analysed and tolerant):

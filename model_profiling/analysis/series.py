@@ -231,6 +231,7 @@ def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
         framework=np.concatenate([breakdown.framework for breakdown in breakdowns]),
         delegate_overhead=np.concatenate([breakdown.delegate_overhead for breakdown in breakdowns]),
         unattributed=np.concatenate([breakdown.unattributed for breakdown in breakdowns]),
+        tracing=np.concatenate([breakdown.tracing for breakdown in breakdowns]),
     )
 
 

@@ -15,6 +15,7 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.program_file import check_program
 from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.command import (
+    BOUNDARIES,
     ETDUMP,
     GAUGE,
     LOG,
@@ -167,5 +168,6 @@ def check_job(job: Job) -> None:
 def _clear(into: Path, stem: str) -> None:
     """Nothing an earlier run left may pass for the work of this one."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT, GAUGE, SEEN)), *kept):
+    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
+    for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
         path.unlink(missing_ok=True)
