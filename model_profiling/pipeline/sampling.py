@@ -1,5 +1,5 @@
-"""Where the time of operators goes: each experiment once more, by itself, while the runner looks where its threads
-are. Whatever it takes then is no latency."""
+"""Where the time of operators goes: each experiment once more, by itself, while the runner looks where its
+threads are. Whatever it takes then is no latency."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ def sample(run: Measuring) -> None:
     if steps:
         run.progress.stage("sampling threads")
     for number, step in enumerate(steps, start=1):
-        # The first execution is what tells the backend's looks at the clock apart, so one is always made before.
-        warmup = max(1, experiment_of(run.config, step.series).warmup) if run.target.timings_are_latency else 1
+        # The first execution is what tells the backend's looks at the clock apart, so one is always made
+        # before.
+        warmup = (
+            max(1, experiment_of(run.config, step.series).warmup) if run.target.timings_are_latency else 1
+        )
         run.do(step, runs=_runs(run, step.series), warmup=warmup, sample_hz=HZ)
         run.progress.advance(number, len(steps), str(step.series))
 

@@ -28,8 +28,8 @@ from model_profiling.targets.device.records import Energy
 
 Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge, `sampled` shows
-where the time of operators goes."""
+gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge, `sampled`
+shows where the time of operators goes."""
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 

@@ -1,5 +1,5 @@
-"""What the instructions of 64-bit Arm tell of functions that have neither a symbol nor an unwind entry, as those
-written in assembly often have not: where they begin, and whether they multiply and add."""
+"""What the instructions of 64-bit Arm tell of functions that have neither a symbol nor an unwind entry, as
+those written in assembly often have not: where they begin, and whether they multiply and add."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _ADD, _ADD_MASK = 0x91000000, 0xFFC00000
 _NEAR = 8
 """How many instructions after the first half of an address its second half is looked for."""
 
-# Instructions that multiply and add to what is there: (bits, mask), by the Arm architecture's encoding tables.
+# Instructions that multiply and add to what is there: (bits, mask), by the Arm architecture's encoding
+# tables.
 _MULTIPLY_ADD = (
     (0x0E20CC00, 0xBFA0FC00),  # FMLA (vectors)
     (0x0E400C00, 0xBFE0FC00),  # FMLA (vectors, half precision)

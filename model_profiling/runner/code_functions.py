@@ -1,8 +1,8 @@
-"""Which function of a program or library an address lies in, by what its file says: symbols with sizes, and the
-entries from which exceptions are unwound (ELF) or the list of function starts (Mach-O).
+"""Which function of a program or library an address lies in, by what its file says: symbols with sizes, and
+the entries from which exceptions are unwound (ELF) or the list of function starts (Mach-O).
 
-An address is given a name only where a symbol's extent holds it. A function without a symbol is still one, told
-apart by where it begins; what lies in no function at all is unknown. The nearest name is never taken.
+An address is given a name only where a symbol's extent holds it. A function without a symbol is still one,
+told apart by where it begins; what lies in no function at all is unknown. The nearest name is never taken.
 """
 
 from __future__ import annotations

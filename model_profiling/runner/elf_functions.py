@@ -1,6 +1,6 @@
-"""The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a library built
-for unwinding has, hidden ones too. Functions in Arm assembly often have neither: where such a one begins is known
-where code takes its address."""
+"""The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a
+library built for unwinding has, hidden ones too. Functions in Arm assembly often have neither: where such a
+one begins is known where code takes its address."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _TABLE = np.dtype([("start", "<i4"), ("entry", "<i4")])
-# How an address is written (DWARF's exception header encodings): low bits the format, high bits what it is relative to.
+# How an address is written (DWARF's exception header encodings): low bits the format, high bits what it is
+# relative to.
 _FORMATS = {0x00: "<Q", 0x02: "<H", 0x03: "<I", 0x04: "<Q", 0x0A: "<h", 0x0B: "<i", 0x0C: "<q"}
-_ABSOLUTE, _PC_RELATIVE, _DATA_RELATIVE = 0x00, 0x10, 0x30
+_DATA_RELATIVE = 0x30
 _LONGEST_NAME = 4096
 
 
@@ -45,7 +46,11 @@ def parse_elf(data: bytes) -> CodeFunctions:
     (machine,) = struct.unpack_from("<H", data, 18)
     if machine != AARCH64:
         return CodeFunctions(_build_id(data, segments), named, unwound)
-    code = [(each.address, arm_code.words_of(data, each.offset, each.size)) for each in segments if each.executable]
+    code = [
+        (each.address, arm_code.words_of(data, each.offset, each.size))
+        for each in segments
+        if each.executable
+    ]
     taken = _address_taken(code, [named, unwound])
     return CodeFunctions(_build_id(data, segments), named, Extents.joined(unwound, taken), tuple(code))
 
@@ -55,7 +60,9 @@ def _segments(data: bytes) -> list[_Segment]:
     size, count = struct.unpack_from("<HH", data, 54)
     found = []
     for place in range(count):
-        kind, flags, offset, address, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, table + size * place)
+        kind, flags, offset, address, _, length, _, _ = struct.unpack_from(
+            "<IIQQQQQQ", data, table + size * place
+        )
         found.append(_Segment(kind, offset, address, length, kind == _LOAD and bool(flags & 1)))
     return found
 
@@ -99,7 +106,8 @@ def _text(strings: bytes, start: int) -> str:
 
 
 def _unwind_entries(data: bytes, segments: list[_Segment]) -> Extents:
-    """By the sorted table in `.eh_frame_hdr`; each entry of it leads to one that knows the function's length."""
+    """By the sorted table in `.eh_frame_hdr`; each entry of it leads to one that knows the function's
+    length."""
     header = next((each for each in segments if each.kind == _EH_FRAME_HDR), None)
     if header is None:
         return Extents.of([])

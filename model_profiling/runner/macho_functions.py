@@ -1,4 +1,5 @@
-"""The functions of a Mach-O file for Arm: where each begins (LC_FUNCTION_STARTS), and the symbols at those places."""
+"""The functions of a Mach-O file for Arm: where each begins (LC_FUNCTION_STARTS), and the symbols at those
+places."""
 
 from __future__ import annotations
 
@@ -31,16 +32,15 @@ class _Commands:
 
 
 def parse_macho(data: bytes) -> CodeFunctions:
-    """Raises `struct.error` or `ValueError` where the file is damaged. Addresses are relative to its header."""
+    """Raises `struct.error` or `ValueError` where the file is damaged. Addresses are relative to its
+    header."""
     data = _arm_part(data)
     commands = _read_commands(data)
     starts = _function_starts(data, commands)
     names = _names(data, commands)
     ends = [*starts[1:], commands.code_end - commands.text_address]
     found = [
-        (start, end, names.get(start, ""))
-        for start, end in zip(starts, ends, strict=True)
-        if end > start
+        (start, end, names.get(start, "")) for start, end in zip(starts, ends, strict=True) if end > start
     ]
     named = Extents.of([each for each in found if each[2]])
     unnamed = Extents.of([(start, end, "") for start, end, _ in found])

@@ -1,5 +1,5 @@
-"""What the runner's threads were seen doing: the file `--sample` writes, and the record that is made of it by naming
-the functions while the files they are in are still there."""
+"""What the runner's threads were seen doing: the file `--sample` writes, and the record that is made of it by
+naming the functions while the files they are in are still there."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class SampledFile:
 
 @dataclass(frozen=True, slots=True)
 class SampledFunction:
-    """A function in which a thread was seen. `file` is a place in `Samples.files`, -1 outside of all; `start` is
-    None where the address lies in no function that the file tells of."""
+    """A function in which a thread was seen. `file` is a place in `Samples.files`, -1 outside of all; `start`
+    is None where the address lies in no function that the file tells of."""
 
     file: int
     start: int | None = None
@@ -44,9 +44,9 @@ class SampledFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What was seen, counted. A row of `seen` is a delegate's call in an inference, an operator of it (both from
-    0, -1 where none was running), a thread (0 is the one that executes the method), a place in `functions`, and
-    how often."""
+    """What was seen, counted. A row of `seen` is a delegate's call in an inference, an operator of it (both
+    from 0, -1 where none was running), a thread (0 is the one that executes the method), a place in
+    `functions`, and how often."""
 
     schema_version: Literal[1] = 1
     hz: int
@@ -91,8 +91,8 @@ class _Head:
 
 
 def read_samples(path: Path, folders: Sequence[Path] = ()) -> Samples:
-    """What the runner wrote to `path`, with functions named by the files themselves. One that is not where the
-    runner found it is looked for in `folders` by its name; only the very same build of it is believed."""
+    """What the runner wrote to `path`, with functions named by the files themselves. One that is not where
+    the runner found it is looked for in `folders` by its name; only the very same build of it is believed."""
     try:
         content = read_json_object(path, _AGAIN)
         head = parse_record(_Head, {**content, **dict.fromkeys(_COLUMNS)}, str(path), _AGAIN)
@@ -142,7 +142,9 @@ def _named(head: _Head, columns: dict[str, NDArray[np.int64]], folders: Sequence
         functions=tuple(functions),
         seen=tuple(
             (call, operator, thread, function, count)
-            for (call, operator, thread, function), count in zip(counted.tolist(), times.tolist(), strict=True)
+            for (call, operator, thread, function), count in zip(
+                counted.tolist(), times.tolist(), strict=True
+            )
         ),
         unavailable=head.unavailable,
         unknown_operators=head.unknown_operators,

@@ -169,6 +169,7 @@ void Session::finish() {
   }
   if (parts_->counts) {
     measured_.kernels = parts_->counts->snapshot();
+    measured_.kernel_sizes = parts_->counts->sizes();
   }
   if (parts_->sampler) {
     const std::string seen = parts_->sampler->seen(*parts_->clock) + "\n";
