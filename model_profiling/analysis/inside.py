@@ -18,6 +18,7 @@ from model_profiling.analysis.kernel_names import classify
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.errors import FormatError
 from model_profiling.program.category import Category
 from model_profiling.run.opened import Run
 from model_profiling.run.samples import read_series_samples
@@ -76,15 +77,6 @@ class SeenKernel:
     samples: int
     isa: str = ""
     """The instruction set its name tells."""
-
-    @property
-    def is_kleidiai(self) -> bool:
-        return _KLEIDIAI.fullmatch(self.name) is not None
-
-    @property
-    def entry(self) -> str:
-        """The function that is counted when this one works: kernels do so for `kai_run_*`."""
-        return entry_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,20 +299,29 @@ def short_name(file: str) -> str:
     return stem.removeprefix("executorch_").removeprefix("backend_") or file
 
 
-def sampled_kleidiai(found: InsideSeries) -> Mapping[str, int]:
-    """How often threads were seen in what each KleidiAI entry does."""
+def sampled_entries(samples: Samples) -> Mapping[str, int]:
+    """How often threads were seen in what each KleidiAI entry does: it ran, counted or not."""
     seen: Counter[str] = Counter()
-    for kernel in found.kernels:
-        if kernel.is_kleidiai:
-            seen[kernel.entry] += kernel.samples
+    for *_, function, count in samples.seen:
+        name = samples.functions[function].name
+        if _KLEIDIAI.fullmatch(name):
+            seen[entry_of(name)] += count
     return seen
 
 
 def gather_inside(run: Run, analysis: RunAnalysis | None) -> tuple[InsideSeries, ...]:
-    """Of each series that was sampled."""
-    sampled = ((series, read_series_samples(run, series)) for series in run.series)
-    return tuple(
-        inside_series(series, samples, analysis.of(series) if analysis else None)
-        for series, samples in sampled
-        if samples is not None
-    )
+    """Of each series that was sampled; a file that cannot be read is a problem of that series alone."""
+    found = []
+    for series in run.series:
+        try:
+            samples = read_series_samples(run, series)
+        except FormatError as damaged:
+            found.append(inside_series(series, _nothing(damaged.problem), None))
+            continue
+        if samples is not None:
+            found.append(inside_series(series, samples, analysis.of(series) if analysis else None))
+    return tuple(found)
+
+
+def _nothing(why: str) -> Samples:
+    return Samples(hz=1, executions=0, threads=0, taken=0, unavailable=why)

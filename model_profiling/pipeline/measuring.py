@@ -257,7 +257,14 @@ _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version", "boundaries_unavailable",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
+_SAID_BY_TARGET = (
+    "etdump_warmup_runs",
+    "kernels",
+    "kernels_at_load",
+    "kernels_note",
+    "kernel_sizes",
+    "energy",
+)
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

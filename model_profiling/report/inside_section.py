@@ -23,7 +23,7 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[Block]:
     if not alone:
         yield Heading(str(found.series), 3)
     if found.problem:
-        yield Paragraph(f"{found.series}: threads could not be looked at, {found.problem}.")
+        yield Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
         return
     yield Paragraph(_how(found))
     if found.note:

@@ -100,6 +100,8 @@ class Entry:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """What `kernels` were called with: their first three arguments, and how often."""
     temperature_c: float | None = None
     energy: Energy | None = None
     schema_version: Literal[1] = 1

@@ -89,6 +89,7 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
         outputs=tuple(output.file for output in result.outputs if output.file is not None),
         kernels=dict(result.kernels or {}),
         kernels_at_load=dict(result.kernels_at_load or {}),
+        kernel_sizes=dict(result.kernel_sizes or {}),
         kernels_note=result.kernels_unavailable if job.kernels else None,
         timings_are_latency=timings_are_latency and not job.kernels and not job.sample_hz,
     )

@@ -86,6 +86,8 @@ class Outcome:
     kernels: Mapping[str, int | None] = field(default_factory=dict)
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """What they were called with, as the runner tells it."""
     samples: Samples | None = None
     """Where the threads were seen."""
     timings_are_latency: bool = True
