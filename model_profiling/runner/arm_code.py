@@ -31,7 +31,7 @@ _MULTIPLY_ADD = (
     (0x6E40EC00, 0xFFE0FC00),  # BFMMLA
     (0x2E40FC00, 0xBFE0FC00),  # BFDOT
 )
-_FEWEST, _SHARE = 8, 0.1
+_FEWEST, _SHARE = 4, 0.05
 """A function multiplies if it has that many such instructions and they are that share of all."""
 
 
