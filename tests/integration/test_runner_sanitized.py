@@ -99,6 +99,7 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     dump, result = tmp_path / "x.etdump", tmp_path / "x.json"
     outputs = ("--output-prefix", tmp_path / "x")
     everything = ("--etdump", dump, *outputs, "--result", result, "--count-kernels", "--executions", 3)
+    everything += ("--sample", tmp_path / "x.seen")
     cut = tmp_path / "cut.pte"
     cut.write_bytes(pte.read_bytes()[:100_000])
     with ThreadPoolExecutor(2) as pool:
@@ -116,7 +117,7 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     assert (tmp_path / "x0.bin").stat().st_size == told.outputs[0].bytes
     if sys.platform == "linux" and platform.machine() == "aarch64":
         assert told.kernels is not None and told.kernels_unavailable is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pte", "x.etdump", "x.json", "x0.bin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pte", "x.etdump", "x.json", "x.seen", "x0.bin"]
 
 
 def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
@@ -179,6 +180,8 @@ def test_no_damaged_program_makes_the_runner_misbehave(
         (["--model", "PTE", "--threads", "0"], 2, "start at 1"),
         (["--model", "PTE", "--threads", " -1"], 2, "--threads wants a whole number, not ' -1'"),
         (["--model", "PTE", "--executions", "4294967296"], 2, "--executions wants a whole number"),
+        (["--model", "PTE", "--sample-hz", "0"], 2, "--sample-hz start at 1"),
+        (["--model", "PTE", "--sample", "gone/x"], 8, "cannot write gone/x: no such file"),
         (["--model", "PTE", "--seed", "18446744073709551616"], 2, "--seed wants a whole number"),
         (["--model", "PTE", "--time-limit", "1e300"], 2, "--time-limit wants a number of seconds"),
         (["--model", "PTE", "--time-limit", "1e-9"], 124, "time limit reached"),

@@ -1,5 +1,4 @@
-"""Functions of libraries: named by the symbol that holds an address, told apart without one, never by the
-nearest."""
+"""Functions of libraries: named by the symbol that holds an address, told apart where there is none."""
 
 from __future__ import annotations
 
