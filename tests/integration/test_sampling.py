@@ -1,4 +1,4 @@
-"""The runner looks where its threads are: on this machine, with SME2 under QEMU, and as a part of a whole run."""
+"""The runner looks where its threads are: on this machine, with SME2 under QEMU, and in a whole run."""
 
 from __future__ import annotations
 
