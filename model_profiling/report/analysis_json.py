@@ -87,6 +87,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "totals_ns": {
             **{category.value: int(part.sum()) for category, part in breakdown.categories.items()},
             "framework_overhead": int(breakdown.framework.sum()),
+            "tracing": int(breakdown.tracing.sum()),
             "delegate_overhead": int(breakdown.delegate_overhead.sum()),
             "unattributed": int(breakdown.unattributed.sum()),
             "e2e": int(breakdown.e2e.sum()),
@@ -128,6 +129,8 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "typical_runs": len(series.typical),
         "taken_from": series.taken_from,
         "times": series.times.value,
+        "operator_times": series.clock,
+        "tracing_ms": series.spent(series.breakdown.tracing).ms,
         "e2e_median_ms": series.latency.median,
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},

@@ -36,11 +36,13 @@ from model_profiling.report.explorer import explore_modules, explore_operators, 
 from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
 from model_profiling.report.verdict import largest_parts, shift_text, told_pair
 from model_profiling.report.views import compared_pairs
-from model_profiling.wording import MISSING, plural, speedup
+from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
 
 SHOWN = 15
 _PORTABLE_SHOWN = 10
 _BOTH_SIDES = ("before", "after")
+_TRACING_SAID = 0.01
+"""Of end-to-end time."""
 
 
 def first_picture(data: ReportData) -> Chart | None:
@@ -70,6 +72,7 @@ def categories(data: ReportData) -> list[Block]:
     return [
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         series_table(series),
+        Paragraph(_about_clock([series])),
     ]
 
 
@@ -89,6 +92,20 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
         yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
+    yield Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
+
+
+def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
+    """Whose operator times these are, and how much of the rest is the tracer's own."""
+    clocks = "; ".join(dict.fromkeys(found.clock for found in series))
+    told = [found.spent(found.breakdown.tracing) for found in series]
+    if max(spent.share for spent in told) < _TRACING_SAID:
+        return f"Operator times: {clocks}."
+    parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
+    return (
+        f"Operator times: {clocks}. Of framework overhead, {parts} went to telling the tracer of operators: "
+        "an inference without it does not have that."
+    )
 
 
 def _work_by_category(series: SeriesAnalysis) -> list[Block]:
