@@ -28,6 +28,7 @@ CHECKS = [
     "comparisons",
     "no latency",
     "kernels",
+    "sampling",
     "outputs",
     "dumps",
     "closure",
@@ -61,9 +62,9 @@ def skipped(run_dir: Path) -> set[str]:
 def test_a_real_run_is_valid(sme2_home: Path, arm_home: Path) -> None:
     runs = arm_home / "runs" / "xnnpack_fp16"
     for run_dir, left_out in (
-        (sme2_home / "runs" / "xnnpack_fp16" / "linux", {"no latency"}),
-        (runs / "linux", {"no latency"}),
-        (runs / "emulated", {"latencies", "comparisons"}),
+        (sme2_home / "runs" / "xnnpack_fp16" / "linux", {"no latency", "sampling"}),
+        (runs / "linux", {"no latency", "sampling"}),
+        (runs / "emulated", {"latencies", "comparisons", "sampling"}),
     ):
         validation = validate(run_dir)
         assert validation.ok, validation.as_text()
