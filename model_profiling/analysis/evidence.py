@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.analysis.inside import sampled_entries
 from model_profiling.analysis.kernel_files import kernel_named, read_kernels_csv
 from model_profiling.analysis.kernels import (
     KernelUse,
@@ -27,6 +28,7 @@ from model_profiling.run import Evidence, Result, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry
 from model_profiling.run.metrics import PairParity
+from model_profiling.run.samples import read_series_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
         _proving(
             found.series,
             found.sme2,
-            tuple(kernel_named(call.name, call.evidence, call.calls) for call in found.kernels),
+            tuple(
+                kernel_named(call.name, call.evidence, call.calls, call.worked_on) for call in found.kernels
+            ),
             found.counted,
             note=found.note,
         )
@@ -118,9 +122,20 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
         if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
             uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
         counted = bool(result and result.counted_kernels)
+        if not counted:
+            uses = (*_sampled(run, series), *uses)
         note = (result.kernels_note or "") if result else ""
         found.append(_proving(series, run.sme2_of(series), uses, counted, has_sme2=has_sme2, note=note))
     return tuple(found)
+
+
+def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
+    """Where calls cannot be counted, a thread that was seen in a kernel proves that it ran."""
+    try:
+        samples = read_series_samples(run, series)
+    except FormatError:
+        return ()  # what it could have proven is then called not tested
+    return executed_kernels(dict.fromkeys(sampled_entries(samples))) if samples else ()
 
 
 def _listed(run: Run, result: Result | None) -> tuple[KernelUse, ...]:
@@ -158,7 +173,9 @@ def evidence_record(run: Run) -> Evidence:
             KernelList(
                 found.series,
                 found.sme2,
-                tuple(KernelCall(use.kernel.name, use.evidence, use.calls) for use in found.uses),
+                tuple(
+                    KernelCall(use.kernel.name, use.evidence, use.calls, use.worked_on) for use in found.uses
+                ),
                 found.counted,
                 found.note,
             )
@@ -200,7 +217,7 @@ def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
 
 def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) -> tuple[KernelUse, ...]:
     """Executed kernels first, then the operators of the dump, then what a log only configured."""
-    called = executed_kernels(entry.kernels) if entry else ()
+    called = executed_kernels(entry.kernels, entry.kernel_sizes) if entry else ()
     # Operators are counted over the executions the kernels were counted in: all of the evidence process's
     # own dump, one of a dump made for timing.
     runs = None if entry is not None and entry.etdump else 1

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.kernel_names import classify, classify_operator
+from model_profiling.analysis.kernel_work import read_work_cell, work_cell
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.errors import FormatError, InputError, system_reason
+from model_profiling.run.evidence import KernelWork
 
 COLUMNS = (
     "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
-    "arch_chain", "has_sme", "has_sme2", "evidence",
+    "arch_chain", "has_sme", "has_sme2", "evidence", "worked_on",
 )  # fmt: skip
 _NAME = "kernel_name"
 
@@ -41,12 +43,14 @@ def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
     return tuple(_use(path, rows.line_num, row) for row in rows)
 
 
-def kernel_named(name: str, evidence: str, calls: int | None) -> KernelUse:
+def kernel_named(
+    name: str, evidence: str, calls: int | None, worked_on: tuple[KernelWork, ...] = ()
+) -> KernelUse:
     """The use of a kernel or an operator family, by its name."""
     kernel = classify_operator(name) or classify(name)
     if evidence == "configured":
         return KernelUse(kernel, "configured", None)
-    return KernelUse(kernel, "executed", calls)
+    return KernelUse(kernel, "executed", calls, worked_on)
 
 
 def _row(model_id: str, use: KernelUse) -> tuple[str, ...]:
@@ -54,7 +58,7 @@ def _row(model_id: str, use: KernelUse) -> tuple[str, ...]:
     return (
         model_id, kernel.name, kernel.role, "" if use.calls is None else str(use.calls), kernel.dtype,
         kernel.operation, kernel.variant, kernel.shape, kernel.arch_chain, _flag(kernel.has_sme),
-        _flag(kernel.has_sme2), use.evidence,
+        _flag(kernel.has_sme2), use.evidence, work_cell(use.worked_on),
     )  # fmt: skip
 
 
@@ -73,4 +77,5 @@ def _use(path: Path, line: int, row: dict[str, str | None]) -> KernelUse:
             "evidence is executed or configured, count a whole number",
         )
     counted = int(count) if count and evidence == "executed" else None
-    return kernel_named((row[_NAME] or "").strip(), evidence, counted)
+    worked_on = read_work_cell(row.get("worked_on") or "")
+    return kernel_named((row[_NAME] or "").strip(), evidence, counted, worked_on)

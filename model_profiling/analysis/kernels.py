@@ -7,7 +7,7 @@ evidence is a table entry XNNPACK announced in its log: a candidate, never a run
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +20,9 @@ from model_profiling.analysis.kernel_names import (
     classify,
     classify_operator,
 )
+from model_profiling.analysis.kernel_work import work_of
 from model_profiling.program.category import operator_type
+from model_profiling.run.evidence import KernelWork
 from model_profiling.wording import plural
 
 Evidence = Literal["executed", "configured"]
@@ -33,6 +35,8 @@ class KernelUse:
     kernel: Kernel
     evidence: Evidence
     calls: int | None
+    worked_on: tuple[KernelWork, ...] = ()
+    """The sizes it was called with; empty where they were not kept."""
 
     def __post_init__(self) -> None:
         if self.evidence == "configured" and self.calls is not None:
@@ -69,10 +73,16 @@ class MatrixShare:
     total: int
 
 
-def executed_kernels(calls: Mapping[str, int | None]) -> tuple[KernelUse, ...]:
-    """Uses from a trace run's list of called symbols; a count of zero is a kernel that did not run."""
+def executed_kernels(
+    calls: Mapping[str, int | None], sizes: Mapping[str, Sequence[Sequence[int]]] | None = None
+) -> tuple[KernelUse, ...]:
+    """Uses from a trace run's list of called symbols; a count of zero is a kernel that did not run. `sizes`
+    holds what they were called with."""
     ran = ((symbol, count) for symbol, count in calls.items() if count != 0)
-    return _ordered(KernelUse(classify(symbol), "executed", count) for symbol, count in ran)
+    return _ordered(
+        KernelUse(classify(symbol), "executed", count, work_of(symbol, (sizes or {}).get(symbol, ())))
+        for symbol, count in ran
+    )
 
 
 def operator_kernels(event_names: Iterable[str]) -> tuple[KernelUse, ...]:

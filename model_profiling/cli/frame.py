@@ -116,6 +116,15 @@ def budget_option(function: Callable[..., int | None]) -> Callable[..., int | No
     )(function)
 
 
+def sample_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--sample`: one more process for each experiment, in which threads are looked at."""
+    return click.option(
+        "--sample",
+        is_flag=True,
+        help="Also look which kernels run inside each operator, in runs of their own.",
+    )(function)
+
+
 _words: list[str] = []
 
 

@@ -102,6 +102,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     show_default=True,
     help="What to set on a phone while measuring: boost, app, or nothing; it is put back afterwards.",
 )
+@frame.sample_option
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
 @click.option(
     "--outdir", type=click.Path(path_type=Path), help="Folder for artifacts and runs [default: out_MODEL]."

@@ -37,6 +37,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     help="Stop once every speedup is known to plus or minus this share, such as 0.01.",
 )
 @frame.budget_option
+@frame.sample_option
 @frame.factor_option
 def command(
     *,
@@ -48,6 +49,7 @@ def command(
     force: bool,
     precision: float | None,
     budget_s: float | None,
+    sample: bool,
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
@@ -72,7 +74,13 @@ def command(
         with shown_progress(lines=True, quiet=quiet) as progress:
             where = parse_target(target) if target else None
             outcome = run_file(
-                config, options, target=where, precision=precision, budget_s=budget_s, progress=progress
+                config,
+                options,
+                target=where,
+                precision=precision,
+                budget_s=budget_s,
+                sample=sample,
+                progress=progress,
             )
     except KeyboardInterrupt:
         frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")

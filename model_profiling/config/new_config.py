@@ -35,6 +35,7 @@ class NewConfig:
     rounds: int | None = None
     precision: float | None = None
     budget_s: float | None = None
+    sample: bool | None = None
     device: str | None = None
     host: str | None = None
     trace: bool = False
@@ -68,7 +69,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
     if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
         raise InputError(f"a host is no {wanted.kind} device", "give --host with --platform linux alone")
-    asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s")}
+    asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s", "sample")}
     if wanted.runner_on is not None:
         asked["mode"] = "rounds"  # an executor_runner cannot take turns
     schedule = {name: value for name, value in asked.items() if value is not None}

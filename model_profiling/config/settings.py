@@ -286,6 +286,9 @@ class Schedule(Settings):
     energy_s: Seconds = 12.0
     """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
     that gives; 0 is not at all."""
+    sample: Annotated[bool, Field(strict=True)] = False
+    """Run each experiment once more by itself and look where its threads are: which kernels an operator's
+    time goes to. Nothing of that run is a latency."""
     timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
 

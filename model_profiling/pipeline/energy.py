@@ -35,13 +35,13 @@ def measure_energy(run: Measuring) -> None:
         return
     run.progress.stage("measuring energy")
     for number, step in enumerate(steps, start=1):
-        if latency_ms := _latency_ms(run, step.series):
+        if latency_ms := median_latency_ms(run, step.series):
             runs = min(math.ceil(seconds * 1e3 / latency_ms), _MOST_RUNS)
             run.do(step, runs=runs, gauge=gauge, timeout_s=run.config.schedule.timeout_s + 2 * seconds)
         run.progress.advance(number, len(steps), str(step.series))
 
 
-def _latency_ms(run: Measuring, series: Series) -> float | None:
+def median_latency_ms(run: Measuring, series: Series) -> float | None:
     measured = run.journal.latencies_ms(series, run.journal.rounds_of(series))
     every = [latency for latencies in measured for latency in latencies]
     return statistics.median(every) if every else None

@@ -133,6 +133,7 @@ def _result(
         kernels=_existing(place, series, names.KERNELS_CSV),
         kernels_at_load=dict(evidence.kernels_at_load) if evidence else {},
         kernels_note=evidence.kernels_note if evidence else None,
+        samples=_existing(place, series, names.SAMPLES),
         xnntrace_log=evidence.log if evidence and experiment.mode == "xnntrace" else None,
         outputs=evidence.outputs if evidence else (),
         features_present=shown.features_present if shown else (),

@@ -17,12 +17,13 @@ from typing import Any
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.errors import RunError
+from model_profiling.json_record import write_record
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.progress import Progress
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended
-from model_profiling.run.names import GAUGE_CSV, XNNTRACE_LOG, RunFiles
+from model_profiling.run.names import GAUGE_CSV, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
@@ -172,6 +173,8 @@ class Measuring:
         if outcome.gauge is not None and entry.energy is not None:
             kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
             entry = replace(entry, energy=replace(entry.energy, file=kept))
+        if outcome.samples is not None:
+            write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):
             # A launch has one log for all its processes.
             entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
@@ -254,7 +257,14 @@ _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version", "boundaries_unavailable",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
+_SAID_BY_TARGET = (
+    "etdump_warmup_runs",
+    "kernels",
+    "kernels_at_load",
+    "kernels_note",
+    "kernel_sizes",
+    "energy",
+)
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:

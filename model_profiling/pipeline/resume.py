@@ -25,6 +25,7 @@ _FREE = (
     "schedule.temperature_wait_s",
     "schedule.timeout_s",
     "schedule.energy_s",
+    "schedule.sample",
 )
 
 

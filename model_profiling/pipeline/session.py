@@ -22,6 +22,7 @@ from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
 from model_profiling.pipeline.rounds import Rounds
+from model_profiling.pipeline.sampling import sample
 from model_profiling.pipeline.schedule import Schedule, make_schedule
 from model_profiling.pipeline.starting import Earlier, check_directory, clear_work, settle_earlier
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
@@ -106,6 +107,7 @@ def measure_together(
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
             for each in begun:
                 measure_energy(each.record.measuring)
+                sample(each.record.measuring)
             after = target.facts()
     except BaseException as problem:
         said = _about_settings(target) if begun else []  # with no record to keep it, the user is told

@@ -18,6 +18,7 @@ from model_profiling.json_record import record_json
 from model_profiling.report.csv_files import CsvFiles
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.inside_files import inside_facts
 from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
 from model_profiling.report.overheads import explained
 from model_profiling.report.verdict import answers
@@ -60,6 +61,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         **answers(data).facts(),
+        "inside_operators": [inside_facts(found) for found in data.inside],
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
         "findings": [finding.as_dict() for finding in analysis.findings],

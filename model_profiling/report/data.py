@@ -10,6 +10,7 @@ from pathlib import Path
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.headroom import Outlook, outlook_of
+from model_profiling.analysis.inside import InsideSeries, gather_inside
 from model_profiling.analysis.not_tested import NotTested, not_tested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
@@ -90,6 +91,8 @@ class ReportData:
     experiments: tuple[ExperimentReport, ...]
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
+    inside: tuple[InsideSeries, ...] = ()
+    """Where threads were seen, of each series that was sampled."""
 
     def __repr__(self) -> str:
         return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
@@ -206,6 +209,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
         ),
         pairs=tuple(_pairs(run, analysis)),
         evidence=gather_evidence(run, analysis.series if analysis else ()),
+        inside=gather_inside(run, analysis),
     )
 
 

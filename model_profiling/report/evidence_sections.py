@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from model_profiling.analysis.coverage import on_sme_of
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
+from model_profiling.analysis.kernel_work import multiply_adds, work_in_short
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -102,9 +103,23 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     yield make_table(
         ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
     )
+    yield from _worked_on(found)
     if len(found) > _KERNELS_SHOWN:
         where = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
         yield Paragraph(f"{len(found) - _KERNELS_SHOWN} more in {where}.")
+
+
+def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[Block]:
+    """The sizes of what was counted: tiles of the operators' matrices, as XNNPACK hands them out."""
+    rows: list[tuple[Text, ...]] = []
+    for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
+        use = next((each for each in uses.values() if each.worked_on), None)
+        if use is not None and (short := work_in_short(use.worked_on)):
+            total = multiply_adds(use.worked_on)
+            rows.append((Code(kernel.name), short, MISSING if total is None else f"{total / 1e6:.3g}"))
+    if rows:
+        yield Paragraph("What they worked on, and how many calls of each size there were:")
+        yield make_table(("kernel", "sizes (calls)", "million multiply-adds"), rows, numbers=(2,))
 
 
 def _use(use: KernelUse | None) -> str:

@@ -30,6 +30,7 @@ from model_profiling.report.document import (
 from model_profiling.report.energy_section import energy_table
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
+from model_profiling.report.inside_section import inside_operators
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
 from model_profiling.report.operator_sections import (
     categories,
@@ -274,6 +275,7 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
     ("Where the time goes", categories, names.ANALYSIS),
     ("Operators", operators, names.ANALYSIS),
+    ("Inside the operators", inside_operators, f"*{names.SAMPLES}"),
     ("Portable and delegated", backends, names.ANALYSIS),
     ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
     ("Numerical parity", parity, names.METRICS),

@@ -20,12 +20,25 @@ from model_profiling.run.times import Times
 
 
 @dataclass(frozen=True, slots=True)
+class KernelWork:
+    """How often a kernel was called for m rows, n columns and a depth of k. Those that it does not have are
+    None, and all where more sizes were met than are kept."""
+
+    m: int | None
+    n: int | None
+    k: int | None
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCall:
     """One kernel of a process: called, and how often where that was counted, or only configured."""
 
     name: str
     evidence: Literal["executed", "configured"]
     calls: int | None = None
+    worked_on: tuple[KernelWork, ...] = ()
+    """Empty where sizes were not kept."""
 
 
 @dataclass(frozen=True, slots=True)

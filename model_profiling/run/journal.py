@@ -26,9 +26,10 @@ from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.lockstep import counted
 from model_profiling.targets.device.records import Energy
 
-Kind = Literal["evidence", "traced", "untraced", "energy"]
+Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge."""
+gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge, `sampled`
+shows where the time of operators goes."""
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 
@@ -99,6 +100,8 @@ class Entry:
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     """Kernels that pack weights while the program loads; in none of `kernels`."""
     kernels_note: str | None = None
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """What `kernels` were called with: their first three arguments, and how often."""
     temperature_c: float | None = None
     energy: Energy | None = None
     schema_version: Literal[1] = 1

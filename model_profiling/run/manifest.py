@@ -131,6 +131,8 @@ class Result:
     kernels: str | None = None
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
+    samples: str | None = None
+    """Where its threads were seen, in a process of its own."""
     xnntrace_log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     features_present: tuple[str, ...] = ()
@@ -150,7 +152,7 @@ class Result:
     @property
     def files(self) -> tuple[str, ...]:
         """Every file the result promises."""
-        single = (self.log, self.latency, self.kernels, self.xnntrace_log)
+        single = (self.log, self.latency, self.kernels, self.xnntrace_log, self.samples)
         return (
             *self.dumps,
             *self.boundaries,

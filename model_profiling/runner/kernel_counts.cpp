@@ -1,5 +1,7 @@
 #include "kernel_counts.h"
 
+#include <algorithm>
+
 #include <sys/mman.h>
 
 // Where slots can be found (plt_slots.cpp), on the one machine that has KleidiAI kernels.
@@ -10,29 +12,47 @@
 
 #include <dlfcn.h>
 
-// Copied once per kernel, with the two literals at its end filled in. It may use x16 and x17 alone (the
-// registers a PLT call may clobber), so the two more that an exclusive increment needs go through the stack:
-// every argument register arrives at the kernel as it left the caller.
+// Copied once per kernel, with the three literals at its end filled in. Every register that can hold an argument
+// arrives at the kernel as it left the caller: the recording function between may clobber them, so they go through
+// the stack. It is called outside of streaming mode, which kernels enter by themselves.
 asm(R"(
   .pushsection .rodata
   .balign 8
   .global sme2prof_thunk_begin
   .global sme2prof_thunk_end
 sme2prof_thunk_begin:
-  stp  x0, x1, [sp, #-16]!
-  ldr  x16, 2f
-1:
-  ldxr x0, [x16]
-  add  x0, x0, #1
-  stxr w1, x0, [x16]
-  cbnz w1, 1b
-  ldp  x0, x1, [sp], #16
+  stp  x29, x30, [sp, #-224]!
+  mov  x29, sp
+  stp  x0, x1, [sp, #16]
+  stp  x2, x3, [sp, #32]
+  stp  x4, x5, [sp, #48]
+  stp  x6, x7, [sp, #64]
+  str  x8, [sp, #80]
+  stp  q0, q1, [sp, #96]
+  stp  q2, q3, [sp, #128]
+  stp  q4, q5, [sp, #160]
+  stp  q6, q7, [sp, #192]
+  ldr  x3, 2f
+  ldr  x16, 4f
+  blr  x16
+  ldp  q6, q7, [sp, #192]
+  ldp  q4, q5, [sp, #160]
+  ldp  q2, q3, [sp, #128]
+  ldp  q0, q1, [sp, #96]
+  ldr  x8, [sp, #80]
+  ldp  x6, x7, [sp, #64]
+  ldp  x4, x5, [sp, #48]
+  ldp  x2, x3, [sp, #32]
+  ldp  x0, x1, [sp, #16]
+  ldp  x29, x30, [sp], #224
   ldr  x16, 3f
   br   x16
-  nop
+  .balign 8
 2:
   .quad 0
 3:
+  .quad 0
+4:
   .quad 0
 sme2prof_thunk_end:
   .popsection
@@ -42,6 +62,11 @@ extern "C" const unsigned char sme2prof_thunk_end[] __attribute__((visibility("h
 
 namespace sme2prof {
 namespace {
+
+// What a thunk calls, with the kernel's own first arguments.
+void record_call(uint64_t first, uint64_t second, uint64_t third, KernelRecord* record) noexcept {
+  record->add(first, second, third);
+}
 
 constexpr char kKernelPrefix[] = "kai_run_";
 
@@ -79,14 +104,16 @@ KernelCounts::KernelCounts(void* handle) {
     return;
   }
   code_ = {code, Unmap{code_size}};
-  counters_ = std::make_unique<std::atomic<uint64_t>[]>(slots.size());
+  records_ = std::make_unique<KernelRecord[]>(slots.size());
+  void (*const called)(uint64_t, uint64_t, uint64_t, KernelRecord*) noexcept = record_call;
   auto* const thunks = static_cast<unsigned char*>(code);
   for (size_t i = 0; i < slots.size(); ++i) {
-    const std::atomic<uint64_t>* counter = &counters_[i];
+    KernelRecord* record = &records_[i];
     unsigned char* end = thunks + (i + 1) * thunk_size;
     std::memcpy(end - thunk_size, sme2prof_thunk_begin, thunk_size);
-    std::memcpy(end - 16, &counter, sizeof(counter));
-    std::memcpy(end - 8, &slots[i].kernel, sizeof(slots[i].kernel));
+    std::memcpy(end - 24, &record, sizeof(record));
+    std::memcpy(end - 16, &slots[i].kernel, sizeof(slots[i].kernel));
+    std::memcpy(end - 8, &called, sizeof(called));
   }
   if (mprotect(code, code_size, PROT_READ | PROT_EXEC) != 0) {
     unavailable_ = "this system does not allow generated code";
@@ -127,6 +154,39 @@ namespace sme2prof {
 
 KernelCounts::~KernelCounts() = default;
 
+void KernelRecord::add(uint64_t first, uint64_t second, uint64_t third) noexcept {
+  constexpr uint32_t kFree = 0, kWriting = 1, kWhole = 2;
+  calls.fetch_add(1, std::memory_order_relaxed);
+  for (Size& size : sizes) {
+    uint32_t state = size.state.load(std::memory_order_acquire);
+    if (state == kFree && size.state.compare_exchange_strong(state, kWriting, std::memory_order_acquire)) {
+      size.arguments[0] = first;
+      size.arguments[1] = second;
+      size.arguments[2] = third;
+      size.calls.store(1, std::memory_order_relaxed);
+      size.state.store(kWhole, std::memory_order_release);
+      return;
+    }
+    while (state != kWhole) {
+      state = size.state.load(std::memory_order_acquire); // another thread writes three numbers
+    }
+    if (size.arguments[0] == first && size.arguments[1] == second && size.arguments[2] == third) {
+      size.calls.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+  }
+  other_sizes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void KernelRecord::reset() {
+  calls.store(0, std::memory_order_relaxed);
+  other_sizes.store(0, std::memory_order_relaxed);
+  for (Size& size : sizes) {
+    size.state.store(0, std::memory_order_relaxed);
+    size.calls.store(0, std::memory_order_relaxed);
+  }
+}
+
 void KernelCounts::Unmap::operator()(void* code) const {
   munmap(code, size);
 }
@@ -134,16 +194,37 @@ void KernelCounts::Unmap::operator()(void* code) const {
 std::map<std::string, uint64_t> KernelCounts::snapshot() const {
   std::map<std::string, uint64_t> calls;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (const uint64_t n = counters_[i].load(std::memory_order_relaxed)) {
+    if (const uint64_t n = records_[i].calls.load(std::memory_order_relaxed)) {
       calls[slots_[i].slot.symbol] += n;
     }
   }
   return calls;
 }
 
+std::map<std::string, std::vector<WorkSize>> KernelCounts::sizes() const {
+  std::map<std::string, std::vector<WorkSize>> found;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    std::vector<WorkSize>& sizes = found[slots_[i].slot.symbol];
+    for (const KernelRecord::Size& size : records_[i].sizes) {
+      if (const uint64_t calls = size.calls.load(std::memory_order_relaxed)) {
+        sizes.push_back({size.arguments[0], size.arguments[1], size.arguments[2], calls});
+      }
+    }
+    if (const uint64_t calls = records_[i].other_sizes.load(std::memory_order_relaxed)) {
+      sizes.push_back({0, 0, 0, calls});
+    }
+    std::stable_sort(
+        sizes.begin(), sizes.end(), [](const WorkSize& a, const WorkSize& b) { return a.calls > b.calls; });
+    if (sizes.empty()) {
+      found.erase(slots_[i].slot.symbol);
+    }
+  }
+  return found;
+}
+
 void KernelCounts::reset() {
   for (size_t i = 0; i < slots_.size(); ++i) {
-    counters_[i].store(0, std::memory_order_relaxed);
+    records_[i].reset();
   }
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernel_counts.h"
+
 namespace sme2prof {
 
 struct OutputFacts {
@@ -31,6 +33,7 @@ struct Measured {
   std::vector<OutputFacts> outputs;
   std::map<std::string, uint64_t> kernels_at_load;
   std::map<std::string, uint64_t> kernels;
+  std::map<std::string, std::vector<WorkSize>> kernel_sizes;
   std::string kernels_unavailable;
   std::string boundaries_unavailable;
 };

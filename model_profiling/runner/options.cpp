@@ -25,13 +25,16 @@ const char kHelp[] =
     "  --boundaries FILE       write the nanoseconds at which its XNNPACK operators began and ended into FILE\n"
     "  --disable FLAG,FLAG     cpuinfo flags to clear before XNNPACK loads\n"
     "  --count-kernels         count calls of KleidiAI kernels\n"
+    "  --sample FILE           write where each thread was seen, at random moments; slows the run\n"
+    "  --sample-hz N           how often to look, for each thread and second (1000)\n"
     "  --time-limit SECONDS    end the process after this long\n"
     "  --result FILE           write the JSON result here (standard output)\n"
     "  --features-only         report CPU features and stop\n"
     "\n"
     "usage: sme2prof-runner --lockstep [options] --child OPTIONS... --child OPTIONS...\n"
     "  Several programs take turns, each in a process of its own. A child's options are those above but\n"
-    "  --executions, --count-kernels, --time-limit, --result and --features-only. Before the first --child:\n"
+    "  --executions, --count-kernels, --sample, --sample-hz, --time-limit, --result and --features-only. Before\n"
+    "  the first --child:\n"
     "  --cycles N              end after this many cycles; in each, every child has one turn\n"
     "  --budget SECONDS        begin no further cycle after this long\n"
     "  --turn-length K         executions in a turn (4)\n"
@@ -134,8 +137,8 @@ void check(const Options& options) {
   if (options.model.empty() && !options.features_only) {
     throw Stop(Failure::kUsage, "--model is required; see --help");
   }
-  if (options.threads == 0 || options.executions == 0) {
-    throw Stop(Failure::kUsage, "--threads and --executions start at 1");
+  if (options.threads == 0 || options.executions == 0 || options.sample_hz == 0) {
+    throw Stop(Failure::kUsage, "--threads, --executions and --sample-hz start at 1");
   }
   if (!options.boundaries.empty() && options.etdump.empty()) {
     throw Stop(Failure::kUsage, "--boundaries are of the operators in a dump: name it with --etdump");
@@ -164,6 +167,10 @@ Options parse_options(const std::vector<std::string>& words) {
     const auto& [flag, value] = word;
     if (flag == "--executions") {
       options.executions = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
+    } else if (flag == "--sample") {
+      options.sample = value;
+    } else if (flag == "--sample-hz") {
+      options.sample_hz = static_cast<uint32_t>(whole_number(flag, value, 100'000));
     } else if (flag == "--time-limit") {
       options.time_limit_s = seconds(flag, value);
     } else if (flag == "--result") {

@@ -24,6 +24,8 @@ struct Options {
   double time_limit_s = 0; // none when 0
   bool count_kernels = false;
   bool features_only = false;
+  std::string sample; // where to write what threads were seen doing
+  uint32_t sample_hz = 1000;
 };
 
 // Several programs that take turns, each in a process of its own.

@@ -50,6 +50,8 @@ class RunnerResult:
     backends: tuple[str, ...] = ()
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int] | None = None
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None
+    """The first three arguments of each kernel's calls, and how many there were with them."""
     kernels_at_load: Mapping[str, int] | None = None
     kernels_unavailable: str | None = None
     boundaries_unavailable: str | None = None

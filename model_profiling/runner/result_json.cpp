@@ -44,6 +44,16 @@ std::string output_json(const OutputFacts& output) {
       .str();
 }
 
+std::string sizes_json(const std::map<std::string, std::vector<WorkSize>>& kernels) {
+  json::Object object;
+  for (const auto& [kernel, sizes] : kernels) {
+    object.add(kernel, json::array(sizes, [](const WorkSize& size) {
+      return json::numbers(std::vector<uint64_t>{size.first, size.second, size.third, size.calls});
+    }));
+  }
+  return object.str();
+}
+
 } // namespace
 
 json::Object common_json(const CpuFeatures& features) {
@@ -70,11 +80,12 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
       .add("first_ns", std::to_string(measured.first_ns))
       .add("loop_ns", std::to_string(measured.loop_ns))
       .add("iterations_ns", json::numbers(measured.iterations_ns))
-      .add("traced", json::boolean(!options.etdump.empty()))
+      .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
       .add("backends", json::texts(measured.backends))
       .add("outputs", json::array(measured.outputs, output_json))
       .add("kernels", counted ? json::object(measured.kernels) : "null")
+      .add("kernel_sizes", counted ? sizes_json(measured.kernel_sizes) : "null")
       .add("kernels_at_load", counted ? json::object(measured.kernels_at_load) : "null")
       .add(
           "kernels_unavailable",

@@ -14,6 +14,7 @@
 #include "kernel_counts.h"
 #include "loaded_method.h"
 #include "output_file.h"
+#include "sampler.h"
 #include "tensors.h"
 
 // The wheel exports these but ships no header for them.
@@ -78,6 +79,7 @@ struct Session::Parts {
   std::unique_ptr<ETDumpGen> tracer;
   std::unique_ptr<LoadedMethod> loaded;
   std::vector<InputBuffer> inputs;
+  std::unique_ptr<Sampler> sampler;
 };
 
 Session::~Session() = default;
@@ -89,11 +91,12 @@ Session::Session(const Options& options, bool watch_outputs)
     parts_->counts = std::make_unique<KernelCounts>(backend);
     measured_.kernels_unavailable = parts_->counts->unavailable();
   }
-  if (!options.boundaries.empty()) {
+  if (!options.boundaries.empty() || !options.sample.empty()) {
     parts_->clock = std::make_unique<BackendClock>(backend);
   }
   measured_.threads = set_threads(options.threads);
-  if (!options.etdump.empty()) {
+  // XNNPACK tells its operators apart only when it is traced.
+  if (!options.etdump.empty() || !options.sample.empty()) {
     parts_->tracer = std::make_unique<ETDumpGen>();
   }
   const int64_t began = now_ns();
@@ -118,14 +121,24 @@ Session::Session(const Options& options, bool watch_outputs)
   if (parts_->counts) {
     parts_->counts->reset();
   }
+  // Now: the first execution is what makes the threads of the pool.
+  if (!options.sample.empty()) {
+    parts_->sampler = std::make_unique<Sampler>(options.sample_hz);
+  }
 }
 
 int64_t Session::execute_once() {
   set_inputs(parts_->loaded->method(), parts_->inputs);
   errno = 0;
+  if (parts_->sampler) {
+    parts_->sampler->begin_execution(parts_->clock->invocation_count());
+  }
   const int64_t began = now_ns();
   const Error error = parts_->loaded->method().execute();
   const int64_t ended = now_ns();
+  if (parts_->sampler) {
+    parts_->sampler->end_execution();
+  }
   if (error != Error::Ok) {
     stop_for(Failure::kExecute, "the method failed while running", error);
   }
@@ -143,6 +156,9 @@ void Session::execute(uint32_t count) {
   const int64_t began = now_ns();
   for (uint32_t i = 0; i < count; ++i) {
     times.push_back(execute_once());
+    if (parts_->tracer && options_.etdump.empty()) {
+      parts_->tracer->reset(); // nobody keeps the trace: it must not grow
+    }
   }
   measured_.loop_ns += now_ns() - began;
 }
@@ -153,12 +169,18 @@ void Session::finish() {
   }
   if (parts_->counts) {
     measured_.kernels = parts_->counts->snapshot();
+    measured_.kernel_sizes = parts_->counts->sizes();
+  }
+  if (parts_->sampler) {
+    const std::string seen = parts_->sampler->seen(*parts_->clock) + "\n";
+    parts_->sampler.reset();
+    write_file(options_.sample, seen.data(), seen.size());
   }
   measured_.outputs = collect_outputs(parts_->loaded->method(), options_.output_prefix);
-  if (parts_->tracer) {
+  if (parts_->tracer && !options_.etdump.empty()) {
     save_etdump(*parts_->tracer, options_.etdump);
   }
-  if (parts_->clock) {
+  if (!options_.boundaries.empty()) {
     measured_.boundaries_unavailable = parts_->clock->unavailable();
     if (measured_.boundaries_unavailable.empty()) {
       const std::string boundaries = parts_->clock->file();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from model_profiling.files import write_text
 from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, child_files
+from model_profiling.runner.samples import read_samples
+from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, SEEN, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -21,8 +23,11 @@ _ITERATION = re.compile(rf"Iteration \d+ of \d+: {_MS}")
 _LOADED = re.compile(rf"Model loaded in {_MS}")
 
 
-def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool) -> Outcome:
-    """The outcome of `job`, whose files have come back to the path `files` with their endings."""
+def collect(
+    job: Job, done: Completed, files: Path, *, timings_are_latency: bool, code: Sequence[Path] = ()
+) -> Outcome:
+    """The outcome of `job`, whose files have come back to the path `files` with their endings. `code` are the
+    folders that hold, on this machine, the libraries it ran with."""
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
@@ -35,6 +40,8 @@ def collect(job: Job, done: Completed, files: Path, *, timings_are_latency: bool
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+    if job.sample_hz:
+        outcome = replace(outcome, samples=read_samples(Path(f"{files}{SEEN}"), code))
     if job.gauge is None:
         return outcome
     told = Path(f"{files}{energy.ENDING}")
@@ -82,8 +89,9 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
         outputs=tuple(output.file for output in result.outputs if output.file is not None),
         kernels=dict(result.kernels or {}),
         kernels_at_load=dict(result.kernels_at_load or {}),
+        kernel_sizes=dict(result.kernel_sizes or {}),
         kernels_note=result.kernels_unavailable if job.kernels else None,
-        timings_are_latency=timings_are_latency and not job.kernels,
+        timings_are_latency=timings_are_latency and not job.kernels and not job.sample_hz,
     )
 
 

@@ -12,7 +12,7 @@ from model_profiling.runner.features import cpuinfo_flags
 from model_profiling.targets.protocol import Job, LockstepJob
 
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
-BOUNDARIES = f"{ETDUMP}.boundaries"
+BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 """A job's files are one path with these endings, where it runs as well as where they end up."""
 
 
@@ -56,6 +56,8 @@ def child_files(files: str, number: int) -> str:
 def _kit_words(job: Job, places: Places) -> list[str]:
     words = [*_program_words(job, places), "--executions", str(job.runs)]
     words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
+    if job.sample_hz:
+        words += ["--sample", f"{places.files}{SEEN}", "--sample-hz", str(job.sample_hz)]
     return [*words, "--count-kernels"] if job.kernels else words
 
 

@@ -26,6 +26,7 @@ from model_profiling.targets.protocol import (
     TargetChoice,
 )
 from model_profiling.targets.qemu import Qemu, find_qemu
+from model_profiling.targets.remote.bundle import library_folders
 from model_profiling.targets.transport import LocalTransport
 
 
@@ -56,7 +57,15 @@ class EmulatedTarget:
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         runner = (str(self.build.path),) if self.build else ()
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
-        return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=False)
+        return execute(
+            job,
+            into,
+            stem,
+            runner=runner,
+            transport=transport,
+            timings_are_latency=False,
+            code=self._code_folders(),
+        )
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         runner = (str(self.build.path),) if self.build else ()
@@ -67,6 +76,11 @@ class EmulatedTarget:
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
+
+    def _code_folders(self) -> tuple[Path, ...]:
+        """Where the libraries are that the emulated machine sees elsewhere."""
+        system = library_folders(self.sysroot) if self.sysroot else ()
+        return (self.build.library_path, *system) if self.build else ()
 
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling import files
@@ -20,6 +21,7 @@ from model_profiling.targets.command import (
     LOG,
     OUTPUTS,
     RESULT,
+    SEEN,
     Places,
     build_command,
     build_lockstep_command,
@@ -43,9 +45,10 @@ def execute(
     runner: tuple[str, ...],
     transport: Transport,
     timings_are_latency: bool = True,
+    code: Sequence[Path] = (),
 ) -> Outcome:
     """Run `job` and collect what it left in `into`. `runner` starts the kit's runner where the job runs, and
-    is empty when nothing was prepared."""
+    is empty when nothing was prepared. `code` are the folders here that hold the libraries it runs with."""
     check_job(job)
     own = job.runner_path
     if own is None and not runner:
@@ -69,7 +72,7 @@ def execute(
             transport.fetch(folder, left_files(job, stem), into)
     finally:
         transport.remove(folder)
-    return collect(job, done, into / stem, timings_are_latency=timings_are_latency)
+    return collect(job, done, into / stem, timings_are_latency=timings_are_latency, code=code)
 
 
 def execute_lockstep(
@@ -155,14 +158,16 @@ def check_job(job: Job) -> None:
             f"an executor_runner cannot switch {', '.join(job.disable)} off",
             'use runner_path "builtin", or a runner built without it',
         )
-    if job.kernels or job.save_outputs:
+    if job.kernels or job.save_outputs or job.sample_hz:
         raise InputError(
-            "an executor_runner neither counts kernels nor keeps raw outputs", 'use runner_path "builtin"'
+            "an executor_runner neither counts kernels, nor looks at threads, nor keeps raw outputs",
+            'use runner_path "builtin"',
         )
 
 
 def _clear(into: Path, stem: str) -> None:
     """Nothing an earlier run left may pass for the work of this one."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE)), *kept):
+    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
+    for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
         path.unlink(missing_ok=True)

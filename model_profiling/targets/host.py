@@ -40,7 +40,8 @@ class HostTarget:
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         runner = (str(self.build.path),) if self.build else ()
-        return execute(job, into, stem, runner=runner, transport=LocalTransport())
+        code = (self.build.library_path,) if self.build else ()
+        return execute(job, into, stem, runner=runner, transport=LocalTransport(), code=code)
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         runner = (str(self.build.path),) if self.build else ()

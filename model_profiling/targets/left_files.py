@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from model_profiling.targets.command import BOUNDARIES, ETDUMP, OUTPUTS, RESULT, child_files
+from model_profiling.targets.command import BOUNDARIES, ETDUMP, OUTPUTS, RESULT, SEEN, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.protocol import Job, LockstepJob
 
@@ -13,6 +13,8 @@ from model_profiling.targets.protocol import Job, LockstepJob
 _RESULT_BYTES = 256 << 20
 # FlatBuffers, which a dump is one of, cannot be larger.
 _DUMP_BYTES = 2 << 30
+# All samples that the runner keeps, some 60 characters each.
+_SEEN_BYTES = 64 << 20
 # A tensor that an Arm device of today holds beside the program that made it.
 _OUTPUT_BYTES = 2 << 30
 MOST_FILES = 1000
@@ -40,6 +42,8 @@ def left_files(job: Job, stem: str) -> tuple[LeftFile, ...]:
     found = [] if job.runner_path else [LeftFile(stem, RESULT, _RESULT_BYTES)]
     if job.gauge is not None:
         found.append(LeftFile(stem, energy.ENDING, energy.most_bytes(job.timeout_s)))
+    if job.sample_hz:
+        found.append(LeftFile(stem, SEEN, _SEEN_BYTES))
     return (*found, *_of_program(job, stem))
 
 

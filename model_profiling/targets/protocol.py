@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
+from model_profiling.runner.samples import Samples
 from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 Platform = Literal["mac", "linux", "android", "emulated"]
@@ -44,7 +45,8 @@ class Job:
 
     `runner_path` names an executor_runner of the user's own; None is the kit's runner. `disable` holds
     feature names as `runner.features` knows them. `kernels` counts kernel calls, which slows the calls
-    counted: a job that asks for it measures no latency.
+    counted, and `sample_hz` looks that often where each thread is: a job that asks for either measures no
+    latency.
     """
 
     model: Path
@@ -58,6 +60,7 @@ class Job:
     fill: Literal["random", "ones"] = "random"
     etdump: bool = False
     kernels: bool = False
+    sample_hz: int | None = None
     save_outputs: bool = False
     timeout_s: float = 600.0
     cpu_affinity: tuple[int, ...] = ()
@@ -83,6 +86,10 @@ class Outcome:
     kernels: Mapping[str, int | None] = field(default_factory=dict)
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """What they were called with, as the runner tells it."""
+    samples: Samples | None = None
+    """Where the threads were seen."""
     timings_are_latency: bool = True
     energy: Energy | None = None
     gauge: Path | None = None

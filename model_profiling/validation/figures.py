@@ -13,6 +13,8 @@ import numpy as np
 
 from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
+from model_profiling.analysis.inside import sampled_entries
+from model_profiling.analysis.sampling_proof import agreement, disagreements
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, Status, check_unless
 from model_profiling.json_record import read_json_object
@@ -23,6 +25,7 @@ from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import read_factors
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
+from model_profiling.run.samples import read_series_samples
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.output_files import compare_outputs
 from model_profiling.statistics.speedup import Verdict
@@ -131,6 +134,23 @@ def kernels_fit_the_switch(checked: CheckedRun) -> Iterator[Check]:
     ]
     said = f"{len(listed)} lists fit what was switched off"
     yield check_unless(wrong, "kernels", said, f"the switch failed; {MEASURE_AGAIN}")
+
+
+def sampling_fits_the_counts(checked: CheckedRun) -> Iterator[Check]:
+    """Whether threads were seen in the kernels that were counted, and in no other."""
+    wrong, said = [], []
+    listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
+    for series in checked.run.series:
+        samples = read_series_samples(checked.run, series)
+        if samples is None or samples.unavailable or series not in listed:
+            continue
+        seen, uses = sampled_entries(samples), listed[series].uses
+        wrong += [f"{series}: {each}" for each in disagreements(seen, uses)]
+        said.append(f"{series}: {agreement(seen, samples.kept, uses)}")
+    if not said:
+        yield Check("sampling", "skipped", "no series was both sampled and counted")
+        return
+    yield check_unless(wrong, "sampling", "; ".join(said), MEASURE_AGAIN)
 
 
 def outputs_agree(checked: CheckedRun) -> Iterator[Check]:

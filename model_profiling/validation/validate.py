@@ -41,6 +41,7 @@ _ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
     ("comparisons", figures.comparisons_hold),
     ("no latency", figures.emulated_has_no_latency),
     ("kernels", figures.kernels_fit_the_switch),
+    ("sampling", figures.sampling_fits_the_counts),
     ("outputs", figures.outputs_agree),
 )
 _ABOUT_DUMPS: tuple[tuple[str, Question], ...] = (

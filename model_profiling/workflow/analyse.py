@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+from model_profiling.analysis.inside import gather_inside
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.errors import InputError
@@ -15,6 +16,7 @@ from model_profiling.progress import Progress
 from model_profiling.report.analysed import AnalysedRun, analysed
 from model_profiling.report.analysis_json import WrittenDump, write_analysis_summary
 from model_profiling.report.csv_files import write_csv_files
+from model_profiling.report.inside_files import write_inside_csv
 from model_profiling.run import Run, Times, names
 
 
@@ -74,4 +76,13 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
         written.append(WrittenDump(dump, write_csv_files(dump, folder)))
     summary = (out or home) / names.ANALYSIS
     write_analysis_summary(summary, analysis, written)
-    return (*(path for dump in written for path in dump.files.every), summary)
+    inside = tuple(_write_inside(analysis, out or home))
+    return (*(path for dump in written for path in dump.files.every), *inside, summary)
+
+
+def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
+    """Which kernels operators were seen in, of each series that was sampled."""
+    for found in gather_inside(analysis.run, analysis):
+        path = names.RunFiles(home, analysis.run.model_name).of_series(found.series, names.INSIDE_CSV)
+        write_inside_csv(path, found)
+        yield path

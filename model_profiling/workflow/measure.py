@@ -115,18 +115,19 @@ def run_file(
     target: TargetChoice | None = None,
     precision: float | None = None,
     budget_s: float | None = None,
+    sample: bool = False,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own."""
+    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own, and
+    `sample` asks for what its schedule may not."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
     config = load_config(path, files=options is None or not options.analysis_only)
     if target is not None:
         config = on_target(config, target)
     if precision is not None and not 0 < precision < 1:
         raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
-    asked = {
-        name: value for name, value in (("precision", precision), ("budget_s", budget_s)) if value is not None
-    }
+    settings = {"precision": precision, "budget_s": budget_s, "sample": sample or None}
+    asked = {name: value for name, value in settings.items() if value is not None}
     if asked:
         config = config.model_copy(update={"schedule": config.schedule.model_copy(update=asked)})
     return run_config(config, options, config_file=path.resolve(), progress=progress)

@@ -48,6 +48,7 @@ class ProfileOptions:
     rounds: int | None = None
     precision: float | None = None
     budget_s: float | None = None
+    sample: bool = False
     ladder: bool = False
     outdir: StrPath | None = None
 
@@ -185,12 +186,13 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     asked = {name: getattr(options, name) for name in _ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
+    wanted = replace(wanted, sample=options.sample or None)
     wanted = replace(wanted, runs=1, warmup=0) if emulated else replace(wanted, **given)
     raw = new_config(wanted, root)
     raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
     raw["target"] = target_settings(target.choice)
     if emulated:
-        raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S}
+        raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": options.sample}
     if options.ladder:
         target.prepare()
         raw |= _ladder_parts(new_experiments(wanted, root)[0], wanted, ladder(target.facts().features))

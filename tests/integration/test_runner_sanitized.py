@@ -100,6 +100,7 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     dump, result = tmp_path / "x.etdump", tmp_path / "x.json"
     outputs = ("--output-prefix", tmp_path / "x")
     traces = ("--etdump", dump, "--boundaries", tmp_path / "x.etdump.boundaries")
+    traces += ("--sample", tmp_path / "x.seen")
     everything = (*traces, *outputs, "--result", result, "--count-kernels", "--executions", 3)
     cut = tmp_path / "cut.pte"
     cut.write_bytes(pte.read_bytes()[:100_000])
@@ -119,7 +120,7 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     if sys.platform == "linux" and platform.machine() == "aarch64":
         assert told.kernels is not None and told.kernels_unavailable is None
     left = {path.name for path in tmp_path.iterdir()}
-    assert left - {"x.etdump.boundaries"} == {"cut.pte", "x.etdump", "x.json", "x0.bin"}
+    assert left - {"x.etdump.boundaries"} == {"cut.pte", "x.etdump", "x.json", "x.seen", "x0.bin"}
     if sys.platform == "linux":
         assert told.boundaries_unavailable is None and read_timed(dump).clock == EXACT
 
@@ -186,6 +187,8 @@ def test_no_damaged_program_makes_the_runner_misbehave(
         (["--model", "PTE", "--threads", "0"], 2, "start at 1"),
         (["--model", "PTE", "--threads", " -1"], 2, "--threads wants a whole number, not ' -1'"),
         (["--model", "PTE", "--executions", "4294967296"], 2, "--executions wants a whole number"),
+        (["--model", "PTE", "--sample-hz", "0"], 2, "--sample-hz start at 1"),
+        (["--model", "PTE", "--sample", "gone/x"], 8, "cannot write gone/x: no such file"),
         (["--model", "PTE", "--seed", "18446744073709551616"], 2, "--seed wants a whole number"),
         (["--model", "PTE", "--time-limit", "1e300"], 2, "--time-limit wants a number of seconds"),
         (["--model", "PTE", "--time-limit", "1e-9"], 124, "time limit reached"),

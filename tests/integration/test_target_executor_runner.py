@@ -60,7 +60,7 @@ def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) ->
     host = HostTarget()
     with pytest.raises(InputError, match="an executor_runner cannot switch sme2 off"):
         host.execute(Job(pte, runner_path=runner, disable=("sme2",)), tmp_path, "own")
-    with pytest.raises(InputError, match="neither counts kernels nor keeps raw outputs"):
+    with pytest.raises(InputError, match="neither counts kernels, nor looks at threads"):
         host.execute(Job(pte, runner_path=runner, kernels=True), tmp_path, "own")
     with pytest.raises(SetupError, match=r"there is no runner .*gone; build it or correct runner_path"):
         host.execute(Job(pte, runner_path=tmp_path / "gone"), tmp_path, "own")

@@ -55,7 +55,7 @@ def make_bundle(*, fetch: bool = True) -> Bundle:
     else:
         build, root = build_cross_runner(fetch=fetch)
     return Bundle(
-        build, gather(build.path, [build.library_path, *_library_folders(root)], opened=(LOADER, *OPENED))
+        build, gather(build.path, [build.library_path, *library_folders(root)], opened=(LOADER, *OPENED))
     )
 
 
@@ -95,5 +95,6 @@ def _fits(path: Path) -> bool:
     return facts is not None and facts.machine == AARCH64
 
 
-def _library_folders(root: Path) -> Iterator[Path]:
+def library_folders(root: Path) -> Iterator[Path]:
+    """Where the system under `root` has libraries for aarch64."""
     return (root / folder for folder in _FOLDERS if (root / folder).is_dir())

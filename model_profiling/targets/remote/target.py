@@ -168,7 +168,16 @@ class RemoteTarget:
         def begin() -> Outcome:
             runner, transport = self._ready(needed=job.runner_path is None)
             latency = self.why_emulated is None
-            return execute(job, into, stem, runner=runner, transport=transport, timings_are_latency=latency)
+            sent = self._bundle.files.values() if self._bundle else ()
+            return execute(
+                job,
+                into,
+                stem,
+                runner=runner,
+                transport=transport,
+                timings_are_latency=latency,
+                code=tuple(dict.fromkeys(path.parent for path in sent)),
+            )
 
         return self.shell.repeat(begin)
 

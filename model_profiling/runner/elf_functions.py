@@ -1,0 +1,217 @@
+"""The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a
+library built for unwinding has, hidden ones too. Functions in Arm assembly often have neither: where such a
+one begins is known where code takes its address."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from model_profiling.runner import arm_code
+from model_profiling.runner.code_functions import CodeFunctions, Extents
+from model_profiling.runner.elf import AARCH64
+
+_LOAD, _NOTE, _EH_FRAME_HDR = 1, 4, 0x6474E550
+_SYMTAB, _DYNSYM = 2, 11
+_FUNCTION = 2
+_BUILD_ID = 3
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_TABLE = np.dtype([("start", "<i4"), ("entry", "<i4")])
+# How an address is written (DWARF's exception header encodings): low bits the format, high bits what it is
+# relative to.
+_FORMATS = {0x00: "<Q", 0x02: "<H", 0x03: "<I", 0x04: "<Q", 0x0A: "<h", 0x0B: "<i", 0x0C: "<q"}
+_DATA_RELATIVE = 0x30
+_LONGEST_NAME = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    kind: int
+    offset: int
+    address: int
+    size: int
+    executable: bool
+
+
+def parse_elf(data: bytes) -> CodeFunctions:
+    """Raises `struct.error` or `ValueError` where the file is damaged."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("it is not a 64-bit little-endian ELF file")
+    segments = _segments(data)
+    named, unwound = _symbols(data), _unwind_entries(data, segments)
+    (machine,) = struct.unpack_from("<H", data, 18)
+    if machine != AARCH64:
+        return CodeFunctions(_build_id(data, segments), named, unwound)
+    code = [
+        (each.address, arm_code.words_of(data, each.offset, each.size))
+        for each in segments
+        if each.executable
+    ]
+    taken = _address_taken(code, [named, unwound])
+    return CodeFunctions(_build_id(data, segments), named, Extents.joined(unwound, taken), tuple(code))
+
+
+def _segments(data: bytes) -> list[_Segment]:
+    (table,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    found = []
+    for place in range(count):
+        kind, flags, offset, address, _, length, _, _ = struct.unpack_from(
+            "<IIQQQQQQ", data, table + size * place
+        )
+        found.append(_Segment(kind, offset, address, length, kind == _LOAD and bool(flags & 1)))
+    return found
+
+
+def _build_id(data: bytes, segments: list[_Segment]) -> str | None:
+    for segment in segments:
+        at, end = segment.offset, segment.offset + segment.size
+        while segment.kind == _NOTE and at + 12 <= min(end, len(data)):
+            name, length, kind = struct.unpack_from("<III", data, at)
+            content = at + 12 + (name + 3) // 4 * 4
+            if kind == _BUILD_ID and data[at + 12 : at + 16] == b"GNU\0":
+                return data[content : content + length].hex()
+            at = content + (length + 3) // 4 * 4
+    return None
+
+
+def _symbols(data: bytes) -> Extents:
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * place) for place in range(count)]
+    found: list[tuple[int, int, str]] = []
+    for _, kind, _, _, offset, length, link, *_ in sections:
+        if kind not in (_SYMTAB, _DYNSYM):
+            continue
+        if link >= len(sections):
+            raise ValueError("its symbols have no names")
+        strings = data[sections[link][4] : sections[link][4] + sections[link][5]]
+        every = np.frombuffer(data, _SYMBOL, length // _SYMBOL.itemsize, offset)
+        functions = every[(every["info"] & 15 == _FUNCTION) & (every["section"] != 0) & (every["size"] > 0)]
+        functions = functions[(functions["value"] < 1 << 62) & (functions["size"] < 1 << 62)]
+        for name, value, extent in zip(
+            functions["name"].tolist(), functions["value"].tolist(), functions["size"].tolist(), strict=True
+        ):
+            found.append((value, value + extent, _text(strings, name)))
+    return Extents.of([each for each in found if each[2]])
+
+
+def _text(strings: bytes, start: int) -> str:
+    stop = strings.find(b"\0", start, start + _LONGEST_NAME)
+    return strings[start:stop].decode("utf-8", "replace") if stop >= 0 else ""
+
+
+def _unwind_entries(data: bytes, segments: list[_Segment]) -> Extents:
+    """By the sorted table in `.eh_frame_hdr`; each entry of it leads to one that knows the function's
+    length."""
+    header = next((each for each in segments if each.kind == _EH_FRAME_HDR), None)
+    if header is None:
+        return Extents.of([])
+    version, pointer, counted, laid_out = struct.unpack_from("<BBBB", data, header.offset)
+    if version != 1 or laid_out != _DATA_RELATIVE | 0x0B or counted & 0x0F not in _FORMATS:
+        return Extents.of([])  # no table that linkers make: its functions are then not told apart
+    at = header.offset + 4 + _size_of(pointer)
+    (count,) = struct.unpack_from(_FORMATS[counted & 0x0F], data, at)
+    table = np.frombuffer(data, _TABLE, count, at + _size_of(counted))
+    lengths = _Lengths(data, segments)
+    found = []
+    for start, entry in zip(table["start"].tolist(), table["entry"].tolist(), strict=True):
+        length = lengths.of_entry(header.address + entry)
+        if length > 0:
+            found.append((header.address + start, header.address + start + length, ""))
+    return Extents.of(found)
+
+
+def _address_taken(code: list[tuple[int, arm_code.Words]], known: list[Extents]) -> Extents:
+    """Functions between those that are `known`: they begin where an address that code takes leads to."""
+    found: list[tuple[int, int, str]] = []
+    made = [arm_code.addresses_made(words, address) for address, words in code]
+    taken = np.unique(np.concatenate(made)) if made else np.zeros(0, np.int64)
+    for begin, words in code:
+        for low, high in _between(begin, begin + 4 * len(words), known):
+            starts = [start for start in taken[(taken >= low) & (taken < high)].tolist() if start % 4 == 0]
+            found += [(start, end, "") for start, end in zip(starts, [*starts[1:], high], strict=False)]
+    return Extents.of(found)
+
+
+def _between(begin: int, end: int, known: list[Extents]) -> list[tuple[int, int]]:
+    """What of [begin, end) no known function holds."""
+    starts = np.concatenate([each.starts for each in known])
+    ends = np.concatenate([each.ends for each in known])
+    order = np.argsort(starts, kind="stable")
+    gaps, at = [], begin
+    for start, stop in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
+        if start >= end:
+            break
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, stop)
+    return [*gaps, (at, end)] if at < end else gaps
+
+
+def _size_of(encoding: int) -> int:
+    if encoding & 0x0F not in _FORMATS:
+        raise ValueError(f"addresses in its unwind table are written in an unknown way ({encoding:#x})")
+    return struct.calcsize(_FORMATS[encoding & 0x0F])
+
+
+class _Lengths:
+    """Reads entries of `.eh_frame`; how their addresses are written is said once for many."""
+
+    def __init__(self, data: bytes, segments: list[_Segment]) -> None:
+        self._data = data
+        self._loaded = [segment for segment in segments if segment.kind == _LOAD]
+        self._formats: dict[int, str] = {}
+
+    def of_entry(self, address: int) -> int:
+        at = self._offset(address)
+        length, back = struct.unpack_from("<II", self._data, at)
+        if length in (0, 0xFFFFFFFF) or back == 0:
+            return 0
+        common = at + 4 - back
+        if common not in self._formats:
+            self._formats[common] = self._format(common)
+        form = self._formats[common]
+        size = struct.calcsize(form)
+        (extent,) = struct.unpack_from(form.upper() if form != "<Q" else form, self._data, at + 8 + size)
+        return int(extent) if extent < 1 << 40 else 0
+
+    def _offset(self, address: int) -> int:
+        for segment in self._loaded:
+            if segment.address <= address < segment.address + segment.size:
+                return address - segment.address + segment.offset
+        raise ValueError("an unwind entry lies outside of it")
+
+    def _format(self, at: int) -> str:
+        """How the entries that share the one at `at` write addresses: letter R of its augmentation."""
+        if at < 0:
+            raise ValueError("an unwind entry lies before it begins")
+        data = self._data
+        stop = data.index(b"\0", at + 9, at + 9 + 16)
+        letters = data[at + 9 : stop].decode("ascii")
+        at = self._after_number(self._after_number(stop + 1))  # alignment of code and of data
+        at = self._after_number(at) if data[at] >= 0x80 else at + 1  # the return address's register
+        if not letters.startswith("z"):
+            return "<Q"
+        at = self._after_number(at)
+        for letter in letters[1:]:
+            if letter == "R":
+                encoding = data[at]
+                _size_of(encoding)
+                return _FORMATS[encoding & 0x0F]
+            if letter == "P":
+                at += 1 + _size_of(data[at])
+            elif letter == "L":
+                at += 1
+        return "<Q"
+
+    def _after_number(self, at: int) -> int:
+        """Past a number of seven bits a byte."""
+        for place in range(at, at + 10):
+            if self._data[place] < 0x80:
+                return place + 1
+        raise ValueError("a number in its unwind entries has no end")

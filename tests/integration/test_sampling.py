@@ -1,0 +1,89 @@
+"""The runner looks where its threads are: on this machine, with SME2 under QEMU, and in a whole run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.analysis.inside import sampled_entries
+from model_profiling.analysis.kernels import executed_kernels
+from model_profiling.analysis.sampling_proof import disagreements
+from model_profiling.run import names
+from model_profiling.targets import Job
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.host import HostTarget
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have timers of their own on Linux")
+SMALL = Path(__file__).parents[1] / "data" / "runs" / "programs" / "small_cnn_xnnpack_fp16.pte"
+
+
+def test_every_thread_is_seen_in_the_operators_it_works_for(exported, tmp_path: Path) -> None:
+    host = HostTarget()
+    host.prepare()
+    job = Job(exported("toy_cnn", "fp32").pte, threads=2, runs=30)
+    plain = host.execute(job, tmp_path, "plain")
+    looked_at = host.execute(replace(job, sample_hz=4000), tmp_path, "sampled")
+    assert not looked_at.timings_are_latency and plain.samples is None
+    checksums = [[each.checksum for each in run.result.outputs] for run in (plain, looked_at)]
+    assert checksums[0] == checksums[1]
+    found = looked_at.samples
+    assert found is not None and found.unavailable is None and found.unknown_operators is None
+    assert found.executions == 30 and found.taken == found.kept > 60
+    (operators,) = found.operators_of_calls
+    assert all(call in (-1, 0) and -1 <= operator < operators for call, operator, *_ in found.seen)
+    assert {row[2] for row in found.seen} == {0, 1}, "the thread that executes, and the pool's"
+    assert sum(row[4] for row in found.seen if row[1] >= 0) > 0.9 * found.kept
+    assert not [file.problem for file in found.files if "executorch" in file.name and file.problem]
+    unknown = sum(row[4] for row in found.seen if found.functions[row[3]].start is None)
+    assert unknown < 0.1 * found.kept, "every kernel lies in a function, named or not"
+    if any(function.multiplies is not None for function in found.functions):
+        multiplying = sum(row[4] for row in found.seen if found.functions[row[3]].multiplies)
+        assert multiplying > 0.3 * found.kept, "convolutions take most of it"
+
+
+def test_with_sme2_the_kernels_seen_are_the_kernels_counted(emulated: EmulatedTarget, tmp_path: Path) -> None:
+    outcome = emulated.execute(Job(SMALL, runs=3, kernels=True, sample_hz=2000), tmp_path, "x")
+    samples = outcome.samples
+    assert samples is not None and samples.unavailable is None and samples.unknown_operators is None
+    seen, sizes = sampled_entries(samples), outcome.kernel_sizes
+    assert any("_sme2_" in name for name in seen), seen
+    assert set(seen) <= set(outcome.kernels)
+    assert list(disagreements(seen, executed_kernels(outcome.kernels, sizes))) == []
+    assert {name: sum(size[3] for size in sizes[name]) for name in sizes} == dict(outcome.kernels)
+    multiplied = {row[:2] for row in samples.seen if "_matmul_" in samples.functions[row[3]].name}
+    assert len(multiplied) >= 2 and all(operator >= 0 for _, operator in multiplied)
+
+
+def test_a_run_shows_inside_its_operators(
+    exported, tmp_path: Path, sme2prof: Callable[..., process.Completed]
+) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    words = ("--target", "host", "--mode", "rounds", "--rounds", 1, "--runs", 2, "--sample", "--quiet")
+    done = sme2prof("profile", pte, *words, "--outdir", tmp_path)
+    assert done.returncode == 0, done.tail()
+    (record,) = tmp_path.rglob(f"*{names.SAMPLES}")
+    run_dir = record.parents[1]
+    manifest = json.loads((run_dir / names.MANIFEST).read_text())
+    assert [result["samples"] for result in manifest["results"]] == [f"{record.parent.name}/{record.name}"]
+    moved = run_dir.rename(tmp_path / "moved")
+    (moved / names.REPORT).unlink()
+    assert sme2prof("report", moved).returncode == 0
+    report = (moved / names.REPORT).read_text()
+    assert "## Inside the operators" in report and "parts add up to the operator" in report
+    (inside,) = json.loads((moved / names.ANALYSIS).read_text())["inside_operators"]
+    assert inside["shares_are_of_time"] and inside["note"] is None and inside["samples"] > 30
+    largest = max(inside["operators"], key=lambda each: each["samples"])
+    assert largest["name"].startswith("Convolution")
+    assert sum(part["share"] for part in largest["parts"].values()) == pytest.approx(1)
+    (table,) = moved.rglob(f"*{names.INSIDE_CSV}")
+    assert table.read_text().startswith("operator,call,position,category,samples,part,")
+    assert sme2prof("validate", moved).returncode == 0
+    (moved / record.relative_to(run_dir)).write_text("{}")
+    assert sme2prof("report", moved).returncode == 0
+    assert "nothing is known of what its threads did" in (moved / names.REPORT).read_text()

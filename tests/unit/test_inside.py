@@ -1,0 +1,176 @@
+"""What samples say about operators, on hand-made ones: parts, intervals, names, and what is not claimed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_series import made_series
+
+from model_profiling.analysis.inside import Part, inside_series, sampled_entries, short_name, wilson_interval
+from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
+from model_profiling.analysis.kernel_work import multiply_adds, work_cell, work_of
+from model_profiling.analysis.kernels import executed_kernels
+from model_profiling.analysis.sampling_proof import agreement, disagreements
+from model_profiling.errors import RunError
+from model_profiling.report.inside_files import inside_facts
+from model_profiling.run.evidence import KernelWork
+from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
+
+MOPA = "matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+GATHER = "lhs_imatmul_pack_x16p2vlx2_x16p_sme"
+FILES = tuple(
+    SampledFile(name)
+    for name in ("libexecutorch_backend_xnnpack.so", "libexecutorch_threadpool.so", "libc.so.6")
+)
+FUNCTIONS = (
+    SampledFunction(0, 0x100, f"kai_kernel_{MOPA}"),
+    SampledFunction(0, 0x200, f"kai_kernel_{GATHER}"),
+    SampledFunction(0, 0x12340, "", multiplies=True),
+    SampledFunction(0, 0x300, "", multiplies=False),
+    SampledFunction(1, 0x400),
+    SampledFunction(2, 0x500, "syscall"),
+    SampledFunction(2, 0x600, "memcpy"),
+    SampledFunction(-1),
+)
+
+
+def samples(*seen: tuple[int, int, int, int, int], operators: int = 2) -> Samples:
+    return Samples(
+        hz=1000,
+        executions=5,
+        threads=2,
+        taken=sum(row[4] for row in seen) + 7,
+        operators_of_calls=(operators,),
+        files=FILES,
+        functions=FUNCTIONS,
+        seen=seen,
+    )
+
+
+def test_an_operator_is_divided_into_parts_that_add_up() -> None:
+    made = made_series(2)
+    seen = ((0, 0, 0, 0, 70), (0, 0, 0, 1, 20), (0, 0, 1, 4, 6), (0, 0, 1, 5, 4), (0, 1, 0, 6, 3))
+    found = inside_series(made.series, samples(*seen, (-1, -1, 0, 7, 2)), made)
+    first, second = found.operators
+    assert first.name == made.operators[0].name and first.samples == 100 and first.enough
+    shares = {part: portion.share for part, portion in first.parts.items()}
+    assert shares == {Part.MULTIPLICATION: 0.7, Part.INDIRECTION: 0.2, Part.WAITING: 0.1}
+    assert sum(portion.ms or 0 for portion in first.parts.values()) == pytest.approx(
+        made.operators[0].typical_ms
+    )
+    assert all(portion.low <= portion.share <= portion.high for portion in first.parts.values())
+    assert not second.enough and second.kernels[0].part is Part.OTHER
+    assert (found.samples, found.outside, found.lost, found.threads) == (105, 2, 7, 2)
+    assert found.moving is not None and found.moving.share == pytest.approx(0.2)
+    told = json.loads(json.dumps(inside_facts(found)))
+    assert told["operators"][0]["parts"]["multiplication"]["samples"] == 70 and told["shares_are_of_time"]
+
+
+def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() -> None:
+    conv = made_series(2)
+    seen = ((0, 0, 0, 2, 50), (0, 0, 0, 3, 10))
+    (found,) = inside_series(conv.series, samples(*seen), conv).operators
+    assert [(kernel.name, kernel.part) for kernel in found.kernels] == [
+        ("xnnpack+0x12340", Part.MULTIPLICATION),
+        ("xnnpack+0x300", Part.UNNAMED),
+    ]
+    other = made_series(2, name=lambda number: f"Transpose (ND, X32) #{number}")
+    (found,) = inside_series(other.series, samples(*seen), other).operators
+    assert set(found.parts) == {Part.UNNAMED}, "an operator that moves data multiplies nothing"
+    assert inside_series(other.series, samples(*seen), other).unnamed_share == 1.0
+
+
+def test_samples_of_other_operators_are_given_to_none() -> None:
+    made = made_series(2)
+    found = inside_series(made.series, samples((0, 0, 0, 0, 40), operators=3), made)
+    assert found.operators[0].operator is None and "other operators" in found.note
+    assert found.operators[0].name == "call 0, operator 0" and found.moving is None
+
+
+def test_the_interval_is_wilsons() -> None:
+    low, high = wilson_interval(10, 100)
+    assert (round(low, 4), round(high, 4)) == (0.0552, 0.1744)
+    assert wilson_interval(0, 50)[0] == 0.0 and wilson_interval(50, 50)[1] == 1.0
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+def test_counting_and_sampling_are_held_against_each_other() -> None:
+    counted = executed_kernels(
+        {f"kai_run_{MOPA}": 3, f"kai_run_{GATHER}": 3},
+        {f"kai_run_{MOPA}": [[16, 128, 576, 2], [16, 64, 288, 1]], f"kai_run_{GATHER}": [[16, 9, 64, 3]]},
+    )
+    seen = sampled_entries(samples((0, 0, 0, 0, 70), (0, 0, 0, 1, 20)))
+    assert seen == {f"kai_run_{MOPA}": 70, f"kai_run_{GATHER}": 20}
+    assert list(disagreements(seen, counted)) == []
+    assert agreement(seen, 90, counted) == "2 KleidiAI kernels were seen in 90 samples, and counted"
+    (uncounted,) = disagreements({**seen, "kai_run_lhs_pack_x16p2vlx2_x16_sme": 1}, counted)
+    assert "no call of it was counted" in uncounted
+    (unseen,) = disagreements({f"kai_run_{GATHER}": 20}, counted)
+    assert unseen.endswith("made 100.0% of the counted arithmetic, but was never seen")
+    assert "1 more counted and never seen, each below 15.0%" in agreement({f"kai_run_{MOPA}": 5}, 20, counted)
+
+
+def test_sizes_are_what_the_kernels_name_says_they_are(tmp_path: Path) -> None:
+    assert work_of(f"kai_run_{MOPA}", [[16, 128, 576, 2]]) == (KernelWork(16, 128, 576, 2),)
+    assert work_of(f"kai_run_{GATHER}", [[16, 9, 64, 3]]) == (KernelWork(16, None, 576, 3),)
+    packing = work_of("kai_run_lhs_pack_x16p2vlx2_x16_sme", [[16, 64, 4, 1], [16, 64, 8, 2], [0, 0, 0, 9]])
+    assert packing == (KernelWork(None, None, None, 9), KernelWork(16, None, 64, 3))
+    weights = work_of("kai_run_rhs_pack_nxk_x16p2vlx2b_x16_x16_sme", [[1, 128, 64, 1]])
+    assert weights == (KernelWork(None, 128, 64, 1),)
+    assert multiply_adds(work_of(f"kai_run_{MOPA}", [[2, 3, 5, 7]])) == 210 and multiply_adds(packing) is None
+    uses = executed_kernels({f"kai_run_{MOPA}": 3}, {f"kai_run_{MOPA}": [[16, 128, 576, 2], [1, 2, 3, 1]]})
+    assert work_cell(uses[0].worked_on) == "m=16 n=128 k=576: 2; m=1 n=2 k=3: 1"
+    write_kernels_csv(tmp_path / "k.csv", "made", uses)
+    assert read_kernels_csv(tmp_path / "k.csv") == uses
+    old = (tmp_path / "k.csv").read_text().replace(",worked_on", "").splitlines()
+    (tmp_path / "k.csv").write_text(
+        "\n".join(line.rpartition(",")[0] if "kai" in line else line for line in old)
+    )
+    assert read_kernels_csv(tmp_path / "k.csv")[0].worked_on == ()
+
+
+def test_libraries_are_called_by_what_they_are() -> None:
+    assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
+
+
+WRITTEN = {
+    "schema_version": 1, "hz": 1000, "executions": 1, "threads": 1, "taken": 2, "unavailable": None,
+    "unknown_operators": None, "operators_of_calls": [1],
+    "files": [{"path": "/gone/libmade.so", "build_id": "00ff"}],
+    "time_ns": [5, 6], "execution": [1, 1], "call": [0, 0], "operator": [0, 0], "thread": [0, 0],
+    "file": [0, -1], "offset": [64, 0],
+}  # fmt: skip
+
+
+def test_a_library_that_is_not_here_leaves_its_functions_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps(WRITTEN))
+    found = read_samples(path)
+    assert found.files == (SampledFile("libmade.so", "00ff", "it is not on this machine"),)
+    assert {function.start for function in found.functions} == {None} and found.kept == 2
+    (tmp_path / "libmade.so").write_bytes(b"\x7fELF something else")
+    (file,) = read_samples(path, [tmp_path]).files
+    assert "damaged library" in file.problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": [1]},
+        {"file": [3, 0]},
+        {"call": [0, "x"]},
+        {"offset": [-1, 0]},
+        {"thread": [[0], [1]]},
+        {"operator": None},
+        {"call": [0, 1 << 80]},
+        {"hz": "often"},
+        {"schema_version": 2},
+    ],
+)
+def test_a_damaged_file_of_samples_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps({**WRITTEN, **change}))
+    with pytest.raises(RunError, match="samples cannot be read"):
+        read_samples(path)
