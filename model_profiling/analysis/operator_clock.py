@@ -20,6 +20,8 @@ from model_profiling.run.remarks import Remark
 from model_profiling.wording import plural
 
 _US = 1_000
+EXACT_CALL = "true boundaries"
+"""The kind of a delegate's call in a timeline, where its operators have their true times."""
 MISFIT = "boundaries"
 """The kind of remark on boundaries that cannot be used."""
 
