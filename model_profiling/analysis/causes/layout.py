@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.causes.seen import MethodFlow, Seen
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -53,7 +52,8 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
     else:
         note = "all of them the model's"
     for operator in operators:
-        yield Concern((operator,), place, note, {"added_by_lowering": operator.origin == "lowering"})
+        facts = {"added_by_lowering": operator.origin == "lowering"}
+        yield Concern((operator,), place, note, facts, source_line(written[0]) if written else "")
 
 
 def _without_undoing(concerns: Sequence[Concern]) -> str:
@@ -81,19 +81,15 @@ def layout_changes(seen: Seen) -> Finding | None:
     """Those that lowering added. What the model itself permutes is its own business, and data movement."""
     series = seen.series
     added = seen.largest(
-        lambda operator: (
-            operator.delegated
-            and operator.category is Category.DATA_MOVEMENT
-            and operator.origin == "lowering"
-        ),
+        lambda operator: operator.delegated and operator.kind == "transpose" and operator.origin == "lowering"
     )
-    if not added:
+    if not added or (seen.flows and not seen.matters(added)):
         return None
     concerns = tuple(_layout_change(seen, operator) for operator in added)
     return Finding(
         "layout-changes",
         f"Remove {plural(len(added), 'layout change')} that lowering added",
-        _one_layout(concerns),
+        _one_layout(seen, concerns),
         series,
         concerns,
         {"added_by_lowering": len(added)},
@@ -106,21 +102,28 @@ def _layout_change(seen: Seen, operator: Operator) -> Concern:
     return Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
 
 
-def _one_layout(added: Sequence[Concern]) -> str:
+def _one_layout(seen: Seen, added: Sequence[Concern]) -> str:
+    """What helps against most of them; a tenth of their cost is worth no sentence."""
     at_edges = [
         concern
         for concern in added
         if concern.where.startswith(f"between {_INPUT}") or concern.where.endswith(f"and {_OUTPUT}")
     ]
+    inside = [concern for concern in added if concern not in at_edges]
     ways = []
-    if at_edges:
+    if _counts(seen, at_edges, added):
         ways.append("export with a channels-last example input (it alone, not the weights), and feed that")
-    if len(at_edges) < len(added):
+    if _counts(seen, inside, added):
         ways.append(
             "replace an operator that wants channels-first data between convolutions, or move it to the "
             "model's edge"
         )
     return "keep one layout through the model: " + "; ".join(ways)
+
+
+def _counts(seen: Seen, some: Sequence[Concern], every: Sequence[Concern]) -> bool:
+    part, whole = (sum(seen.weight(each.operator) for each in concerns) for concerns in (some, every))
+    return bool(some) and part >= 0.1 * whole
 
 
 def _between(seen: Seen, operator: Operator) -> tuple[str, str]:
