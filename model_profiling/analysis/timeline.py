@@ -14,6 +14,7 @@ import numpy as np
 
 from model_profiling.analysis.attribution import EXECUTE, RunGroup
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operator_clock import EXACT, EXACT_CALL, TimedDump, clock_of
 from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError, InputError
@@ -23,6 +24,8 @@ from model_profiling.run.series import Series
 
 _NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
 _ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
+_LOADING = "Default"
+"""The block of what came before the first run."""
 _NOT_DELEGATED = ("", "portable", "runtime")
 
 _Row = Mapping[str, str]
@@ -41,7 +44,14 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
     for ending in _ENDINGS:
         stem = stem.removesuffix(ending)
     dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
-    return analyse_dump(table, dump, view=view)
+    return analyse_dump(_timed(table, rows), dump, view=view)
+
+
+def _timed(table: EventTable, rows: Sequence[_Row]) -> TimedDump:
+    """Which delegate calls have operators with their true times, as the rows say."""
+    kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
+    exact = np.array(kinds, np.bool_)
+    return TimedDump(table, EXACT, exact) if exact.any() else TimedDump(table, clock_of(table))
 
 
 class _StatedView(ProgramView):
@@ -80,7 +90,7 @@ def _rows(path: Path) -> list[_Row]:
 
 
 def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
-    wanted = [row for row in rows if row["block"] != "Default"]
+    wanted = [row for row in rows if row["block"] != _LOADING]
     start = np.array([round(float(row["start_us"]) * 1e3) for row in wanted], np.int64)
     duration = np.array([round(float(row["duration_ms"]) * 1e6) for row in wanted], np.int64)
     run = np.array([int(row["run_index"]) for row in wanted], np.int32)

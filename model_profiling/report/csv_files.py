@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling import files
-from model_profiling.analysis.attribution import Int64, RunGroup
+from model_profiling.analysis.attribution import Int64, RunGroup, Share
 from model_profiling.analysis.categories import operator_type
+from model_profiling.analysis.operator_clock import EXACT_CALL
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
@@ -167,10 +168,11 @@ def _group_rows(
     for node, owner in zip(group.nodes, owners, strict=True):
         # The call around an operator is the runtime's; counting it with the operator would count twice.
         backend = owner.backend if owner else "runtime"
+        what = (owner.category.value, owner.kind) if owner else ("", "")
         if node.level == "call" and node.call_kind == "delegate":
             backend = backends.get(node.call, "delegate")
+            what = ("", EXACT_CALL if node.share is Share.FRAMEWORK else "")
         head.append(_code(heads, (model_id, node.name, operator_type(node.name), backend)))
-        what = (owner.category.value, owner.kind) if owner else ("", "")
         tail.append(_code(tails, (node.level, _index(node.call), _index(node.position), *what)))
 
     def every_run(values: Int64 | list[int]) -> Int64:

@@ -12,6 +12,7 @@ import pytest
 from recorded_dumps import record
 
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.timeline import analyse_timeline
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
@@ -130,7 +131,7 @@ def test_analyze_writes_the_contract_and_says_where(run_dir: Path, cli) -> None:
 
 def test_the_timeline_holds_every_event_exactly(analysed: Path) -> None:
     dump = next((analysed / "linux_sme2_on").glob("*.etdump"))
-    table = read_etdump(dump)
+    table = read_timed(dump).table
     path = dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")
     header = path.read_text().splitlines()[0].split(",")
     assert header[:11] == CONTRACT_TIMELINE and tuple(header) == TIMELINE_COLUMNS
@@ -170,6 +171,7 @@ def test_operator_files_carry_statistics_and_the_place_in_the_model(analysed: Pa
     by_name = {row["category"]: float(row["mean_ms"]) for row in categories}
     whole = by_name.pop("End-to-end")
     by_name.pop("(of which delegate overhead)")
+    by_name.pop("(of which tracing)", None)
     assert sum(by_name.values()) == pytest.approx(whole, abs=1e-5)
     (e2e,) = rows_of(next(folder.glob("*_exec_e2e.csv")))
     assert float(e2e["avg_ms"]) == pytest.approx(whole, rel=1e-4) and e2e["num_runs"] == str(RUNS)
@@ -294,6 +296,9 @@ def test_a_timeline_says_the_same_as_its_dump(analysed: Path) -> None:
     assert read.breakdown.closes
     assert read.breakdown.e2e.tolist() == direct.breakdown.e2e.tolist()
     assert read.breakdown.categories_ms == direct.breakdown.categories_ms
+    assert read.breakdown.framework.tolist() == direct.breakdown.framework.tolist()
+    assert read.breakdown.tracing.tolist() == direct.breakdown.tracing.tolist()
+    assert read.clock == direct.clock
     assert [(one.name, one.kind, one.times) for one in read.operators] == [
         (one.name, one.kind, one.times) for one in direct.operators
     ]
