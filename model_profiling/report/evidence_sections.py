@@ -36,6 +36,8 @@ _KERNELS_SHOWN = 12
 _COLUMNS = 4
 _FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
+_TRACER_SAID = 0.01
+"""Of end-to-end time."""
 
 
 def kernels(data: ReportData) -> list[Block]:
@@ -250,7 +252,9 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
         yield f"{plural(len(rest), 'more operator')}, in {names.ANALYSIS}{spent(rest)}"
     if finding.besides is not None:
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
-        yield f"{finding.besides_what}: {ms}, {percent(finding.besides.share)}"
+        tracing = finding.found_in.tracing
+        own = "; what the tracer takes of it is not in the bound" if tracing.share >= _TRACER_SAID else ""
+        yield f"{finding.besides_what}: {ms}, {percent(finding.besides.share)}{own}"
 
 
 def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import graph
 
+from model_profiling.program import Tensor
 from model_profiling.program.delegates.xnnpack import alignment
 from model_profiling.program.delegates.xnnpack.alignment import align
 from model_profiling.program.delegates.xnnpack.operators import describe
@@ -109,6 +112,25 @@ def test_conversions_that_no_node_asks_for_belong_to_what_they_convert_for() -> 
     kept = [each for event, each in zip(events, mains, strict=True) if event in as_written]
     assert set(ran_in(as_written, kept)) == {"fp16"}, "nothing was converted: these are of another program"
     assert align(graph("Conv2d"), events[1:3]) == ((), (0,)), "fp32 has nothing to be converted from"
+
+
+def test_parts_that_share_no_value_may_change_places() -> None:
+    linear, *attention = (
+        replace(node, input_ids=(10 * (place > 0) + place,), output_ids=(10 * (place > 0) + place + 1,))
+        for place, node in enumerate(
+            graph("FullyConnected", "StaticReshape", "BatchMatrixMultiply", "Softmax")
+        )
+    )
+    nodes = [replace(linear, inputs=(Tensor((1,), "fp16"),)), *attention]
+    events = [
+        "Static Reshape (NC) #1",
+        "Batch Matrix Multiply (NC, F32) GEMM #1",
+        "Softmax (NC, F32) #1",
+        "Convert (NC) #1",
+        "Fully Connected (NC, F32) GEMM #1",
+        "Convert (NC) #2",
+    ]
+    assert align(nodes, events) == ((1,), (2,), (3,), (0,), (0,), (0,))
 
 
 _EVENTS_OF = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, permutations
 
 from model_profiling.program.delegates.xnnpack.operators import describe
 from model_profiling.program.records import GraphNode
@@ -70,6 +71,8 @@ _REPEAT_COST = 3
 _STRANGE_EVENT_COST = 20
 # A conversion that no node asks for, in a graph that XNNPACK may run in another type than it is written in.
 _ADDED_CONVERSION_COST = 4
+# Parts of a graph whose orders are tried: 4 have 24.
+_PARTS_TRIED = 4
 # How far the two sequences may drift apart beyond their difference in length.
 _SLACK = 64
 
@@ -83,7 +86,7 @@ def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int,
     """
     halved = any(node.dtype == "fp16" for node in nodes)
     said = [_Said.of(event, halved=halved) for event in events]
-    main = _cheapest(nodes, said)
+    main = _laid(nodes, said)
     members: list[list[int]] = [[] if index is None else [index] for index in main]
     for node, event in _fused(nodes, main).items():
         members[event].append(node)
@@ -123,6 +126,36 @@ def _serving(said: Sequence[_Said], main: Sequence[int | None]) -> Iterator[tupl
             served = position
         elif served is not None:
             yield position, served
+
+
+def _laid(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]:
+    """The main node of each event. Where XNNPACK adds steps it sorts the graph anew, and parts that share no
+    value may change places: their other orders are tried where one leaves events over."""
+
+    def left(main: Sequence[int | None]) -> int:
+        return sum(node is None and not one.added for node, one in zip(main, said, strict=True))
+
+    best = _cheapest(nodes, said)
+    for order in _other_orders(nodes) if left(best) else ():
+        found = _cheapest([nodes[place] for place in order], said)
+        if left(found) < left(best):
+            best = [None if node is None else order[node] for node in found]
+    return best
+
+
+def _other_orders(nodes: Sequence[GraphNode]) -> Iterator[list[int]]:
+    """The parts of a graph that share no value, in every other order; none where they are too many."""
+    parts: list[tuple[set[int], list[int]]] = []
+    for place, node in enumerate(nodes):
+        values, members = {*node.input_ids, *node.output_ids}, [place]
+        for part in [part for part in parts if part[0] & values]:
+            parts.remove(part)
+            values, members = values | part[0], [*part[1], *members]
+        parts.append((values, sorted(members)))
+    if len(parts) <= _PARTS_TRIED:
+        parts.sort(key=lambda part: part[1][0])
+        for order in islice(permutations(parts), 1, None):
+            yield [place for _, members in order for place in members]
 
 
 _State = tuple[int, int, bool]
