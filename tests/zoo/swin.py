@@ -60,19 +60,22 @@ class Block(nn.Module):
         split = x.reshape(count, pixels, HEADS, width // HEADS).transpose(1, 2)
         return split.reshape(-1, pixels, width // HEADS)
 
-    def attend(self, x: Tensor, high: int, wide: int) -> Tensor:
-        count, pixels, width = x.shape
-        query, key = self.heads(self.query(x)), self.heads(self.key(x))
-        scores = torch.bmm(query * (width // HEADS) ** -0.5, key.transpose(1, 2))
-        scores = scores.reshape(count, HEADS, pixels, pixels) + self.bias() + self.mask(high, wide)
-        weights = scores.softmax(-1).reshape(-1, pixels, pixels)
-        mixed = torch.bmm(weights, self.heads(self.value(x))).reshape(count, HEADS, pixels, width // HEADS)
-        return self.out(mixed.transpose(1, 2).reshape(count, pixels, width))
-
     def forward(self, x: Tensor) -> Tensor:
-        _, high, wide, _ = x.shape
-        shifted = torch.roll(self.norm1(x), (-SHIFT, -SHIFT), (1, 2))
-        mixed = joined(self.attend(windows(shifted), high, wide), high, wide)
+        _, high, wide, width = x.shape
+        rows = windows(torch.roll(self.norm1(x), (-SHIFT, -SHIFT), (1, 2)))
+        count, pixels, _ = rows.shape
+        query, key, value = (
+            self.heads(self.query(rows)),
+            self.heads(self.key(rows)),
+            self.heads(self.value(rows)),
+        )
+        scores = torch.bmm(query * (width // HEADS) ** -0.5, key.transpose(1, 2))
+        scores = scores.reshape(count, HEADS, pixels, pixels)
+        scores = scores + self.bias()
+        scores = scores + self.mask(high, wide)
+        weights = scores.softmax(-1).reshape(-1, pixels, pixels)
+        mixed = torch.bmm(weights, value).reshape(count, HEADS, pixels, width // HEADS).transpose(1, 2)
+        mixed = joined(self.out(mixed.reshape(count, pixels, width)), high, wide)
         x = x + torch.roll(mixed, (SHIFT, SHIFT), (1, 2))
         return x + self.narrow(F.gelu(self.widen(self.norm2(x))))
 
