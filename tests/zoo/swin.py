@@ -55,6 +55,9 @@ class Block(nn.Module):
         same = windows(region).squeeze(-1)
         return torch.where(same.unsqueeze(1) == same.unsqueeze(2), 0.0, -100.0).unsqueeze(1)
 
+    def rolled(self, x: Tensor, by: int) -> Tensor:
+        return torch.roll(x, (by, by), (1, 2))
+
     def heads(self, x: Tensor) -> Tensor:
         count, pixels, width = x.shape
         split = x.reshape(count, pixels, HEADS, width // HEADS).transpose(1, 2)
@@ -62,7 +65,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         _, high, wide, width = x.shape
-        rows = windows(torch.roll(self.norm1(x), (-SHIFT, -SHIFT), (1, 2)))
+        rows = windows(self.rolled(self.norm1(x), -SHIFT))
         count, pixels, _ = rows.shape
         query, key, value = (
             self.heads(self.query(rows)),
@@ -76,12 +79,12 @@ class Block(nn.Module):
         weights = scores.softmax(-1).reshape(-1, pixels, pixels)
         mixed = torch.bmm(weights, value).reshape(count, HEADS, pixels, width // HEADS).transpose(1, 2)
         mixed = joined(self.out(mixed.reshape(count, pixels, width)), high, wide)
-        x = x + torch.roll(mixed, (SHIFT, SHIFT), (1, 2))
+        x = x + self.rolled(mixed, SHIFT)
         return x + self.narrow(F.gelu(self.widen(self.norm2(x))))
 
 
 class HoistedBlock(Block):
-    """Bias and mask as buffers, made when the weights are there."""
+    """Bias and mask as buffers, made when the weights are there; rolled without a list of places."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -95,6 +98,10 @@ class HoistedBlock(Block):
     def mask(self, high: int, wide: int) -> Tensor:
         assert (high, wide) == (SIDE, SIDE)
         return self.kept_mask
+
+    def rolled(self, x: Tensor, by: int) -> Tensor:
+        x = torch.cat((x[:, -by:], x[:, :-by]), 1)
+        return torch.cat((x[:, :, -by:], x[:, :, :-by]), 2)
 
 
 class Swin(nn.Module):
