@@ -5,6 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 _TWINS = (("_q8", "_int8"), ("_int8", "_q8"))
+_DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "int8", "q8": "int8"}
+
+
+def exported_dtype(stem: str) -> str:
+    """The precision a program was exported in, by its name `<model>_<backend>_<dtype>`; empty where that does
+    not say."""
+    return _DTYPES.get(stem.rpartition("_")[2], "")
 
 
 def under_either_name(path: Path) -> Path:

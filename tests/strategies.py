@@ -244,25 +244,26 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     return bytes(damaged)
 
 
-def graph(*kinds: str) -> list[GraphNode]:
-    """A chain of nodes; `Convert>` goes from a quantized type to fp32, `>Convert` the other way."""
+def graph(*kinds: str, dtype: str = "fp32") -> list[GraphNode]:
+    """A chain of nodes; `Convert>` goes from a quantized type to fp32, `>Convert` the other way, `Add+` ends
+    in a clamp."""
     nodes = []
     for index, kind in enumerate(kinds):
         before, after = (
-            ("qint8" if kind.endswith(">") else "fp32"),
-            ("qint8" if kind.startswith(">") else "fp32"),
+            ("qint8" if kind.endswith(">") else dtype),
+            ("qint8" if kind.startswith(">") else dtype),
         )
         nodes.append(
             GraphNode(
                 index=index,
-                kind=kind.strip(">"),
+                kind=kind.strip(">+"),
                 debug_handle=index,
                 inputs=(Tensor((1,), before),),
                 outputs=(Tensor((1,), after),),
                 input_ids=(index,),
                 output_ids=(index + 1,),
                 window=None,
-                clamp=None,
+                clamp=(0.0, None) if kind.endswith("+") else None,
                 permutation=(),
                 flops=0,
                 bytes_moved=0,

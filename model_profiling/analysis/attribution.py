@@ -21,11 +21,13 @@ from model_profiling.run.remarks import Remark
 from model_profiling.wording import plural
 
 Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 EXECUTE = "Method::execute"
+DELEGATE_CALL = "DELEGATE_CALL"
 _CALLS = {
     "OPERATOR_CALL": "operator",
-    "DELEGATE_CALL": "delegate",
+    DELEGATE_CALL: "delegate",
     "MOVE_CALL": "move",
     "JF_CALL": "jump",
     "FREE_CALL": "free",
@@ -38,7 +40,9 @@ class Share(str, Enum):
     OPERATOR = "operator"
     """An operator's own time: it goes into a category."""
     FRAMEWORK = "framework"
-    """The runtime's own work: between calls, preparing a call, moving and freeing values."""
+    """The runtime's own work: between calls, preparing a call, moving and freeing values. Where it is known
+    when a delegate's operators began and ended, also what its call takes around them: handing tensors to the
+    delegate before, telling the tracer after."""
     DELEGATE = "delegate"
     """Inside a delegate's call but in none of the operators the delegate reported."""
     OPAQUE = "opaque"
@@ -81,6 +85,9 @@ class RunGroup:
     start_ns: Int64
     duration_ns: Int64
     self_ns: Int64
+    tracing_ns: Int64
+    """For each run: what telling the tracer took after the operators of delegate calls. Part of the self time
+    of those calls, and known only of calls whose operators have their true times."""
 
     @property
     def e2e_ns(self) -> Int64:
@@ -151,6 +158,13 @@ class Attribution:
             times[group.runs] = group.total_ns(*shares)
         return times
 
+    def tracing_ns(self) -> Int64:
+        """`RunGroup.tracing_ns` of every run, in file order."""
+        times = np.zeros(self.run_count, np.int64)
+        for group in self.groups:
+            times[group.runs] = group.tracing_ns
+        return times
+
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
     """Which of a dump's runs count, by number: those after `warmup_runs`, but not the first of each turn: it
@@ -159,8 +173,12 @@ def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64
     return numbers[(numbers - warmup_runs) % turn_length > 0] if turn_length > 1 else numbers
 
 
-def attribute(table: EventTable, warmup_runs: int = 0, turn_length: int = 0) -> Attribution:
-    """Attribute every nanosecond of every run in `table` that counts (see `counted_runs`)."""
+def attribute(
+    table: EventTable, warmup_runs: int = 0, turn_length: int = 0, exact_calls: Bools | None = None
+) -> Attribution:
+    """Attribute every nanosecond of every run in `table` that counts (see `counted_runs`). `exact_calls` says
+    of each event whether it is a delegate's call whose operators have their true times."""
+    exact = np.zeros(len(table), np.bool_) if exact_calls is None else exact_calls
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
         fix = "make the dump with the event tracer on and run the model at least once"
@@ -179,7 +197,9 @@ def attribute(table: EventTable, warmup_runs: int = 0, turn_length: int = 0) -> 
     outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
     runs_in_file = len(last)
     first, last, blocks = first[numbers], last[numbers], blocks[numbers]
-    groups = sorted(_groups(table, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0]))
+    groups = sorted(
+        _groups(table, exact, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0])
+    )
     return Attribution(
         source=table.source,
         groups=tuple(groups),
@@ -191,14 +211,14 @@ def attribute(table: EventTable, warmup_runs: int = 0, turn_length: int = 0) -> 
     )
 
 
-def _groups(table: EventTable, first: Int64, last: Int64, blocks: Int64) -> list[RunGroup]:
+def _groups(table: EventTable, exact: Bools, first: Int64, last: Int64, blocks: Int64) -> list[RunGroup]:
     groups = []
     lengths = last - first + 1
     for length in np.unique(lengths):
         runs = np.flatnonzero(lengths == length)
         events = first[runs, None] + np.arange(length)
         for members in _same_structure(table, events):
-            groups.append(_group(table, events[members], runs[members], blocks[runs[members]]))
+            groups.append(_group(table, exact, events[members], runs[members], blocks[runs[members]]))
     return groups
 
 
@@ -216,8 +236,9 @@ def _same_structure(table: EventTable, events: Int64) -> list[Int64]:
     return [np.flatnonzero(prints == found) for found in np.unique(prints)]
 
 
-def _group(table: EventTable, events: Int64, runs: Int64, blocks: Int64) -> RunGroup:
-    nodes = _tree(table, events[0])
+def _group(table: EventTable, exact: Bools, events: Int64, runs: Int64, blocks: Int64) -> RunGroup:
+    always_exact: Bools = np.logical_and.reduce(exact[events], axis=0)
+    nodes = _tree(table, events[0], always_exact)
     duration = table.duration_ns[events]
     own = duration.copy()
     children: dict[int, list[int]] = {}
@@ -226,7 +247,12 @@ def _group(table: EventTable, events: Int64, runs: Int64, blocks: Int64) -> RunG
             children.setdefault(node.parent, []).append(node.column)
     for parent, inside in children.items():
         own[:, parent] -= duration[:, inside].sum(axis=1)
-    return RunGroup(tuple(nodes), runs, blocks, table.start_ns[events], duration, own)
+    tracing = np.zeros(len(events), np.int64)
+    for parent, inside in children.items():
+        if nodes[parent].call_kind == "delegate" and nodes[parent].share is Share.FRAMEWORK:
+            after = table.end_ns[events[:, parent]] - table.end_ns[events[:, inside]].max(axis=1)
+            tracing += np.clip(after, 0, np.maximum(own[:, parent], 0))
+    return RunGroup(tuple(nodes), runs, blocks, table.start_ns[events], duration, own, tracing)
 
 
 @dataclass(slots=True)
@@ -239,9 +265,10 @@ class _Open:
     position: int = -1
     call_kind: str = ""
     occurrence: int = 0
+    exact: bool = False
 
 
-def _tree(table: EventTable, events: Int64) -> list[Node]:
+def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
     """The structure of one run. The runtime writes an event when it ends, so children come before parents."""
     names = [table.names[index] if index >= 0 else "" for index in table.name[events]]
     places = list(zip(table.chain_index[events].tolist(), table.instruction_id[events].tolist(), strict=True))
@@ -271,6 +298,8 @@ def _tree(table: EventTable, events: Int64) -> list[Node]:
     for column in pending:
         drafts[column].parent = execute
     has_children = {draft.parent for draft in drafts}
+    for draft in drafts:
+        draft.exact = bool(exact[draft.column])
     return [_finished(draft, names, places, delegated, draft.column in has_children) for draft in drafts]
 
 
@@ -297,7 +326,7 @@ def _finished(
         level, share = "other", Share.OPAQUE
     elif draft.parent != execute:
         level, share = "operator", Share.OPERATOR
-    elif draft.call_kind == "delegate":
+    elif draft.call_kind == "delegate" and not (draft.exact and has_children):
         level, share = "call", Share.DELEGATE if has_children else Share.OPAQUE
     elif draft.call_kind == "operator" and not has_children:
         # A kernel without its own event: the call is all there is to see of it.

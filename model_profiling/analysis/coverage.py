@@ -1,14 +1,22 @@
-"""How much of a program's matrix arithmetic was proven to run on SME2, which operators miss it, and why."""
+"""How much of a program's matrix arithmetic was proven to run on SME2, which operators miss it, and why.
+
+What it is a share of comes from the program and not from what ran: all that multiplies matrices, delegated
+or not, depthwise or not. So it is the same in every report of a program, whoever measured it. Only where no
+program is at hand the operators that ran have to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.analysis.not_tested import kernels_not_tested, profile_command
-from model_profiling.analysis.operator_proof import REASON_NOT_KNOWN
+from model_profiling.analysis.operator_proof import NOT_DELEGATED, NOT_KNOWN, NOT_SEEN, REASON_NOT_KNOWN
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.run import Run
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
@@ -25,6 +33,11 @@ class MissingOperator:
     def reason(self) -> str:
         return self.operator.why_not or REASON_NOT_KNOWN
 
+    @property
+    def cause(self) -> str:
+        """The reason in a word or two."""
+        return self.operator.cause or NOT_KNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
@@ -38,7 +51,12 @@ class Coverage:
     isa: str = ""
     """The strongest instruction set that ran: SME2, SME, or empty for neither."""
     operators: tuple[MatrixOperator, ...] = ()
-    """Every operator of the program that multiplies matrices."""
+    """Every operator of the program that multiplies matrices; also where it was not tested what they ran
+    on."""
+    work: tuple[MatrixWork, ...] = ()
+    """What the program says of each of `operators`; empty where none is at hand."""
+    ran: tuple[MatrixOperator, ...] = ()
+    """The same as they ran with SME2 on: one that ran as several is here as often."""
     emulated: bool = False
     """It was proven under emulation."""
     unseen: tuple[str, ...] = ()
@@ -50,7 +68,7 @@ class Coverage:
 
     @property
     def proven(self) -> tuple[MatrixOperator, ...]:
-        return tuple(operator for operator in self.operators if operator.on_sme)
+        return tuple(operator for operator in self.operators if operator.on_sme and self.tested)
 
     @property
     def uncounted(self) -> int:
@@ -86,26 +104,111 @@ class Coverage:
         return tuple(sorted(found, key=lambda each: -(each.share or 0)))
 
 
-def coverage_of(run: Run, evidence: Sequence[PlaceEvidence]) -> Coverage:
-    """What the places that prove anything about `run` prove about its operators; its own word goes first."""
+def coverage_of(
+    run: Run, evidence: Sequence[PlaceEvidence], series: Sequence[SeriesAnalysis] = ()
+) -> Coverage:
+    """What the places that prove anything about `run` prove about its operators; its own word goes first.
+    `series` are those of the run: what explained them knows the program."""
+    work, unseen = _work(series)
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
     for place, proof in proofs:
         if not proof.not_tested:
-            return _tested(proof, place)
+            return _tested(proof, place, work, unseen)
+    known = tuple(_not_seen(each) for each in work)
     if not proofs and (question := kernels_not_tested(run, evidence)):
-        return Coverage("not tested", question.because, question.next)
-    return Coverage("not tested", _why_not_tested(run, [proof for _, proof in proofs]), profile_command(run))
+        because, command = question.because, question.next
+    else:
+        because, command = _why_not_tested(run, [proof for _, proof in proofs]), profile_command(run)
+    return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
 
 
-def _tested(proof: OperatorProof, place: PlaceEvidence) -> Coverage:
+def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:
+    """What the program of a run has to multiply, in the methods that ran; and delegates nobody can look
+    into."""
+    graph = next((found.graph for found in series if found.graph), None)
+    if graph is None:
+        return (), ()
+    ran = {operator.method for found in series for operator in found.operators}
+    methods = [method for method in graph.program.methods if method.name in ran]
+    work = tuple(each for method in methods for each in matrix_work(graph, method))
+    return work, tuple(name for method in methods for name in unseen_delegates(method))
+
+
+def _tested(
+    proof: OperatorProof, place: PlaceEvidence, work: Sequence[MatrixWork], unseen: tuple[str, ...]
+) -> Coverage:
+    operators = tuple(_of_program(work, proof.operators)) if work else proof.operators
     source = place.source
-    if not proof.operators:
+    if not operators:
         reason = f"no operator multiplies matrices ({proof.series}, {source})"
     elif proof.isa:
         reason = f"{proof.isa} kernels were called, and operators took their paths ({proof.series}, {source})"
     else:
         reason = f"no SME or SME2 kernel ran although SME2 was on ({proof.series}, {source})"
-    return Coverage("executed", reason, "", proof.isa, proof.operators, place.emulated, proof.unseen)
+    return Coverage(
+        "executed",
+        reason,
+        isa=proof.isa,
+        operators=operators,
+        work=tuple(work),
+        ran=proof.operators,
+        emulated=place.emulated,
+        unseen=unseen if work else proof.unseen,
+    )
+
+
+def _of_program(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> Iterator[MatrixOperator]:
+    """Each operator of the program with what was proven of it. A node is itself under any name; where the
+    proof knows no nodes, the n-th of a call is the same if both have equally many."""
+    by_place: dict[Hashable, list[MatrixOperator]] = {}
+    for operator in ran:
+        call = operator.method, operator.chain_index, operator.instruction_id
+        ordered = operator.node < 0 and operator.backend != "portable"
+        known = (*call, "order", operator.order, operator.of) if ordered else (*call, operator.node)
+        by_place.setdefault(known, []).append(operator)
+    sizes = Counter((each.method, *_step(each)) for each in work)
+    seen: Counter[Hashable] = Counter()
+    for each in work:
+        call = each.method, *_step(each)
+        by_order = (*call, "order", seen[call], sizes[call])
+        found = by_place.get((*call, each.node_index)) or by_place.get(by_order, [])
+        seen[call] += 1
+        yield _proven_work(each, found) if found else _not_seen(each)
+
+
+def _step(work: MatrixWork) -> tuple[int, int]:
+    return work.step.chain_index, work.step.instruction_id
+
+
+def _proven_work(work: MatrixWork, ran: Sequence[MatrixOperator]) -> MatrixOperator:
+    """One that ran as several is on SME if all of them are; the first that is not says why."""
+    said = next((operator for operator in ran if not operator.on_sme), ran[0])
+    return replace(said, flops=work.flops, category=work.category, node=work.node_index)
+
+
+def _not_seen(work: MatrixWork) -> MatrixOperator:
+    miss = NOT_SEEN if work.node else NOT_DELEGATED
+    chain_index, instruction_id = _step(work)
+    return MatrixOperator(
+        method=work.method,
+        chain_index=chain_index,
+        instruction_id=instruction_id,
+        occurrence=0,
+        node=work.node_index,
+        order=0,
+        of=0,
+        name=work.name,
+        category=work.category,
+        kind=work.kind,
+        backend=work.backend,
+        flops=work.flops,
+        rows=work.rows,
+        on_sme=False,
+        why_not=miss.words,
+        module_path=work.place.module_path,
+        source=f"{work.place.file}:{work.place.line}" if work.place.line else "",
+        cause=miss.cause,
+    )
 
 
 def _why_not_tested(run: Run, proofs: Sequence[OperatorProof]) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.errors import FormatError
-from model_profiling.etdump import read_etdump
 from model_profiling.run.opened import Dump, Run
 
 Column = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.bool_]
@@ -17,7 +17,8 @@ Column = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DumpEvents:
-    """The events of one dump in file order: the columns of `EventTable.to_pandas` under the same names."""
+    """The events of one dump in file order: the columns of `EventTable.to_pandas` under the same names, with
+    the most exact times there are."""
 
     dump: Dump
     texts: tuple[str, ...]
@@ -33,7 +34,7 @@ def read_events(run: Run) -> Iterator[DumpEvents]:
     """Of each dump that can be read; what cannot is said by the run's analysis."""
     for dump in run.dumps:
         try:
-            table = read_etdump(dump.path)
+            table = read_timed(dump.path).table
         except FormatError:
             continue
         yield DumpEvents(

@@ -16,8 +16,8 @@ from model_profiling.analysis.kernels import (
     operator_kernels,
     sme_verdict,
 )
+from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.operator_proof import prove_operators
-from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import parse_xnntrace
@@ -67,11 +67,11 @@ class PlaceEvidence:
     """Which operators ran on SME kernels; None where the place has no SME2 or its file does not say."""
 
 
-def gather_evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
-    """Everything that proves anything about `run`, its own first."""
+def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[PlaceEvidence, ...]:
+    """Everything that proves anything about `run`, its own first; `analysed` are its series."""
     parity = run.metrics.parity if run.metrics else ()
-    kernels = own_kernels(run, analysis)
-    proof = _operator_proof(run, kernels, analysis.of if analysis else lambda _: None)
+    kernels = own_kernels(run, analysed)
+    proof = _operator_proof(run, kernels, {found.series: found for found in analysed}.get)
     own = PlaceEvidence("this run", run.times is Times.EMULATED, kernels, parity, proof)
     kept = kept_evidence(run)
     if kept is None:
@@ -106,14 +106,15 @@ def _proven_beside(run: Run) -> Evidence | None:
     return evidence_record(Run.open(prover)) if prover else None
 
 
-def own_kernels(run: Run, analysis: RunAnalysis | None) -> tuple[SeriesEvidence, ...]:
+def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvidence, ...]:
     """By series, from `_kernels.csv` and the operators of the dumps."""
     has_sme2 = run.manifest.has_sme2 if run.manifest else None
+    known = {found.series: found for found in analysed}
     found = []
     for series in run.series:
         result = run.result(series)
         uses = _listed(run, result)
-        dumps = analysis.of(series) if analysis else None
+        dumps = known.get(series)
         if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
             uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
         counted = bool(result and result.counted_kernels)
@@ -145,7 +146,7 @@ def _proving(
 def evidence_record(run: Run) -> Evidence:
     """What `run` proved, to be kept in another run of its program."""
     assert run.manifest is not None
-    own = own_kernels(run, None)
+    own = own_kernels(run, ())
     return Evidence(
         model_sha256=run.manifest.model_sha256,
         place=run.path.name,
@@ -191,7 +192,7 @@ def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
     if dump is None:
         return None
     try:
-        found = analyse_dump(read_etdump(dump.path), dump, run.programs().explaining(dump.path))
+        found = analyse_dump(read_timed(dump.path), dump, run.programs().explaining(dump.path))
     except FormatError:
         return None  # what it could have proven is then called not tested
     return series_of([found])

@@ -100,7 +100,8 @@ def outlook_of(
 ) -> Outlook:
     """The one answer about `run`, or the run that its dumps lie in, with the factors that are kept in it."""
     run = run.whole
-    coverage = coverage_of(run, gather_evidence(run, analysis) if evidence is None else evidence)
+    series = analysis.series if analysis else ()
+    coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
     factors = read_factors(run.path)
     reason = _why_none(run, coverage)
     measured = _measured(run, analysis) if not reason else ()
@@ -148,7 +149,7 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
 
 
 def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:
-    matched, unmatched = match_proven(series, coverage.operators)
+    matched, unmatched = match_proven(series, coverage.ran)
     groups = tuple(
         Group(name, len(members), series.spent_by(_together(members)).share, factors.of(name))
         for name in factors.ranges

@@ -6,7 +6,6 @@ its data type it proves nothing.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +13,19 @@ from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.category import Category, MatrixPath
+from model_profiling.program.category import MatrixPath, Miss
 from model_profiling.program.delegates import describe
+from model_profiling.program.matrix_work import MATRIX, rows_of_result
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
-MATRIX = (Category.CONV, Category.GEMM)
+NOT_KNOWN = "not known"
 REASON_NOT_KNOWN = "reason not known"
-_NOT_DELEGATED = "not delegated: it runs on ExecuTorch's own kernels"
-_NOT_CALLED = "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
+NOT_DELEGATED = Miss("portable", "not delegated: it runs on ExecuTorch's own kernels")
+NOT_SEEN = Miss(NOT_KNOWN, "no event of it was found in the run that proves the others")
+_NOT_KNOWN = Miss(NOT_KNOWN, REASON_NOT_KNOWN)
+_NOT_CALLED = Miss(
+    NOT_KNOWN, "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
+)
 
 # Data types in XNNPACK's labels, and how the names of the kernels that compute on them begin.
 _KERNEL_DTYPES = {"PF16": ("f16", "pf16"), "PF32": ("f32", "pf32"), "PQS8": ("qai8", "qsi8", "pqs8")}
@@ -63,6 +67,7 @@ def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> It
         path = (source.described or describe(operator.name, operator.backend)).matrix
         labelled = path is not None and path.takes_sme is True
         on_sme = labelled and any(_same_dtype(operator.family, use) for use in called)
+        miss = None if on_sme else _NOT_CALLED if labelled else _miss(operator, path)
         yield MatrixOperator(
             method=operator.method,
             chain_index=operator.chain_index,
@@ -78,9 +83,11 @@ def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> It
             flops=source.flops,
             rows=rows_of(operator),
             on_sme=on_sme,
-            why_not="" if on_sme else _NOT_CALLED if labelled else _why_not(operator, path),
+            why_not=miss.words if miss else "",
             module_path=source.module_path,
             source=f"{source.place.file}:{source.place.line}" if source.place.line else "",
+            cause=miss.cause if miss else "",
+            precision=operator.precision,
         )
         seen[call] += 1
 
@@ -96,14 +103,8 @@ def call_of(operator: Operator) -> tuple[str, int, int, int]:
 
 
 def rows_of(operator: Operator) -> int | None:
-    """The rows of the result as one matrix: every position of a convolution's output, every vector a linear
-    layer gives, the rows of each product of a batch."""
-    shape = operator.source.output_shape
-    if not shape or not operator.delegated:
-        return None
-    if operator.kind == "matmul":
-        return shape[-2] if len(shape) > 1 else 1
-    return math.prod(shape[:-1])
+    """Of the result as one matrix; a layout is known in delegates only."""
+    return rows_of_result(operator.kind, operator.source.output_shape) if operator.delegated else None
 
 
 def _same_dtype(family: str, use: KernelUse) -> bool:
@@ -111,10 +112,10 @@ def _same_dtype(family: str, use: KernelUse) -> bool:
     return use.kernel.dtype.startswith(tuple(wanted)) if wanted else False
 
 
-def _why_not(operator: Operator, path: MatrixPath | None) -> str:
+def _miss(operator: Operator, path: MatrixPath | None) -> Miss:
     if not operator.delegated:
-        return _NOT_DELEGATED
-    return (path.why_not if path else "") or REASON_NOT_KNOWN
+        return NOT_DELEGATED
+    return (path.miss if path else None) or _NOT_KNOWN
 
 
 def _unseen(series: SeriesAnalysis) -> Iterator[str]:

@@ -11,6 +11,7 @@ from model_profiling.analysis.attribution import Attribution, Int64, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
+from model_profiling.program.records import dtype_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Operator:
     category: Category
     kind: str
     family: str
+    precision: str
+    """What it computed in: `fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits
+    of its weights where they differ; of a conversion `fp32 to int8`. By its kernel's label, else by its
+    tensors; empty where neither is known."""
     known: bool
     """The table of categories knows the name."""
     packed: bool
@@ -69,6 +74,11 @@ class Operator:
     @property
     def origin(self) -> Origin:
         return self.source.origin
+
+    @property
+    def ran_wider(self) -> bool:
+        """The program has it in fp16, and it ran in fp32."""
+        return self.source.dtype == "fp16" and self.precision == "fp32"
 
     @property
     def median_ms(self) -> float:
@@ -169,6 +179,7 @@ def _operator(found: _Found, times: OperatorTimes) -> Operator:
         category=category,
         kind=kind,
         family=known.family,
+        precision=known.precision or dtype_in_words(source.ran_in or source.dtype),
         known=known.known,
         packed=known.packed,
         delegated=node.delegated,

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.operator_proof import rows_of
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.side_by_side import SideBySide, how_measured
+from model_profiling.program.delegates import describe
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import plural
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97
+_JUDGED_WORTH = 0.005
+"""Of end-to-end time: what a verdict says was lost is told from here on."""
+_LARGE_KERNEL = 49
+"""Taps of a 7x7 window."""
+_REPORT = "or report it to google/XNNPACK with these numbers: it chooses the path without looking at shapes"
+_MORE_ROWS = "give a single row company (a larger batch, several steps at once)"
+_OFF_THE_PATH = {
+    "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
+    "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
+}
+"""What the rules of XNNPACK's packed paths leave; for fp32 nothing."""
+_SWITCH_OFF = (
+    "as SME2 brings this model no gain as a whole, an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
+    "XNNPACK_ENABLE_ARM_SME2=OFF does without it"
+)
+
+
+def compares_sme2(pairing: Pairing) -> bool:
+    """Both sides differ in SME2 alone, and their times may be held against each other."""
+    switched = pairing.baseline.sme2 is False and bool(pairing.candidate.sme2)
+    return (
+        switched
+        and pairing.comparable
+        and pairing.baseline.series.threads == pairing.candidate.series.threads
+    )
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
     """Findings from two series that differ in SME2: what became of the operators it is for."""
-    if pairing.baseline.sme2 is not False or not pairing.candidate.sme2:
-        return
-    if pairing.baseline.series.threads != pairing.candidate.series.threads:
+    if not compares_sme2(pairing):
         return
     matrix = [
         pair
@@ -37,23 +64,30 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
         share = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate]).share
         lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
         gain = max(0.0, lost) if id_ == "sme2-slower" else share
-        if gain < WORTH:
+        if gain < (_JUDGED_WORTH if id_ == "sme2-slower" and all(map(_is_judged, chosen)) else WORTH):
             continue
+        ways = dict.fromkeys(_instead(pair) for pair in chosen)
+        if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
+            ways[_SWITCH_OFF] = None
         yield Finding(
             id_,
             f"Look at {plural(len(chosen), 'matrix operator')} that {did} with SME2",
-            "; ".join(dict.fromkeys(_instead(pair) for pair in chosen)),
+            "; ".join(ways),
             pairing.candidate,
-            tuple(_concern(pair, _not_judged(pairing)) for pair in chosen),
-            {"share_pct": percent(share)},
+            tuple(_concern(pairing, pair) for pair in chosen),
+            {"share_pct": percent(share), "lost_pct": percent(lost)},
             percent(gain),
             about=pairing.label,
         )
 
 
+def _is_judged(pair: OperatorPair) -> bool:
+    return pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE
+
+
 def _is_slower(pair: OperatorPair) -> bool:
     """By the verdict where there is one; a single dump on each side only shows large changes."""
-    if pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE:
+    if pair.speedup is not None and _is_judged(pair):
         return pair.speedup.verdict is Verdict.SLOWER
     return (pair.ratio or 1) < _SLOWER
 
@@ -71,18 +105,22 @@ def _not_judged(pairing: Pairing) -> str:
     return "not judged: shorter than the clock can tell"
 
 
-def _concern(pair: OperatorPair, not_judged: str) -> Concern:
-    reason = _reason(pair)
-    ratio = pair.ratio or 0.0
+def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
+    """What it costs is told of one that lost time; of any other its ratio says all."""
+    reason, ratio = _reason(pair), pair.ratio or 0.0
+    share = pair.delta_ms / pairing.candidate.e2e_ms
+    cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
     return Concern(
         pair.candidate,
         where(pair.main),
-        f"{ratio:.2f}x with SME2, perhaps because {reason}",
+        f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}",
         {
             "ms_before": round(pair.baseline_ms, 6),
             "ms_after": round(pair.candidate_ms, 6),
+            "lost_ms": round(pair.delta_ms, 6),
+            "lost_share_pct": percent(share),
             "ratio": round(ratio, 3),
-            "verdict": pair.speedup.verdict.value if pair.speedup else not_judged,
+            "verdict": pair.speedup.verdict.value if pair.speedup else _not_judged(pairing),
             "kernel_before": pair.families[0],
             "kernel_after": pair.families[1],
             "may_be_because": reason,
@@ -93,12 +131,16 @@ def _concern(pair: OperatorPair, not_judged: str) -> Concern:
 def _instead(pair: OperatorPair) -> str:
     """What may help an operator of this kind."""
     operator = pair.main
-    if operator.kind == "depthwise convolution" or operator.source.groups > 1:
-        return "plain convolutions reach SME2 kernels, depthwise and grouped ones do not"
+    if any(member.packed for member in pair.candidate):
+        if _is_one_row(operator):
+            return _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
+        if _taps(operator) >= _LARGE_KERNEL:
+            return f"compare the large kernel with smaller ones in a row, {_REPORT}"
+        return f"larger matrices pay for the packing of their input, {_REPORT}"
+    if operator.kind == "depthwise convolution":
+        return "plain convolutions reach SME2 kernels, depthwise ones do not"
     if not operator.delegated:
         return "operators in the delegate reach SME2 kernels"
-    if any(member.packed for member in pair.candidate):
-        return "larger matrices pay for the packing of their input"
     return "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
 
 
@@ -106,14 +148,29 @@ def _reason(pair: OperatorPair) -> str:
     """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
     operator = pair.main
     if any(operator.packed for operator in pair.candidate):
+        if _is_one_row(operator):
+            return "one row cannot repay the packing (others saw it too: google/XNNPACK issue 10719)"
+        if (taps := _taps(operator)) >= _LARGE_KERNEL:
+            return (
+                f"packing copies each input value for each of {taps} taps (others saw it too, in another "
+                "runtime: microsoft/onnxruntime issue 27633)"
+            )
         return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
-    if operator.kind == "depthwise convolution":
-        return "XNNPACK has no SME2 kernel for depthwise convolution"
-    if operator.source.groups > 1:
-        return f"a grouped convolution ({operator.source.groups} groups) keeps the NEON path"
     if not operator.delegated:
         return "it runs outside the backend that has SME2 kernels"
+    path = (operator.source.described or describe(operator.name, operator.backend)).matrix
+    if path is not None and path.miss is not None:
+        return path.miss.words
     return f"no SME2 kernel was chosen for {operator.family or operator.type}"
+
+
+def _is_one_row(operator: Operator) -> bool:
+    return operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1
+
+
+def _taps(operator: Operator) -> int:
+    """Of a plain convolution's window."""
+    return math.prod(operator.source.kernel_size or (1,)) if operator.kind == "convolution" else 1
 
 
 def _packed_reason(flops: int, bytes_moved: int) -> str:

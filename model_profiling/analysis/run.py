@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from model_profiling.analysis.catalogue import about_names, about_series
+from model_profiling.analysis.causes.precision import precision_not_as_asked
+from model_profiling.analysis.causes.sme2_misses import misses_sme2
+from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
+from model_profiling.analysis.coverage import Coverage, coverage_of
+from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.pair_findings import about_pairing, about_threads
+from model_profiling.analysis.operator_clock import read_timed
+from model_profiling.analysis.pair_findings import about_pairing, about_threads, compares_sme2
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError
-from model_profiling.etdump import read_etdump
 from model_profiling.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
@@ -30,6 +36,15 @@ _TOLD = 2
 
 
 @dataclass(frozen=True, slots=True)
+class AboutSme2:
+    """What is known about a run beside the events of its series."""
+
+    coverage: Coverage
+    executorch: str
+    """The release that ran it; empty where nothing says."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunAnalysis:
     """The facts of a run: what its dumps say, series by series and pair by pair."""
 
@@ -42,6 +57,8 @@ class RunAnalysis:
     """Dumps that cannot be read, where others can."""
     warnings: tuple[Remark, ...]
     """About the run as a whole; each dump carries its own."""
+    roofline: Roofline | None = None
+    """What operators were held against, where one was supplied."""
 
     @property
     def dumps(self) -> tuple[DumpAnalysis, ...]:
@@ -72,6 +89,9 @@ class RunAnalysis:
 
     def of(self, series: Series) -> SeriesAnalysis | None:
         return next((found for found in self.series if found.series == series), None)
+
+
+_Analysis = TypeVar("_Analysis", bound=RunAnalysis)
 
 
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
@@ -106,7 +126,9 @@ def analyse_run(
     for done, dump in enumerate(run.dumps):
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
-            analysed.append(analyse_dump(read_etdump(dump.path), dump, programs.explaining(dump.path)))
+            graph = programs.explaining(dump.path)
+            table = read_timed(dump.path)
+            analysed.append(analyse_dump(table, dump, graph, proven=programs.ran(graph)))
         except FormatError as problem:
             damaged.append(problem)
     if damaged and not (analysed and tolerant):
@@ -117,7 +139,8 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=tuple(_once(run, advise(series, pairings, roofline, about_time=_on_arm(run)), pairings)),
+        findings=_findings(run, series, pairings, roofline),
+        roofline=roofline,
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
@@ -129,6 +152,31 @@ def analyse_run(
             ),
         ),
     )
+
+
+def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
+    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
+    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
+    return replace(analysis, run=run, findings=findings)
+
+
+def _findings(
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
+) -> tuple[Finding, ...]:
+    manifest = run.whole.manifest
+    release = (manifest.executorch.version or "") if manifest else ""
+    about = AboutSme2(_coverage(run.whole, series), release)
+    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about)
+    return tuple(_once(run, found, pairings))
+
+
+def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
+    evidence: tuple[PlaceEvidence, ...]
+    try:
+        evidence = gather_evidence(run, series)
+    except FormatError:
+        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
+    return coverage_of(run, evidence, series)
 
 
 def _on_arm(run: Run) -> bool:
@@ -151,6 +199,7 @@ def advise(
     roof: Roofline | None = None,
     *,
     about_time: bool = True,
+    about: AboutSme2 | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
@@ -169,8 +218,22 @@ def advise(
         }
         found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed)
         found += about_names(rounds)
+        found += _without_bound(rounds, about, measured=any(map(compares_sme2, pairings)) and about_time)
     found += about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
+
+
+def _without_bound(series: SeriesAnalysis, about: AboutSme2 | None, *, measured: bool) -> Iterator[Finding]:
+    """What is worth knowing although times do not tell what it costs: it takes no operators from others.
+    Where SME2 on and off were `measured`, that says more than what others reported."""
+    found = [precision_not_as_asked(series)]
+    if about is not None:
+        found += [
+            misses_sme2(series, about.coverage),
+            known_defects(series, about.coverage, about.executorch),
+            None if measured else sme2_risks(series, about.coverage),
+        ]
+    yield from (finding for finding in found if finding is not None)
 
 
 def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:

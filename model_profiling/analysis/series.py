@@ -113,6 +113,11 @@ class SeriesAnalysis:
         )
 
     @property
+    def clock(self) -> str:
+        """The source of operator times, for people; rounds may have several."""
+        return "; ".join(dict.fromkeys(dump.clock for dump in self.rounds))
+
+    @property
     def parts(self) -> dict[str, Int64]:
         """What end-to-end time divides into, for each run; the parts add up to it."""
         return {
@@ -231,6 +236,7 @@ def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
         framework=np.concatenate([breakdown.framework for breakdown in breakdowns]),
         delegate_overhead=np.concatenate([breakdown.delegate_overhead for breakdown in breakdowns]),
         unattributed=np.concatenate([breakdown.unattributed for breakdown in breakdowns]),
+        tracing=np.concatenate([breakdown.tracing for breakdown in breakdowns]),
     )
 
 

@@ -17,7 +17,7 @@ def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, st
     if not coverage.tested or series.sme2 is False:
         return {}
     where = " under emulation" if coverage.emulated else ""
-    matched, _ = match_proven(series, coverage.operators)
+    matched, _ = match_proven(series, coverage.ran)
     return {
         series.place(operator): f"{coverage.isa}{where}" for match in matched for operator in match.measured
     }

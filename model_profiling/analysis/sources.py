@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from model_profiling.analysis.attribution import Node, RunGroup
-from model_profiling.program import Delegate, EtRecord, GraphNode, Instruction, Method, Program, SourceRef
+from model_profiling.analysis.fitting import CallFit, Explained, MethodFit, best_fit
+from model_profiling.program import EtRecord, GraphNode, Instruction, Method, Program, SourceRef, Tensor
 from model_profiling.program.category import Category, OperatorClass
-from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
+from model_profiling.program.delegates import delegate_of_events
 
 Origin = Literal["model", "lowering", "backend", "unknown"]
 """Written in the model, inserted by lowering, added by the backend at run time (packing), or not known."""
@@ -41,6 +42,10 @@ class OperatorSource:
     flops: int | None = None
     bytes_moved: int | None = None
     place: SourceRef = NOWHERE
+    ran_in: str = ""
+    """The type it ran in, where that is not `dtype`."""
+    unplaced: bool = False
+    """The graph of its delegate is known, and none of its nodes fits."""
     described: OperatorClass | None = None
     """What its graph node says it is; None where only its name can tell."""
     stated: tuple[Category, str] | None = None
@@ -57,115 +62,102 @@ UNKNOWN_SOURCE = OperatorSource()
 class ProgramView:
     """A program and its record, asked about the runs of a dump; either may be missing."""
 
-    def __init__(self, program: Program | None = None, etrecord: EtRecord | None = None) -> None:
+    def __init__(
+        self, program: Program | None = None, etrecord: EtRecord | None = None, *, proven: bool = False
+    ) -> None:
+        """`proven` where the program is known to be the one that was run, whatever fits."""
         self.program = program
         self.etrecord = etrecord
+        self.proven = proven
         self.misfits: list[str] = []
-        """Why `program` cannot be what was run, so that it was not used."""
-        self._methods: dict[int, Method | None] = {}
+        """What proves that `program` is not what was run, so that it was not used."""
+        self.unused: list[str] = []
+        """Why `program` was not used although it is what was run."""
+        self._fits: dict[int, MethodFit | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
         """Name of the method these runs executed; empty where no program tells."""
-        method = self._method(group)
-        return method.name if method else ""
+        fit = self._fit(group)
+        return fit.method.name if fit else ""
 
     def sources(self, group: RunGroup) -> Mapping[int, OperatorSource]:
         """What is known about each operator, by its column in `group`."""
-        method = self._method(group)
+        fit = self._fit(group)
+        if fit is None:
+            return _by_names(group)
         known: dict[int, OperatorSource] = {}
-        calls: dict[int, list[Node]] = {}
-        for node in group.operators:
-            calls.setdefault(node.call, []).append(node)
-        instructions = method.instructions if method else ()
-        steps = {(step.chain_index, step.instruction_id): step for step in instructions}
-        for inside in calls.values():
-            step = steps.get((inside[0].chain_index, inside[0].instruction_id))
-            if inside[0].call_kind == "delegate":
-                known.update(self._delegated(method, step, inside))
-            elif step is not None and method is not None:
-                known[inside[-1].column] = self._portable(method, step)
+        for call in fit.calls:
+            if call.operators[0].call_kind == "delegate":
+                known.update(self._delegated(fit.method.name, call))
+            elif call.step is not None:
+                known[call.operators[-1].column] = self._portable(fit.method, call.step)
         return known
 
-    def _method(self, group: RunGroup) -> Method | None:
-        if id(group) not in self._methods:
-            self._methods[id(group)] = self._fitting(group)
-        return self._methods[id(group)]
+    def _fit(self, group: RunGroup) -> MethodFit | None:
+        if id(group) not in self._fits:
+            self._fits[id(group)] = self._best(group)
+        return self._fits[id(group)]
 
-    def _fitting(self, group: RunGroup) -> Method | None:
+    def _best(self, group: RunGroup) -> MethodFit | None:
         """The method whose instructions are the calls of these runs."""
         if self.program is None or not self.program.methods:
             return None
-        calls = {
-            (node.chain_index, node.instruction_id, node.call_kind)
-            for node in group.nodes
-            if node.level == "call"
-        }
-        fitting = {
-            method.name: len(
-                calls & {(step.chain_index, step.instruction_id, step.kind) for step in method.instructions}
+        best = best_fit(self.program.methods, group)
+        if not best.contradiction:
+            return best
+        source = self.program.source
+        if self.proven:
+            self.unused.append(
+                f"what was run does not fit {source}, although it is the program: {best.contradiction}; "
+                "shapes and sources are left out"
             )
-            for method in self.program.methods
-        }
-        best = max(fitting.values())
-        if best < len(calls):
+        else:
             self.misfits.append(
-                f"{self.program.source} is not the program that was run: "
-                f"{len(calls) - best} of {len(calls)} calls do not fit; shapes and sources are left out"
+                f"{source} is not the program that was run: {best.contradiction}; "
+                "shapes and sources are left out"
             )
-            return None
-        chosen = [method for method in self.program.methods if fitting[method.name] == best]
-        if len(chosen) == 1:
-            return chosen[0]
-        # Methods that are called alike: the one whose graphs leave the least over ran.
-        return min(chosen, key=lambda method: (_left_over(method, group), len(method.instructions)))
+        return None
 
-    def _delegated(
-        self, method: Method | None, step: Instruction | None, inside: list[Node]
-    ) -> dict[int, OperatorSource]:
-        names = [node.name for node in inside]
-        if method is None or step is None or not 0 <= step.delegate < len(method.delegates):
-            backend = delegate_of_events(names).name
-            return {node.column: OperatorSource(backend=backend) for node in inside}
-        delegate = method.delegates[step.delegate]
-        only_backend = OperatorSource(backend=delegate.backend)
-        if not delegate.nodes:
-            return {node.column: only_backend for node in inside}
-        events = _explain(delegate, names)
-        if problem := _misfit(events):
-            self.misfits.append(
-                f"{self.program.source if self.program else method.name} is not the program that was run: "
-                f"{problem}; shapes and sources of call {inside[0].call} are left out"
-            )
-            return {node.column: only_backend for node in inside}
-        events_of = Counter(event.main.index for event in events if event.main and not event.what.preparation)
+    def _delegated(self, method: str, call: CallFit) -> dict[int, OperatorSource]:
+        if call.delegate is None:
+            return _of_backend(call.operators)
+        if not call.explained:
+            return {node.column: OperatorSource(backend=call.delegate.backend) for node in call.operators}
+        own = (one.main for one in call.explained if not one.what.preparation and not one.what.ends_node)
+        events_of = Counter(main.index for main in own if main)
         return {
-            node.column: self._graph_node(method.name, delegate.backend, event, events_of)
-            for node, event in zip(inside, events, strict=True)
+            one.node.column: self._graph_node(method, call.delegate.backend, one, events_of)
+            for one in call.explained
         }
 
-    def _graph_node(self, method: str, backend: str, event: _Event, events: Counter[int]) -> OperatorSource:
+    def _graph_node(self, method: str, backend: str, one: Explained, events: Counter[int]) -> OperatorSource:
         """`events` counts those of each node: what a node costs is the event's only where it is alone."""
-        main, preparation = event.main, event.what.preparation
+        main, what = one.main, one.what
         if main is None:
-            return OperatorSource(origin="backend" if preparation else "unknown", backend=backend)
-        alone = events[main.index] == 1 and not preparation
+            origin: Origin = "backend" if what.preparation else "unknown"
+            return OperatorSource(origin=origin, backend=backend, unplaced=not what.preparation)
         ref = self.etrecord.ref(method, main.debug_handle) if self.etrecord and not main.inserted else None
+        flops, moved = _cost(one, alone=events[main.index] == 1)
+        made = main.outputs[0].shape if main.outputs else ()
         return OperatorSource(
-            origin="backend" if preparation else "lowering" if main.inserted else "model",
+            origin="backend" if what.preparation else "lowering" if main.inserted else "model",
             backend=backend,
             node_index=main.index,
             node_kind=main.kind,
-            fused=tuple(node.kind for node in event.nodes[1:]),
+            fused=tuple(node.kind for node in one.nodes[1:]),
             debug_handle=main.debug_handle,
-            input_shapes=tuple(tensor.shape for tensor in main.inputs if not tensor.constant),
-            output_shape=main.outputs[0].shape if main.outputs else (),
+            input_shapes=(made,)
+            if what.ends_node
+            else tuple(tensor.shape for tensor in main.inputs if not tensor.constant),
+            output_shape=made,
             dtype=main.dtype,
-            kernel_size=main.window.kernel if main.window else None,
-            groups=main.window.groups if main.window else 0,
-            flops=sum(node.flops for node in event.nodes) if alone else None,
-            bytes_moved=main.bytes_moved if alone else None,
+            ran_in=one.ran_in if one.ran_in != main.dtype else "",
+            kernel_size=main.window.kernel if main.window and not what.ends_node else None,
+            groups=main.window.groups if main.window and not what.ends_node else 0,
+            flops=flops,
+            bytes_moved=moved,
             place=ref or NOWHERE,
-            described=event.what,
+            described=what,
         )
 
     def _portable(self, method: Method, step: Instruction) -> OperatorSource:
@@ -184,51 +176,38 @@ class ProgramView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """An event of a delegate call and the nodes it stands for, the main one (if any) first."""
-
-    name: str
-    what: OperatorClass
-    main: GraphNode | None
-    nodes: tuple[GraphNode, ...]
-
-
-def _explain(delegate: Delegate, names: Sequence[str]) -> list[_Event]:
-    """What the delegate says about the events of a call of it."""
-    events = []
-    for name, found in zip(names, delegate_named(delegate.backend).align(delegate.nodes, names), strict=True):
-        nodes = tuple(delegate.nodes[index] for index in found)
-        main = nodes[0] if nodes else None
-        events.append(_Event(name, describe(name, delegate.backend, main), main, nodes))
-    return events
-
-
-def _misfit(events: Sequence[_Event]) -> str:
-    """Why the graph cannot be what these events ran; empty when it can."""
-    without = sum(event.main is None for event in events)
-    if without > 0.2 * len(events):
-        return f"{without} of {len(events)} operators fit no node"
-    for event in events:
-        if event.main and event.what.dtype not in ("", event.main.dtype):
-            return f"{event.name} ran on {event.what.dtype}, its node is {event.main.dtype}"
-    return ""
-
-
-def _left_over(method: Method, group: RunGroup) -> int:
-    """How many events fit no node and how many nodes no event, were these runs of `method`."""
-    steps = {(step.chain_index, step.instruction_id): step for step in method.instructions}
-    called: dict[tuple[int, int], list[str]] = {}
+def _by_names(group: RunGroup) -> dict[int, OperatorSource]:
+    """What the names of operators alone say: whose they are."""
+    calls: dict[int, list[Node]] = {}
     for node in group.operators:
-        if node.delegated:
-            called.setdefault((node.chain_index, node.instruction_id), []).append(node.name)
-    left = 0
-    for place, names in called.items():
-        step = steps.get(place)
-        delegate = method.delegates[step.delegate] if step and step.delegate >= 0 else None
-        if delegate is None or not delegate.nodes:
-            continue
-        events = _explain(delegate, names)
-        left += sum(event.main is None for event in events) + (10 * len(names) if _misfit(events) else 0)
-        left += len(delegate.nodes) - len({node.index for event in events for node in event.nodes})
-    return left
+        if node.call_kind == "delegate":
+            calls.setdefault(node.call, []).append(node)
+    return {column: source for inside in calls.values() for column, source in _of_backend(inside).items()}
+
+
+def _of_backend(inside: Sequence[Node]) -> dict[int, OperatorSource]:
+    backend = delegate_of_events([node.name for node in inside]).name
+    return {node.column: OperatorSource(backend=backend) for node in inside}
+
+
+def _cost(one: Explained, *, alone: bool) -> tuple[int | None, int | None]:
+    """Operations and bytes of an operator; None where it is not told from others of its node."""
+    main, what = one.main, one.what
+    if main is None or what.preparation:
+        return None, None
+    if what.ends_node:
+        made = _as_run(main, one.ran_in, main.outputs)
+        return sum(tensor.elements for tensor in made), 2 * sum(tensor.nbytes for tensor in made)
+    if not alone:
+        return None, None
+    moved = main.bytes_moved
+    if one.ran_in not in ("", main.dtype):
+        moved = sum(tensor.nbytes for tensor in _as_run(main, one.ran_in, (*main.inputs, *main.outputs)))
+    return sum(node.flops for node in one.nodes), moved
+
+
+def _as_run(node: GraphNode, ran_in: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [
+        replace(tensor, dtype=ran_in) if ran_in and tensor.dtype == node.dtype else tensor
+        for tensor in tensors
+    ]

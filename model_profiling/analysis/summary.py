@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
 from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operator_clock import TimedDump, clock_of
 from model_profiling.analysis.operators import Operator, OperatorList, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.etdump import EventTable
@@ -19,7 +20,7 @@ from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.wording import plural
+from model_profiling.wording import listing, percent, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class Breakdown:
 
     categories + framework + unattributed = e2e, exactly, in every run. `delegate_overhead` is the part of
     `unattributed` spent inside delegate calls that did report operators; the rest of it is calls of
-    delegates that reported none.
+    delegates that reported none. Where it is known when operators began and ended, what their calls take
+    around them is in `framework`, and `tracing` is the part of that which telling the tracer took: an
+    inference without the tracer does not have it.
     """
 
     e2e: Int64
@@ -36,6 +39,7 @@ class Breakdown:
     framework: Int64
     delegate_overhead: Int64
     unattributed: Int64
+    tracing: Int64
 
     @property
     def runs(self) -> int:
@@ -77,6 +81,8 @@ class DumpAnalysis:
     delegate_calls: int
     """In one run (the most common structure)."""
     operator_calls: int
+    clock: str
+    """The source of operator times, for people."""
     misfits: tuple[str, ...]
     """Why the program at hand cannot be what was run; they are among the warnings too."""
     warnings: tuple[Remark, ...]
@@ -128,11 +134,19 @@ class DumpAnalysis:
 
 
 def analyse_dump(
-    table: EventTable, dump: Dump, graph: ProgramGraph | None = None, view: ProgramView | None = None
+    table: EventTable | TimedDump,
+    dump: Dump,
+    graph: ProgramGraph | None = None,
+    view: ProgramView | None = None,
+    *,
+    proven: bool = False,
 ) -> DumpAnalysis:
-    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
-    attribution = attribute(table, dump.warmup_runs, dump.turn_length)
-    view = view or ProgramView(graph.program if graph else None, graph.record if graph else None)
+    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators. `proven`
+    where the graph is known to be that of the program that was run."""
+    timed = table if isinstance(table, TimedDump) else TimedDump(table, clock_of(table))
+    attribution = attribute(timed.table, dump.warmup_runs, dump.turn_length, timed.exact_calls)
+    if view is None:
+        view = ProgramView(graph.program, graph.record, proven=proven) if graph else ProgramView()
     listed = list_operators(attribution, view)
     breakdown = break_down(attribution, listed)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
@@ -146,11 +160,32 @@ def analyse_dump(
         operator_of_event=listed.of_event,
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
         operator_calls=sum(node.call_kind == "operator" for node in calls),
+        clock=timed.clock,
         misfits=tuple(view.misfits),
         warnings=(
+            *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Remark(dump.series, "misfit", text) for text in view.misfits),
+            *(Remark(dump.series, "unplaced", text) for text in view.unused),
+            *_unplaced(dump, listed.operators),
         ),
+    )
+
+
+def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Remark]:
+    """That operators of a delegate fit no node of its graph, and what that costs."""
+    inside = [operator for operator in operators if operator.delegated]
+    left = [operator for operator in inside if operator.source.unplaced]
+    if not left:
+        return
+    share = sum(one.times.total_ns for one in left) / max(1, sum(one.times.total_ns for one in inside))
+    took = f", {percent(share)} of their time," if dump.times.are_latencies else ""
+    seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} fit no node of the program"
+    yield Remark(
+        dump.series,
+        "unplaced",
+        f"{seen} ({listing(dict.fromkeys(one.type for one in left))})",
+        "they are counted by their names, without shape, cost or place in the model; the others have theirs",
     )
 
 
@@ -171,4 +206,5 @@ def break_down(attribution: Attribution, listed: OperatorList) -> Breakdown:
         framework=attribution.total_ns(Share.FRAMEWORK),
         delegate_overhead=attribution.total_ns(Share.DELEGATE),
         unattributed=attribution.total_ns(Share.DELEGATE, Share.OPAQUE),
+        tracing=attribution.tracing_ns(),
     )

@@ -30,7 +30,15 @@ _OWN_FLAGS = {
     "--time-limit": "schedule.timeout_s",
     "--count-kernels": "mode",
 }
-_KITS_FLAGS = ("--etdump", "--etdump_path", "--result", "--output-prefix", "--output_file", "--features-only")
+_KITS_FLAGS = (
+    "--etdump",
+    "--etdump_path",
+    "--boundaries",
+    "--result",
+    "--output-prefix",
+    "--output_file",
+    "--features-only",
+)
 
 
 def setting_problems(config: ProfileConfig) -> Iterator[Problem]:

@@ -1,6 +1,17 @@
-"""ETDump bytes to a columnar event table, with numpy only."""
+"""ETDump bytes, and the boundaries beside them, to columns, with numpy only."""
 
+from model_profiling.etdump.boundaries import Boundaries, boundaries_beside, read_boundaries
 from model_profiling.etdump.reader import TimeScale, read_etdump
 from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable
 
-__all__ = ["AllocationTable", "BlockTable", "DebugTable", "EventTable", "TimeScale", "read_etdump"]
+__all__ = [
+    "AllocationTable",
+    "BlockTable",
+    "Boundaries",
+    "DebugTable",
+    "EventTable",
+    "TimeScale",
+    "boundaries_beside",
+    "read_boundaries",
+    "read_etdump",
+]

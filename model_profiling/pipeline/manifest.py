@@ -127,6 +127,7 @@ def _result(
         etdump_turn_length=len(dumps[0].turns_ns[0]) if dumps and dumps[0].turns_ns else 0,
         etdump_rounds=tuple(entry.etdump for entry in dumps if entry.etdump),
         etdump_launches=tuple(entry.launch for entry in dumps if entry.launch),
+        boundaries=tuple(entry.boundaries for entry in dumps if entry.boundaries),
         log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
         latency=_existing(place, series, names.ROBUST_STATS),
         kernels=_existing(place, series, names.KERNELS_CSV),

@@ -168,7 +168,7 @@ class Measuring:
             note = f"CPU features, as the runner found them: {entry.features_note}"
             self.warn(Remark(step.series, "features", note))
         if outcome.etdump is not None:
-            entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step.series, step.round)))
+            entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
         if outcome.gauge is not None and entry.energy is not None:
             kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
             entry = replace(entry, energy=replace(entry.energy, file=kept))
@@ -184,6 +184,15 @@ class Measuring:
             if made.file is not None
         )
         return replace(entry, outputs=outputs)
+
+    def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
+        step, place = entry.step, self.place
+        # Those that a step left which is now repeated would be of another dump.
+        place.boundaries(step.series, step.round).unlink(missing_ok=True)
+        entry = replace(entry, etdump=self._move(dump, place.dump(step.series, step.round)))
+        if boundaries is None:
+            return entry
+        return replace(entry, boundaries=self._move(boundaries, place.boundaries(step.series, step.round)))
 
     def _log_name(self, step: Step) -> str | None:
         """One log beside each dump and one for the evidence; those of further rounds say nothing new."""
@@ -243,7 +252,7 @@ class Measuring:
 
 _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
-    "features_note", "build_id", "executorch_version",
+    "features_note", "build_id", "executorch_version", "boundaries_unavailable",
 )  # fmt: skip
 _SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_at_load", "kernels_note", "energy")
 

@@ -22,6 +22,16 @@ class Category(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a backend has no SME path for an operator."""
+
+    cause: str
+    """In a word or two: `dtype`, `depthwise`, `quantization scheme`, `dynamic weight`, `not told` ..."""
+    words: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixPath:
     """Which way an operator that multiplies matrices takes through its backend's kernels."""
 
@@ -33,8 +43,8 @@ class MatrixPath:
     """matmul, depthwise or convolution."""
     takes_sme: bool | None
     """It is taken on SME or SME2 only, never there, or (None) the name proves neither."""
-    why_not: str = ""
-    """Why the backend has no SME path for it; empty where it takes one or the reason is not known."""
+    miss: Miss | None = None
+    """Why the backend has no SME path for it; None where it takes one or the reason is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,12 @@ class OperatorClass:
     packed: bool = False
     """It runs on kernels that want their inputs packed."""
     preparation: bool = False
-    """The backend added it at run time, to rearrange the input of another operator."""
+    """The backend added it at run time, to rearrange or convert what another operator takes or gives."""
+    ends_node: bool = False
+    """It is only the activation that ends its graph node, split off; the rest of the node is another
+    operator."""
+    precision: str = ""
+    """What its kernel computes in, `fp16` or `int8` say; empty where the name does not tell."""
     dtype: str = ""
     """The type its graph node computes in if this is the node that ran; empty where nothing proves one."""
     matrix: MatrixPath | None = None

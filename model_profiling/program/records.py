@@ -19,6 +19,20 @@ _BITS = {
 }  # fmt: skip
 
 
+_WORDS = {
+    **dict.fromkeys(("qint8", "quint8", "qcint8", "qpint8"), "int8"),
+    "qdint8": "int8 dynamic",
+    **dict.fromkeys(("qint32", "qcint32"), "int32"),
+    **dict.fromkeys(("qcint4", "qbint4"), "int4"),
+    "pfp32": "fp32",
+}
+
+
+def dtype_in_words(dtype: str) -> str:
+    """The precision a type stands for, however it is scaled or packed: `qcint8` is `int8`."""
+    return _WORDS.get(dtype, dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """Shape and type of a tensor; its shape is the upper bound where it is dynamic.

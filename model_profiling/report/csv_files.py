@@ -252,6 +252,7 @@ def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
     parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]
     overheads = [
         (FRAMEWORK, breakdown.framework, ""),
+        *([("(of which tracing)", breakdown.tracing, "")] if breakdown.tracing.any() else []),
         (UNATTRIBUTED, breakdown.unattributed, ""),
         ("(of which delegate overhead)", breakdown.delegate_overhead, ""),
         ("End-to-end", breakdown.e2e, ""),

@@ -205,7 +205,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             for series in run.series
         ),
         pairs=tuple(_pairs(run, analysis)),
-        evidence=gather_evidence(run, analysis),
+        evidence=gather_evidence(run, analysis.series if analysis else ()),
     )
 
 

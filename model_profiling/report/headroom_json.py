@@ -42,11 +42,12 @@ def _coverage(found: Coverage) -> Json:
         "instruction_set": found.isa or None,
         "emulated": found.emulated if tested else None,
         "operators": len(found.proven) if tested else None,
-        "operators_total": len(found.operators) if tested else None,
+        "operators_total": len(found.operators) if tested or found.work else None,
         "flops": found.flops if tested else None,
-        "flops_total": found.flops_total if tested else None,
+        "flops_total": found.flops_total if tested or found.work else None,
         "arithmetic_share": found.arithmetic_share,
-        "operators_uncounted": found.uncounted if tested else None,
+        "operators_uncounted": found.uncounted if tested or found.work else None,
+        "counted_from": "the program" if found.work else "what ran" if tested else None,
         "delegates_unseen": list(found.unseen),
         "missing": [_missing(each) for each in found.missing],
     }
@@ -67,7 +68,9 @@ def _missing(found: MissingOperator) -> Json:
         "source": operator.source,
         "flops": operator.flops,
         "share": found.share,
+        "cause": found.cause,
         "reason": found.reason,
+        "precision": operator.precision,
     }
 
 

@@ -140,21 +140,22 @@ def _missing(coverage: Coverage) -> Iterator[Block]:
     if not coverage.missing:
         return
     yield Paragraph("Not on SME2, by reason:")
-    reasons: dict[str, list[MissingOperator]] = {}
+    reasons: dict[tuple[str, str], list[MissingOperator]] = {}
     for each in coverage.missing:
-        reasons.setdefault(each.reason, []).append(each)
+        reasons.setdefault((each.reason, each.cause), []).append(each)
     yield make_table(
-        ("why", "operators", "share of arithmetic"),
+        ("why", "because of", "operators", "share of arithmetic"),
         [
-            (reason, str(len(members)), percent(sum(each.share or 0 for each in members)))
-            for reason, members in reasons.items()
+            (reason, cause, str(len(members)), percent(sum(each.share or 0 for each in members)))
+            for (reason, cause), members in reasons.items()
         ],
-        numbers=(1, 2),
+        numbers=(2, 3),
     )
     shown = coverage.missing[:_MISSING_SHOWN]
     largest = "the largest" if len(coverage.missing) > len(shown) else "each"
     rows = [_missing_row(each) for each in shown]
-    table = make_table(("operator", "module", "source", "share of arithmetic"), rows, numbers=(3,))
+    headers = ("operator", "precision", "module", "source", "share of arithmetic")
+    table = make_table(headers, rows, numbers=(4,))
     rest = len(coverage.missing) - len(shown)
     more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
     yield Folded(f"Which they are ({largest} with its share)", (table, *more))
@@ -163,7 +164,7 @@ def _missing(coverage: Coverage) -> Iterator[Block]:
 def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
     operator = found.operator
     place = operator.module_path or MISSING, operator.source or MISSING
-    return Code(operator.name), *place, percent(found.share)
+    return Code(operator.name), operator.precision or MISSING, *place, percent(found.share)
 
 
 def proven_text(coverage: Coverage, more: str = "") -> str:

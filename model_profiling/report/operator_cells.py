@@ -27,6 +27,10 @@ def became(pair: OperatorPair) -> str:
     return f"{before} → {after}"
 
 
+def precision_cell(operator: Operator) -> str:
+    return operator.precision or MISSING
+
+
 def module_cell(operator: Operator) -> str | Code:
     if operator.origin == "lowering":
         return operator.place

@@ -16,7 +16,7 @@ DETAILS: Columns = {
     "kernel_size": "text", "groups": "whole", "flops": "whole", "bytes_moved": "whole",
     "gflops_per_s": "number", "gbytes_per_s": "number", "graph_node": "text", "fused": "text",
     "debug_handle": "whole", "module_path": "text", "module_class": "text", "source_file": "text",
-    "source_line": "whole", "source_code": "text",
+    "source_line": "whole", "source_code": "text", "precision": "text",
 }  # fmt: skip
 _OF_TIME = frozenset(name for name, kind in DETAILS.items() if kind == "number")
 
@@ -34,7 +34,7 @@ def operator_details(operator: Operator, share: float, *, timed: bool = True) ->
         _shape(source.output_shape), _shape(source.kernel_size or ()), source.groups or None, source.flops,
         source.bytes_moved, operator.gflops, operator.gbytes_per_s, source.node_kind, " ".join(source.fused),
         source.debug_handle if source.debug_handle >= 0 else None, place.module_path, place.module_class,
-        place.file, place.line or None, place.code,
+        place.file, place.line or None, place.code, operator.precision,
     )  # fmt: skip
     if timed:
         return values

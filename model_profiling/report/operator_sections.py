@@ -33,14 +33,22 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
-from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
+from model_profiling.report.operator_cells import (
+    became,
+    line_cell,
+    module_cell,
+    precision_cell,
+    work_cells,
+)
 from model_profiling.report.verdict import largest_parts, shift_text, told_pair
 from model_profiling.report.views import compared_pairs
-from model_profiling.wording import MISSING, plural, speedup
+from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
 
 SHOWN = 15
 _PORTABLE_SHOWN = 10
 _BOTH_SIDES = ("before", "after")
+_TRACING_SAID = 0.01
+"""Of end-to-end time."""
 
 
 def first_picture(data: ReportData) -> Chart | None:
@@ -70,6 +78,7 @@ def categories(data: ReportData) -> list[Block]:
     return [
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         series_table(series),
+        Paragraph(_about_clock([series])),
     ]
 
 
@@ -89,6 +98,20 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
         yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
+    yield Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
+
+
+def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
+    """Whose operator times these are, and how much of the rest is the tracer's own."""
+    clocks = "; ".join(dict.fromkeys(found.clock for found in series))
+    told = [found.spent(found.breakdown.tracing) for found in series]
+    if max(spent.share for spent in told) < _TRACING_SAID:
+        return f"Operator times: {clocks}."
+    parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
+    return (
+        f"Operator times: {clocks}. Of framework overhead, {parts} went to telling the tracer of operators: "
+        "an inference without it does not have that."
+    )
 
 
 def _work_by_category(series: SeriesAnalysis) -> list[Block]:
@@ -180,13 +203,14 @@ def _operators(data: ReportData) -> list[Block]:
             Code(operator.name),
             operator.category.value,
             *shown.of([operator]).cells,
+            precision_cell(operator),
             module_cell(operator),
             line_cell(operator),
         )
         for operator in longest
     ]
-    rows += [(name, category, *cells, MISSING, MISSING) for name, category, cells in _rest(shown, longest)]
-    headers = ("operator", "category", "ms", "share", "module", "source")
+    rows += [(name, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)]
+    headers = ("operator", "category", "ms", "share", "precision", "module", "source")
     return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
 
 
@@ -229,6 +253,7 @@ def changes_table(
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
             became(found),
+            precision_cell(found.main),
             module_cell(found.main),
             line_cell(found.main),
         )
@@ -242,10 +267,10 @@ def changes_table(
         for category in (found.value for found in Category if found.value in left | right):
             name, cells = right.get(category) or (left[category][0], (MISSING, MISSING))
             spent = left[category][1][0] if category in left else MISSING
-            rows.append((name, category, spent, *cells, *(MISSING,) * 5))
+            rows.append((name, category, spent, *cells, *(MISSING,) * 6))
     headers = (
         "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
-        "kernel", "module", "source",
+        "kernel", "precision", "module", "source",
     )  # fmt: skip
     return make_table(headers, rows, numbers=(2, 3, 4, 5))
 
@@ -270,12 +295,13 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
             found.category.value,
             work_cells((found.main,))[0],
             became(found),
+            precision_cell(found.main),
             module_cell(found.main),
             line_cell(found.main),
         )
         for found in _most_work_pairs(pairing)
     ]
-    headers = ("operator", "category", "million operations", "kernel", "module", "source")
+    headers = ("operator", "category", "million operations", "kernel", "precision", "module", "source")
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
     return [title, make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
 
@@ -286,12 +312,14 @@ def _operators_without_time(series: SeriesAnalysis) -> Table:
             Code(operator.name),
             operator.category.value,
             work_cells((operator,))[0],
+            precision_cell(operator),
             module_cell(operator),
             line_cell(operator),
         )
         for operator in _most_work(series)
     ]
-    return make_table(("operator", "category", "million operations", "module", "source"), rows, numbers=(2,))
+    headers = ("operator", "category", "million operations", "precision", "module", "source")
+    return make_table(headers, rows, numbers=(2,))
 
 
 def backends(data: ReportData) -> list[Block]:

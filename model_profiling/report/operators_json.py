@@ -24,6 +24,7 @@ def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
             "category": operator.category.value,
             "kind": operator.kind,
             "family": operator.family,
+            "precision": operator.precision,
             "delegate_backend": operator.backend,
             "origin": operator.origin,
             "module_path": operator.source.module_path,

@@ -70,6 +70,10 @@ class MatrixOperator:
     module_path: str = ""
     source: str = ""
     """`model.py:22`."""
+    cause: str = ""
+    """The same as `why_not` in a word or two, `dtype` say; empty where it is not known and in older files."""
+    precision: str = ""
+    """What it computed in; empty where nothing tells and in older files."""
 
     @property
     def call(self) -> tuple[str, int, int, int]:

@@ -90,6 +90,9 @@ class Entry:
     executorch_version: str | None = None
     etdump: str | None = None
     etdump_warmup_runs: int = 0
+    boundaries: str | None = None
+    """When the operators in the dump began and ended."""
+    boundaries_unavailable: str | None = None
     log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)

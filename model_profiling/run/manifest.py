@@ -124,6 +124,8 @@ class Result:
     etdump_rounds: tuple[str, ...] = ()
     etdump_launches: tuple[str, ...] = ()
     """The launch that each of `etdump_rounds` was made in; empty where processes did not take turns."""
+    boundaries: tuple[str, ...] = ()
+    """Beside dumps, when their operators began and ended; none beside a dump where that is not known."""
     log: str | None = None
     latency: str | None = None
     kernels: str | None = None
@@ -151,6 +153,7 @@ class Result:
         single = (self.log, self.latency, self.kernels, self.xnntrace_log)
         return (
             *self.dumps,
+            *self.boundaries,
             *(name for name in (*single, *(str(kept.file) for kept in self.outputs)) if name),
         )
 

@@ -36,6 +36,8 @@ FAILED_LAUNCH = "failed_launch.log"
 """What the last launch that failed had said."""
 
 DUMP = ".etdump"
+BOUNDARIES = f"{DUMP}.boundaries"
+"""Ends the name of the file beside a dump that says when its operators began and ended."""
 LOG = ".log"
 ROBUST_STATS = "_robust_stats.json"
 KERNELS_CSV = "_kernels.csv"
@@ -51,7 +53,7 @@ CATEGORIES_CSV = "_exec_category_summary.csv"
 _THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d+)$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
-_MADE_OF_DUMPS = (DUMP, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
+_MADE_OF_DUMPS = (BOUNDARIES, DUMP, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
 _VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
 
 
@@ -85,6 +87,11 @@ class RunFiles:
             return self.of_series(series, DUMP)
         named = self.of_series(series, f"_r{number}{DUMP}")
         return named.parent / ROUNDS / named.name
+
+    def boundaries(self, series: Series, number: int) -> Path:
+        """Beside the dump of the same round."""
+        dump = self.dump(series, number)
+        return dump.with_name(f"{dump.name.removesuffix(DUMP)}{BOUNDARIES}")
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()

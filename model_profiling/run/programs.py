@@ -39,6 +39,11 @@ class Programs:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
 
+    def ran(self, graph: ProgramGraph | None) -> bool:
+        """Whether the program is proven to be what was run."""
+        expected = self._manifest.model_sha256 if self._manifest else ""
+        return graph is not None and bool(expected) and graph.sha256 == expected
+
     def _kept(self) -> Path | None:
         # A folder of a run that has lost its manifest still has it, or stands beside it.
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
@@ -61,7 +66,8 @@ class Programs:
                 self.warnings.append(Remark(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
-            return ProgramGraph(read_program(place), self._record(record) if record else None)
+            known = self._record(record) if record else None
+            return ProgramGraph(read_program(place), known, files.sha256(place))
         except FormatError as problem:
             if self._model is not None:
                 raise

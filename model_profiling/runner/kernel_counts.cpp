@@ -2,16 +2,13 @@
 
 #include <sys/mman.h>
 
-// Other C libraries on Linux (bionic, musl) give no link map or leave the addresses in it unrelocated.
+// Where slots can be found (plt_slots.cpp), on the one machine that has KleidiAI kernels.
 #if defined(__GLIBC__) && defined(__aarch64__)
 
 #include <cstring>
 #include <utility>
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
-#include <unistd.h>
 
 // Copied once per kernel, with the two literals at its end filled in. It may use x16 and x17 alone (the
 // registers a PLT call may clobber), so the two more that an exclusive increment needs go through the stack:
@@ -48,63 +45,28 @@ namespace {
 
 constexpr char kKernelPrefix[] = "kai_run_";
 
-const ElfW(Dyn) * entry_of(const link_map* map, ElfW(Sxword) tag) {
-  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
-    if (entry->d_tag == tag) {
-      return entry;
-    }
-  }
-  return nullptr;
+bool is_kernel(const char* symbol) {
+  return std::strncmp(symbol, kKernelPrefix, sizeof(kKernelPrefix) - 1) == 0;
 }
 
-std::vector<KernelSlot> kernel_slots(void* handle, const link_map* map) {
+std::vector<KernelSlot> kernel_slots(void* handle, std::string& problem) {
   std::vector<KernelSlot> slots;
-  const auto* relocations = entry_of(map, DT_JMPREL);
-  const auto* size = entry_of(map, DT_PLTRELSZ);
-  const auto* symbols = entry_of(map, DT_SYMTAB);
-  const auto* strings = entry_of(map, DT_STRTAB);
-  if (!relocations || !size || !symbols || !strings) {
-    return slots;
-  }
-  // glibc relocates these addresses in place.
-  const auto* table = reinterpret_cast<const ElfW(Rela)*>(relocations->d_un.d_ptr);
-  const auto* names = reinterpret_cast<const char*>(strings->d_un.d_ptr);
-  const auto* symbol_table = reinterpret_cast<const ElfW(Sym)*>(symbols->d_un.d_ptr);
-  for (size_t i = 0; i < size->d_un.d_val / sizeof(ElfW(Rela)); ++i) {
-    if (ELF64_R_TYPE(table[i].r_info) != R_AARCH64_JUMP_SLOT) {
-      continue;
-    }
-    const char* symbol = names + symbol_table[ELF64_R_SYM(table[i].r_info)].st_name;
-    if (std::strncmp(symbol, kKernelPrefix, sizeof(kKernelPrefix) - 1) != 0) {
-      continue;
-    }
-    if (void* kernel = dlsym(handle, symbol)) {
-      slots.push_back({symbol, reinterpret_cast<void**>(map->l_addr + table[i].r_offset), kernel});
+  for (const CallSlot& slot : find_call_slots(handle, is_kernel, problem)) {
+    void* kernel = slot.jump ? dlsym(handle, slot.symbol) : nullptr;
+    if (kernel != nullptr) {
+      slots.push_back({slot, kernel});
     }
   }
   return slots;
 }
 
-bool make_writable(const std::vector<KernelSlot>& slots) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (const KernelSlot& slot : slots) {
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(slot.address) & ~(page - 1);
-    if (mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 } // namespace
 
 KernelCounts::KernelCounts(void* handle) {
-  link_map* map = nullptr;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) {
-    unavailable_ = "the loader does not say where the XNNPACK backend is";
+  std::vector<KernelSlot> slots = kernel_slots(handle, unavailable_);
+  if (!unavailable_.empty()) {
     return;
   }
-  std::vector<KernelSlot> slots = kernel_slots(handle, map);
   if (slots.empty()) {
     unavailable_ = "this XNNPACK backend does not call KleidiAI kernels through its PLT";
     return;
@@ -131,14 +93,14 @@ KernelCounts::KernelCounts(void* handle) {
     return;
   }
   __builtin___clear_cache(static_cast<char*>(code), static_cast<char*>(code) + code_size);
-  if (!make_writable(slots)) {
-    unavailable_ = "the PLT slots of the XNNPACK backend cannot be written";
-    return;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!patches_.point(slots[i].slot, thunks + i * thunk_size)) {
+      patches_.undo();
+      unavailable_ = "the PLT slots of the XNNPACK backend cannot be written";
+      return;
+    }
   }
   slots_ = std::move(slots);
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    *slots_[i].address = thunks + i * thunk_size;
-  }
 }
 
 } // namespace sme2prof
@@ -163,11 +125,7 @@ KernelCounts::KernelCounts(void*) {
 
 namespace sme2prof {
 
-KernelCounts::~KernelCounts() {
-  for (const KernelSlot& slot : slots_) {
-    *slot.address = slot.kernel;
-  }
-}
+KernelCounts::~KernelCounts() = default;
 
 void KernelCounts::Unmap::operator()(void* code) const {
   munmap(code, size);
@@ -177,7 +135,7 @@ std::map<std::string, uint64_t> KernelCounts::snapshot() const {
   std::map<std::string, uint64_t> calls;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (const uint64_t n = counters_[i].load(std::memory_order_relaxed)) {
-      calls[slots_[i].symbol] += n;
+      calls[slots_[i].slot.symbol] += n;
     }
   }
   return calls;

@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "plt_slots.h"
+
 namespace sme2prof {
 
 // A place in the backend's PLT and the kernel it leads to.
 struct KernelSlot {
-  const char* symbol; // in the backend's own string table
-  void** address;
+  CallSlot slot;
   void* kernel;
 };
 
@@ -47,6 +48,7 @@ class KernelCounts {
   std::vector<KernelSlot> slots_; // those that were patched
   std::unique_ptr<std::atomic<uint64_t>[]> counters_; // one for each slot
   std::unique_ptr<void, Unmap> code_{nullptr, Unmap{0}};
+  SlotPatches patches_; // the last member: slots lead back before the thunks go
 };
 
 } // namespace sme2prof

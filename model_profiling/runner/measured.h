@@ -32,6 +32,7 @@ struct Measured {
   std::map<std::string, uint64_t> kernels_at_load;
   std::map<std::string, uint64_t> kernels;
   std::string kernels_unavailable;
+  std::string boundaries_unavailable;
 };
 
 } // namespace sme2prof

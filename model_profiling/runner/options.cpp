@@ -22,6 +22,7 @@ const char kHelp[] =
     "  --warmup N              executions before the measured ones (1)\n"
     "  --executions N          measured executions (1)\n"
     "  --etdump FILE           trace the measured executions into FILE\n"
+    "  --boundaries FILE       write the nanoseconds at which its XNNPACK operators began and ended into FILE\n"
     "  --disable FLAG,FLAG     cpuinfo flags to clear before XNNPACK loads\n"
     "  --count-kernels         count calls of KleidiAI kernels\n"
     "  --time-limit SECONDS    end the process after this long\n"
@@ -119,6 +120,8 @@ bool take_program_flag(Options& options, const FlagValue& word) {
     options.warmup = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
   } else if (flag == "--etdump") {
     options.etdump = value;
+  } else if (flag == "--boundaries") {
+    options.boundaries = value;
   } else if (flag == "--disable") {
     options.disable = split(value);
   } else {
@@ -133,6 +136,9 @@ void check(const Options& options) {
   }
   if (options.threads == 0 || options.executions == 0) {
     throw Stop(Failure::kUsage, "--threads and --executions start at 1");
+  }
+  if (!options.boundaries.empty() && options.etdump.empty()) {
+    throw Stop(Failure::kUsage, "--boundaries are of the operators in a dump: name it with --etdump");
   }
 }
 

@@ -15,6 +15,7 @@ struct Options {
   uint64_t seed = 0;
   std::string output_prefix; // each output goes to <prefix>N.bin
   std::string etdump;
+  std::string boundaries; // of the operators in the dump; only with one
   std::string result; // the JSON; standard output when empty
   uint32_t threads = 1;
   uint32_t warmup = 1;

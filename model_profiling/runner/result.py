@@ -52,6 +52,7 @@ class RunnerResult:
     kernels: Mapping[str, int] | None = None
     kernels_at_load: Mapping[str, int] | None = None
     kernels_unavailable: str | None = None
+    boundaries_unavailable: str | None = None
     executorch_version: str | None = None
     build_id: str | None = None
     compiler: str | None = None

@@ -78,7 +78,11 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
       .add("kernels_at_load", counted ? json::object(measured.kernels_at_load) : "null")
       .add(
           "kernels_unavailable",
-          options.count_kernels ? json::text_or_null(measured.kernels_unavailable) : json::text("not asked for"));
+          options.count_kernels ? json::text_or_null(measured.kernels_unavailable) : json::text("not asked for"))
+      .add(
+          "boundaries_unavailable",
+          options.boundaries.empty() ? json::text("not asked for")
+                                     : json::text_or_null(measured.boundaries_unavailable));
   return object.str();
 }
 

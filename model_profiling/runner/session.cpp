@@ -8,6 +8,7 @@
 
 #include <executorch/devtools/etdump/etdump_flatcc.h>
 
+#include "backend_clock.h"
 #include "clock.h"
 #include "failure.h"
 #include "kernel_counts.h"
@@ -73,6 +74,7 @@ void save_etdump(ETDumpGen& tracer, const std::string& path) {
 
 struct Session::Parts {
   std::unique_ptr<KernelCounts> counts;
+  std::unique_ptr<BackendClock> clock;
   std::unique_ptr<ETDumpGen> tracer;
   std::unique_ptr<LoadedMethod> loaded;
   std::vector<InputBuffer> inputs;
@@ -86,6 +88,9 @@ Session::Session(const Options& options, bool watch_outputs)
   if (options.count_kernels) {
     parts_->counts = std::make_unique<KernelCounts>(backend);
     measured_.kernels_unavailable = parts_->counts->unavailable();
+  }
+  if (!options.boundaries.empty()) {
+    parts_->clock = std::make_unique<BackendClock>(backend);
   }
   measured_.threads = set_threads(options.threads);
   if (!options.etdump.empty()) {
@@ -103,9 +108,12 @@ Session::Session(const Options& options, bool watch_outputs)
     const int64_t ns = execute_once();
     measured_.first_ns = i == 0 ? ns : measured_.first_ns;
   }
-  // The trace and the counts are of the measured executions alone.
+  // The trace, its boundaries and the counts are of the measured executions alone.
   if (parts_->tracer) {
     parts_->tracer->reset();
+  }
+  if (parts_->clock) {
+    parts_->clock->begin_measuring();
   }
   if (parts_->counts) {
     parts_->counts->reset();
@@ -149,6 +157,13 @@ void Session::finish() {
   measured_.outputs = collect_outputs(parts_->loaded->method(), options_.output_prefix);
   if (parts_->tracer) {
     save_etdump(*parts_->tracer, options_.etdump);
+  }
+  if (parts_->clock) {
+    measured_.boundaries_unavailable = parts_->clock->unavailable();
+    if (measured_.boundaries_unavailable.empty()) {
+      const std::string boundaries = parts_->clock->file();
+      write_file(options_.boundaries, boundaries.data(), boundaries.size());
+    }
   }
 }
 

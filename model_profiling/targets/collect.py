@@ -11,7 +11,7 @@ from model_profiling.files import write_text
 from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import ETDUMP, GAUGE, LOG, RESULT, child_files
+from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -72,10 +72,12 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
         raise RunError(
             "the runner wrote no ETDump", "build it with the event tracer, or name the kit's own runner"
         )
+    boundaries = Path(f"{files}{BOUNDARIES}") if etdump is not None else None
     return Outcome(
         result=result,
         log=log,
         etdump=etdump,
+        boundaries=boundaries if boundaries is not None and boundaries.is_file() else None,
         etdump_warmup_runs=job.warmup if job.etdump and job.runner_path else 0,
         outputs=tuple(output.file for output in result.outputs if output.file is not None),
         kernels=dict(result.kernels or {}),
@@ -113,4 +115,5 @@ def read_executor_runner_log(job: Job, log: str) -> RunnerResult:
         first_ns=times[0],
         traced=job.etdump,
         kernels_unavailable="an executor_runner does not count kernels",
+        boundaries_unavailable="an executor_runner does not keep them",
     )

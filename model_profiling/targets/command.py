@@ -12,6 +12,7 @@ from model_profiling.runner.features import cpuinfo_flags
 from model_profiling.targets.protocol import Job, LockstepJob
 
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
+BOUNDARIES = f"{ETDUMP}.boundaries"
 """A job's files are one path with these endings, where it runs as well as where they end up."""
 
 
@@ -69,7 +70,7 @@ def _program_words(job: Job, places: Places) -> list[str]:
     if job.disable:
         words += ["--disable", ",".join(cpuinfo_flags(job.disable))]
     if job.etdump:
-        words += ["--etdump", f"{places.files}{ETDUMP}"]
+        words += ["--etdump", f"{places.files}{ETDUMP}", "--boundaries", f"{places.files}{BOUNDARIES}"]
     if job.save_outputs:
         words += ["--output-prefix", f"{places.files}{OUTPUTS}"]
     return words

@@ -14,6 +14,7 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.program_file import check_program
 from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.command import (
+    BOUNDARIES,
     ETDUMP,
     GAUGE,
     LOG,
@@ -163,5 +164,5 @@ def check_job(job: Job) -> None:
 def _clear(into: Path, stem: str) -> None:
     """Nothing an earlier run left may pass for the work of this one."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, RESULT, GAUGE)), *kept):
+    for path in (*(into / f"{stem}{ending}" for ending in (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE)), *kept):
         path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from model_profiling.targets.command import ETDUMP, OUTPUTS, RESULT, child_files
+from model_profiling.targets.command import BOUNDARIES, ETDUMP, OUTPUTS, RESULT, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.protocol import Job, LockstepJob
 
@@ -51,5 +51,8 @@ def left_files_of_launch(job: LockstepJob, stem: str) -> tuple[LeftFile, ...]:
 
 def _of_program(job: Job, stem: str) -> list[LeftFile]:
     dump = [LeftFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
+    if job.etdump and job.runner_path is None:
+        # Eight bytes for an operator, of which a dump holds many more.
+        dump.append(LeftFile(stem, BOUNDARIES, _DUMP_BYTES))
     outputs = [LeftFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []
     return [*dump, *outputs]

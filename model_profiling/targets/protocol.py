@@ -76,6 +76,8 @@ class Outcome:
     result: RunnerResult
     log: Path
     etdump: Path | None = None
+    boundaries: Path | None = None
+    """When the operators in the dump began and ended; None where `result` says why not."""
     etdump_warmup_runs: int = 0
     outputs: tuple[Path, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)

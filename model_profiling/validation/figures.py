@@ -120,7 +120,7 @@ def emulated_has_no_latency(checked: CheckedRun) -> Iterator[Check]:
 
 def kernels_fit_the_switch(checked: CheckedRun) -> Iterator[Check]:
     """Whether what ran is what the experiment allowed: no SME kernel where SME2 was off."""
-    listed = [found for found in own_kernels(checked.run, None) if found.uses or found.counted]
+    listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
     if not listed:
         yield Check("kernels", "skipped", "no kernel was listed")
         return

@@ -76,7 +76,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
 
 
 def _sections(run: Run) -> tuple[KernelSection, ...]:
-    sides = {found.series: found for found in own_kernels(run, None) if found.uses or found.counted}
+    sides = {found.series: found for found in own_kernels(run, ()) if found.uses or found.counted}
     return tuple(
         KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
         for pair in run.pairs

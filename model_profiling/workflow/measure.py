@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.analysis.run import RunAnalysis, answers_in_short
+from model_profiling.analysis.run import RunAnalysis, answers_in_short, with_more_evidence
 from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
 from model_profiling.pipeline.locking import locked
@@ -212,7 +212,7 @@ def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | 
     """Write everything that is read of a run again, after something was added to it."""
     run = Run.open(run_dir)
     if analysis is not None:
-        analysis = replace(analysis, run=run)
+        analysis = with_more_evidence(analysis, run)
     elif run.dumps:
         analysis = analyse(run)
     if analysis is not None:

@@ -56,6 +56,7 @@ _KINDS: dict[str, FileKind] = {
     ".log": "text",
     ".md": "text",
     names.DUMP: "dump",
+    Path(names.BOUNDARIES).suffix: "dump",
 }
 
 
@@ -143,7 +144,7 @@ def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
 
 def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     content = _read(path)
-    if path.suffix in (names.DUMP, ".bin", ".pte"):
+    if _KINDS.get(path.suffix) == "dump" or path.suffix in (".bin", ".pte"):
         text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
         leaks = scrubber.leaks(text, binary=True)
     else:

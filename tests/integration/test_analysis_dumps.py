@@ -15,6 +15,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import pair_dumps
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Times
+from model_profiling.targets import Job
 from model_profiling.workflow.analyse import analyse
 
 CASES = [
@@ -160,6 +161,18 @@ def test_the_same_model_in_another_number_format_is_noticed_too(dump_of) -> None
         assert set(analysis.misfits) <= {remark.seen for remark in analysis.warnings}
         assert {operator.source.flops for operator in analysis.operators} == {None}
         assert analysis.breakdown.closes
+
+
+def test_a_half_precision_program_run_in_fp32_is_the_program_that_was_run(arm, tmp_path: Path) -> None:
+    pte = Path(__file__).parents[1] / "data" / "runs" / "programs" / "small_cnn_xnnpack_fp16.pte"
+    job = Job(model=pte, etdump=True, runs=2, disable=("fp16",))
+    dump = analyse(arm.execute(job, tmp_path, "small_cnn_xnnpack_fp16_off_t1").etdump, model=pte).dumps[0]
+    assert dump.misfits == dump.warnings == ()
+    assert all(one.source.node_index >= 0 for one in dump.operators if one.delegated)
+    matrix = [one for one in dump.operators if one.category in (Category.CONV, Category.GEMM)]
+    assert {(one.source.dtype, one.precision) for one in matrix} == {("fp16", "fp32")}
+    added = [one for one in dump.operators if one.type == "Convert (NC)"]
+    assert len(added) == 4 and {one.origin for one in added} == {"backend"}
 
 
 TWO_METHODS = """

@@ -19,6 +19,7 @@ import pytest
 from conftest import ON_ARM, ROOT
 
 from model_profiling import process
+from model_profiling.analysis.operator_clock import EXACT, read_timed
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import InputError
 from model_profiling.etdump import read_etdump
@@ -95,6 +96,9 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     for name in ("one", "two"):
         for ending in (".etdump", ".log", "_robust_stats.json", "_kernels.csv", "_exec_ops_stats.csv"):
             assert (run_dir / name / f"{stem}_{name}_t1{ending}").is_file(), ending
+        if sys.platform == "linux":
+            dumps = sorted((run_dir / name).rglob("*.etdump"))
+            assert len(dumps) == 3 and all(read_timed(dump).clock == EXACT for dump in dumps)
     assert not (run_dir / ".work").exists()
 
     manifest = load(run_dir / "manifest.json")

@@ -17,6 +17,7 @@ import pytest
 from conftest import missing
 
 from model_profiling import process
+from model_profiling.analysis.operator_clock import EXACT, read_timed
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build
 from model_profiling.runner.lockstep_result import read_lockstep_result
@@ -98,7 +99,8 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     pte = exported("toy_cnn", "fp32").pte
     dump, result = tmp_path / "x.etdump", tmp_path / "x.json"
     outputs = ("--output-prefix", tmp_path / "x")
-    everything = ("--etdump", dump, *outputs, "--result", result, "--count-kernels", "--executions", 3)
+    traces = ("--etdump", dump, "--boundaries", tmp_path / "x.etdump.boundaries")
+    everything = (*traces, *outputs, "--result", result, "--count-kernels", "--executions", 3)
     cut = tmp_path / "cut.pte"
     cut.write_bytes(pte.read_bytes()[:100_000])
     with ThreadPoolExecutor(2) as pool:
@@ -116,7 +118,10 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
     assert (tmp_path / "x0.bin").stat().st_size == told.outputs[0].bytes
     if sys.platform == "linux" and platform.machine() == "aarch64":
         assert told.kernels is not None and told.kernels_unavailable is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pte", "x.etdump", "x.json", "x0.bin"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left - {"x.etdump.boundaries"} == {"cut.pte", "x.etdump", "x.json", "x0.bin"}
+    if sys.platform == "linux":
+        assert told.boundaries_unavailable is None and read_timed(dump).clock == EXACT
 
 
 def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
@@ -126,6 +131,7 @@ def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
     cut, result, dump = (tmp_path / name for name in ("cut.pte", "x.json", "x.etdump"))
     cut.write_bytes(pte.read_bytes()[:100_000])
     one = ("--child", "--model", pte, "--output-prefix", tmp_path / "x", "--etdump", dump)
+    one = (*one, "--boundaries", tmp_path / "x.etdump.boundaries")
     two = ("--child", "--model", typed, "--threads", 2)
     turns = ("--lockstep", "--cycles", 3, "--turn-length", 2)
     refused = run(sanitized, *turns, *two, "--child", "--model", cut)
@@ -139,6 +145,7 @@ def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
     (told,) = read_lockstep_result(result).results
     assert len(told.iterations_ns) == 6 and (tmp_path / "x0.bin").stat().st_size == told.outputs[0].bytes
     assert (read_etdump(dump).to_pandas()["name"] == "Method::execute").sum() == 6
+    assert told.boundaries_unavailable is not None or not read_timed(dump).remarks
 
 
 def test_inputs_and_outputs_of_every_type_are_handled_without_fault(

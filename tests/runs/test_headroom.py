@@ -21,6 +21,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli.main import main
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
+from model_profiling.report.data import ReportData
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
@@ -130,7 +131,7 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
 
 
 def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
-    data = gather_report(EMULATED)
+    data = _without_program(gather_report(EMULATED))
     kept = data.evidence[0].operators
     assert kept is not None
     first, *others = kept.operators
@@ -142,6 +143,16 @@ def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
     said = lines(section(run_document(data), "What runs on SME2"))
     assert any("1 matrix operator is not known" in line for line in said)
     assert any("OtherBackend" in line for line in said)
+
+
+def _without_program(data: ReportData) -> ReportData:
+    """As if nothing but the events were known: then what ran has to do."""
+    assert data.analysis is not None
+    series = tuple(
+        replace(found, rounds=tuple(replace(dump, graph=None) for dump in found.rounds))
+        for found in data.analysis.series
+    )
+    return replace(data, analysis=replace(data.analysis, series=series))
 
 
 def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
@@ -157,7 +168,7 @@ def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
     assert found.share == pytest.approx(share) and found.reason == "no kernel for it"
     assert data.outlook.coverage.arithmetic_share == pytest.approx(1 - share)
     ((row,),) = [table(section(run_document(data), "What runs on SME2"), "why")]
-    assert row == ["no kernel for it", "1", f"{100 * share:.1f}%"]
+    assert row == ["no kernel for it", "not known", "1", f"{100 * share:.1f}%"]
 
 
 def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path) -> None:
@@ -167,6 +178,7 @@ def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path)
     assert found.coverage.next_command.startswith("sme2prof profile ")
     coverage = outlook_facts(found)["sme2_coverage"]
     assert isinstance(coverage, dict) and coverage["operators"] is None and not coverage["missing"]
+    assert coverage["operators_total"] == 5, "how many there are is the program's word"
     (line,) = lines(section(run_document(gather_report(arm)), "What runs on SME2"))
     assert line.startswith("Not tested") and found.coverage.next_command in line
 
@@ -305,7 +317,7 @@ def test_factors_that_change_nothing_are_not_taken_silently(
 
 def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
     analysis = recorded(SME2)
-    own = gather_evidence(analysis.run, analysis)[0]
+    own = gather_evidence(analysis.run, analysis.series)[0]
     assert own.operators is not None and own.operators.isa == "SME2"
     assert not outlook(SME2).coverage.emulated
 
@@ -358,4 +370,5 @@ def test_xnnpack_says_why_it_has_no_sme2_path(
     event: str, kind: str, dtype: str, weights: str, words: str
 ) -> None:
     found = describe(event, "XnnpackBackend", _node(kind, dtype, weights)).matrix
-    assert found is not None and words in found.why_not and bool(found.why_not) == bool(words)
+    said = found.miss.words if found and found.miss else ""
+    assert found is not None and words in said and bool(said) == bool(words)

@@ -14,6 +14,7 @@ from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, edit, load
 
 from model_profiling.errors import FormatError, InputError
+from model_profiling.etdump import boundaries_beside
 from model_profiling.process import Completed
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Scrubber
@@ -373,3 +374,16 @@ def test_words_of_the_report_are_no_names() -> None:
     scrubber.learn("$ adb -s R5CT90 shell true")
     assert scrubber.text("adb -s R5CT90, android-R5CT90") == "adb -s device-1, android-device-1"
     assert scrubber.text("out_annabel_1, ANNABEL, annabella") == "out_user-1_1, user-1, annabella"
+
+
+def test_boundaries_go_with_their_dump_under_its_new_name(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(X86_64, run_dir)
+    (dump,) = run_dir.rglob("*_r1.etdump")
+    boundaries_beside(dump).write_bytes(b"SME2PBND, whatever they are")
+    scrubber = scrubbed_copy.make_scrubber()
+    (copy,) = scrubbed_copy.copy_runs([run_dir], tmp_path / "sent", scrubber, ShareOptions(rename="mine"))
+    (sent,) = copy.path.rglob("*.boundaries")
+    (beside,) = copy.path.rglob("*_r1.etdump")
+    assert boundaries_beside(beside) == sent and sent.name.startswith("mine")
+    assert sent.read_bytes() == boundaries_beside(dump).read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -237,6 +238,53 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
     moved = findings["layout-changes"]
     assert moved.max_gain_pct == pytest.approx(12.18), "what SME2 left is told once, as its cause"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "reported", "said"),
+    [
+        ("Fully", OperatorSource(output_shape=(1, 10)), "XNNPACK issue 10719", "company.*1x1 convolution"),
+        ("Fully", OperatorSource(output_shape=(64, 10)), "", "larger matrices"),
+        (
+            "Convolution",
+            OperatorSource(output_shape=(1, 8, 8, 8), kernel_size=(9, 9)),
+            "onnxruntime issue 27633",
+            "smaller ones in a row",
+        ),
+    ],
+)
+def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(
+    name: str, source: OperatorSource, reported: str, said: str
+) -> None:
+    path = {
+        "Fully": "Fully Connected (NC, {}F16) GEMM #1",
+        "Convolution": "Convolution (NHWC, {}F16) IGEMM #1",
+    }
+    work = ("Add (ND, F16) #1", 800)
+    off, on = (
+        series_of(
+            [
+                with_sources(
+                    dump_of(
+                        [("DELEGATE_CALL", [(path[name].format("P" if sme2 else ""), spent), work])],
+                        experiment=str(sme2),
+                        sme2=sme2,
+                        round=n,
+                    ),
+                    **{name: source},
+                )
+                for n in range(6)
+            ]
+        )
+        for sme2, spent in ((False, 90), (True, 120))
+    )
+    (slower,) = (one for one in advise([off, on], [pair_series(off, on)]) if one.id == "sme2-slower")
+    (concern,) = slower.concerns
+    assert (
+        concern.facts["lost_ms"] == pytest.approx(0.03) and "0.030 ms or 3.3% of an inference" in concern.note
+    )
+    assert reported in concern.note and re.search(said, slower.action)
+    assert "XNNPACK_ENABLE_ARM_SME2=OFF" in slower.action, "SME2 slows all of this model down"
 
 
 def test_more_threads_are_not_taken_for_sme2() -> None:

@@ -50,13 +50,20 @@ class Lantern(Backend):
 
 
 class FadedLantern(Lantern):
-    """Its events are of a type that its nodes are not."""
+    """One of its events is of a type that its node is not."""
 
     def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
         return replace(super().describe(event, node), dtype="wax4" if event == "glow 0" else "")
 
 
-def analysed(program: Program | None) -> DumpAnalysis:
+class ForeignLantern(Lantern):
+    """All of its events are."""
+
+    def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
+        return replace(super().describe(event, node), dtype="wax4" if event.startswith("glow") else "")
+
+
+def analysed(program: Program | None, *, proven: bool = False) -> DumpAnalysis:
     """A dump of one call, whose delegate logged `EVENTS`."""
     logged = [
         ProfileEvent(None, 0, 0, -1, name, None, 10 * at, 10 * at + 9) for at, name in enumerate(EVENTS, 1)
@@ -65,9 +72,8 @@ def analysed(program: Program | None) -> DumpAnalysis:
     execute = ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, 100)
     block = Block("Execute", -1, (), (*logged, call, execute))
     table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
-    return analyse_dump(
-        table, opened.Dump(Path("lantern.etdump"), Series("lantern")), view=ProgramView(program)
-    )
+    dump = opened.Dump(Path("lantern.etdump"), Series("lantern"))
+    return analyse_dump(table, dump, view=ProgramView(program, proven=proven))
 
 
 def lit() -> Program:
@@ -77,7 +83,10 @@ def lit() -> Program:
 def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, Lantern()))
     dump = analysed(lit())
-    assert dump.misfits == dump.warnings == ()
+    assert dump.misfits == ()
+    assert [remark.seen for remark in dump.warnings] == [
+        "1 of 5 operators in delegates fit no node of the program (flicker)"
+    ]
     found = [(one.name, one.category, one.kind, one.source.node_index, one.origin) for one in dump.operators]
     assert found[:4] == [
         ("glow 2", Category.GEMM, "glow 0", 2, "model"),
@@ -91,17 +100,43 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert {one.backend for one in analysed(None).operators} == {NAME}, "its names are its own"
 
 
-def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, FadedLantern()))
     dump = analysed(lit())
+    assert dump.misfits == (), "one operator proves nothing about the file"
+    assert [one.source.node_index for one in dump.operators] == [2, 3, -1, 1, -1]
+    assert [one.source.unplaced for one in dump.operators] == [False, False, True, False, True]
+    (remark,) = dump.warnings
+    assert remark.code == "unplaced" and remark.said.startswith(
+        "2 of 5 operators in delegates fit no node of the program (glow 0 and flicker)"
+    )
+    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    assert check.status == "pass"
+
+
+def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, ForeignLantern()))
+    dump = analysed(lit())
     assert [text.partition(": ")[2].partition(";")[0] for text in dump.misfits] == [
-        "glow 0 ran on wax4, its node is fp32"
+        "glow 2 ran on wax4, its node is fp32, and so with 3 operators"
     ]
     assert tuple(found.seen for found in dump.warnings) == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
     (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
+
+
+def test_a_program_that_is_proven_by_its_hash_is_never_called_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, ForeignLantern()))
+    dump = analysed(lit(), proven=True)
+    assert dump.misfits == () and [remark.code for remark in dump.warnings] == ["unplaced"]
+    assert "although it is the program" in dump.warnings[0].seen
+    assert {one.source.node_index for one in dump.operators} == {-1}
 
 
 def test_a_delegate_without_a_folder_stays_closed() -> None:

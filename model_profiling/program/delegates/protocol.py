@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.program.category import UNKNOWN, OperatorClass
+from model_profiling.program.category import UNKNOWN, Category, OperatorClass
 from model_profiling.program.records import GraphNode
 
 Payload = NDArray[np.uint8]
@@ -28,6 +28,8 @@ class Backend(Protocol):
 
     name: str = ""
     """As programs name it."""
+    undivided: frozenset[str] = frozenset()
+    """Kinds of node that run as one operator each, in any case: their number tells programs apart."""
 
     def read_graph(self, payload: Payload, source: str, origin: int) -> Graph:
         """Read a payload, which begins at byte `origin` of `source`; one that is damaged is a FormatError."""
@@ -39,10 +41,26 @@ class Backend(Protocol):
         del nodes
         return ((),) * len(events)
 
+    def ran_in(self, events: Sequence[str], mains: Sequence[GraphNode | None]) -> tuple[str, ...]:
+        """The type that each event of a call computed in, by the main nodes they stand for: that of its node,
+        unless the backend chose another; empty where there is no node."""
+        del events
+        return tuple(node.dtype if node else "" for node in mains)
+
     def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
         """What an operator is, by the name of its event and the main node the event stands for."""
         del event, node
         return UNKNOWN
+
+    def multiplies(self, node: GraphNode) -> tuple[Category, str] | None:
+        """Category and kind of a node that multiplies matrices; None for any other."""
+        del node
+        return None
+
+    def takes_sme(self, node: GraphNode) -> bool | None:
+        """Whether it would run the node on SME kernels where the CPU has them; None if that is not told."""
+        del node
+        return None
 
 
 class UnknownBackend(Backend):

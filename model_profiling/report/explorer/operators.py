@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from model_profiling.analysis.causes.places import by_place, place_of
 from model_profiling.analysis.headroom import match_proven
 from model_profiling.analysis.operator_proof import kernels_for, matrix_operators
 from model_profiling.analysis.operators import Operator
@@ -23,7 +24,13 @@ from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.explorer.fitting import OPERATORS_BYTES, Data, Texts, fit
-from model_profiling.report.operator_cells import became, line_cell, module_cell, work_cells
+from model_profiling.report.operator_cells import (
+    became,
+    line_cell,
+    module_cell,
+    precision_cell,
+    work_cells,
+)
 from model_profiling.report.views import View, views_of
 from model_profiling.run import names
 from model_profiling.wording import MISSING, milliseconds, percent, size, speedup
@@ -31,7 +38,7 @@ from model_profiling.wording import MISSING, milliseconds, percent, size, speedu
 FACTS = (
     "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread",
     "million operations", "data", "billion operations/s", "GB/s",
-    "data type", "inputs", "output", "window", "fused with",
+    "data type", "precision", "inputs", "output", "window", "fused with",
     "backend", "kernel path", "SME2", "SME kernels of its type",
     "module class", "where in the run",
 )  # fmt: skip
@@ -71,13 +78,15 @@ def _listed(view: View) -> _Listed:
     if view.pairing is not None and view.timed:
         headers: tuple[str, ...] = (
             "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel",
-            "module", "source",
+            "precision", "module", "source",
         )  # fmt: skip
         return _Listed(view, headers, (2, 3, 4, 5), _ordered(_changes(view.pairing)))
     if view.timed:
-        headers = ("operator", "category", "ms", "share", "kernel", "module", "source")
+        headers = ("operator", "category", "ms", "share", "kernel", "precision", "module", "source")
         return _Listed(view, headers, (2, 3), _ordered(_times(view.series[0])))
-    headers = ("operator", "category", "million operations", "data", "kernel", "module", "source")
+    headers = (
+        "operator", "category", "million operations", "data", "kernel", "precision", "module", "source",
+    )  # fmt: skip
     rows = _kernels(view.pairing) if view.pairing is not None else _work(view.series[0])
     return _Listed(view, headers, (2, 3), _ordered(rows))
 
@@ -129,8 +138,8 @@ def _work(series: SeriesAnalysis) -> Iterator[_Row]:
         yield _Row((*cells, *_place(operator)), ((series, operator),), operator.source.flops or 0)
 
 
-def _place(operator: Operator) -> tuple[str, str]:
-    return plain(module_cell(operator)), line_cell(operator)
+def _place(operator: Operator) -> tuple[str, str, str]:
+    return precision_cell(operator), plain(module_cell(operator)), line_cell(operator)
 
 
 def _path(operator: Operator) -> str:
@@ -222,6 +231,7 @@ class _Known:
             "million operations": f"{source.flops / 1e6:.3f}" if source.flops is not None else "",
             "data": size(source.bytes_moved) if source.bytes_moved is not None else "",
             "data type": source.dtype,
+            "precision": operator.precision,
             "inputs": ", ".join(map(_shape, source.input_shapes)),
             "output": _shape(source.output_shape),
             "window": _window(operator),
@@ -249,13 +259,11 @@ class _Known:
                     series.place(each): f"no SME kernel was seen to run it {where}"
                     for each in matrix_operators(series)
                 }
-                reasons = {
-                    (each.operator.module_path, each.operator.kind): each.reason for each in coverage.missing
-                }
-                for each in matrix_operators(series):
-                    if reason := reasons.get((each.source.module_path, each.kind)):
-                        found[series.place(each)] = f"not {where}: {reason}"
-                for match in match_proven(series, coverage.operators)[0]:
+                places = by_place(series)
+                for missing in coverage.missing:
+                    for each in places.get(place_of(missing.operator), ()):
+                        found[series.place(each)] = f"not {where}: {missing.reason}"
+                for match in match_proven(series, coverage.ran)[0]:
                     for each in match.measured:
                         found[series.place(each)] = f"{coverage.isa} kernels ran it {where}"
             self._proven[id(series)] = found

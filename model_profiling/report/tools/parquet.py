@@ -1,6 +1,7 @@
 """Every event of every dump of a run as one Parquet file, a dump after another in groups of rows.
 
 The columns of `read_etdump(...).to_pandas()` under the same names, after those that say whose event it is.
+Operators have the most exact times there are (`analysis/operator_clock.py`).
 """
 
 from __future__ import annotations

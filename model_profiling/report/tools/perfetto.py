@@ -61,6 +61,7 @@ def arguments(operator: Operator) -> dict[str, Argument]:
         "kind": operator.kind,
         "kernel": operator.type,
         "kernel data types": operator.family,
+        "precision": operator.precision,
         "backend": operator.backend,
         "origin": operator.origin,
         "graph node": source.node_kind,

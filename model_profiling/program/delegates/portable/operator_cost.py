@@ -24,6 +24,12 @@ def slides_window(name: str) -> bool:
     return name.partition(".")[0] in _POOLING_OPERATORS
 
 
+def counts_products(name: str) -> bool:
+    """The arithmetic of the operator is counted as that of a matrix product or a convolution."""
+    kind = name.partition("::")[2].partition(".")[0]
+    return kind in ("convolution", "addmm", "baddbmm") or _RULES.get(kind) is cost.product
+
+
 def operator_flops(name: str, inputs: Tensors, outputs: Tensors, *, transposed: bool, taps: int) -> int:
     """Operations of `aten::mean.out`, say; `taps` is the size of the window it slides, where it does."""
     if describe(name).category is Category.DATA_MOVEMENT or not inputs or not outputs:

@@ -1,15 +1,18 @@
 """Which nodes of an XNNPACK graph each event of a delegate call stands for.
 
 XNNPACK's events carry no handle. They come in the order of the graph's nodes, but XNNPACK fuses some nodes
-into others (clamps, conversions around a lookup table), drops some, splits some, and adds packing steps of
-its own. The events are therefore laid along the nodes like two versions of a text: at the least cost, where
-it costs nothing to pair an event with a node it can come from.
+into others (clamps, conversions around a lookup table), drops some, splits some (an Add that ends in a
+clamp), and adds steps of its own: packing, and conversions where it runs a half-precision graph in fp32. The
+events are therefore laid along the nodes like two versions of a text: at the least cost, where it costs
+nothing to pair an event with a node it can come from. An event that fits nowhere is left out and moves no
+other.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from model_profiling.program.delegates.xnnpack.operators import describe
 from model_profiling.program.records import GraphNode
@@ -21,6 +24,10 @@ _UNARY = frozenset(
     }
 )  # fmt: skip
 _CONCATENATIONS = frozenset({"Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"})
+# Each of these is one event: a second one is another node's, or nobody's.
+UNDIVIDED = frozenset(
+    {"Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"}
+)
 
 # Event names up to their bracket and the kinds of node they can come from, where that is not just the kind of
 # the same name.
@@ -61,6 +68,8 @@ _OTHER_VANISHING_COST = 8
 # A second event for one node; common only where a node is carried out input by input.
 _REPEAT_COST = 3
 _STRANGE_EVENT_COST = 20
+# A conversion that no node asks for, in a graph that XNNPACK may run in another type than it is written in.
+_ADDED_CONVERSION_COST = 4
 # How far the two sequences may drift apart beyond their difference in length.
 _SLACK = 64
 
@@ -69,77 +78,108 @@ def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int,
     """For each event the indexes (into `nodes`) of the nodes it stands for, the main one first.
 
     Nodes that were fused into another share its event. A packing event gets the nodes of the operator it
-    packs for. An event that fits no node gets none.
+    packs for, a conversion that XNNPACK added those of the operator it converts for, and the clamp that ends
+    a node that node. An event that fits no node gets none.
     """
-    types = [event.partition(" (")[0].partition(" #")[0] for event in events]
-    kinds = [_KINDS_OF_EVENT.get(name, frozenset({name.replace(" ", "")})) for name in types]
-    packing = [describe(event).preparation for event in events]
-    main = _cheapest(nodes, kinds, packing)
+    halved = any(node.dtype == "fp16" for node in nodes)
+    said = [_Said.of(event, halved=halved) for event in events]
+    main = _cheapest(nodes, said)
     members: list[list[int]] = [[] if index is None else [index] for index in main]
     for node, event in _fused(nodes, main).items():
         members[event].append(node)
-    following: list[int] = []
-    for position in range(len(events) - 1, -1, -1):
-        if packing[position]:
-            members[position] = following
-        else:
-            following = members[position]
+    for position, served in _serving(said, main):
+        members[position] = members[served]
     return tuple(tuple(found) for found in members)
 
 
-def _cheapest(
-    nodes: Sequence[GraphNode], kinds: Sequence[frozenset[str]], packing: Sequence[bool]
-) -> list[int | None]:
-    """The main node of each event on the cheapest path through (events done, nodes done)."""
-    last_event, last_node = len(kinds), len(nodes)
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What an event's name says."""
+
+    kinds: frozenset[str]
+    """Of the nodes it can come from."""
+    clamps: bool
+    added: bool
+    """It can be a step that XNNPACK put in for another operator."""
+    cost_alone: int
+    """Of having no node of its own."""
+
+    @classmethod
+    def of(cls, event: str, *, halved: bool) -> _Said:
+        name = event.partition(" (")[0].partition(" #")[0]
+        kinds = _KINDS_OF_EVENT.get(name, frozenset({name.replace(" ", "")}))
+        if describe(event).preparation:
+            return cls(kinds, clamps=False, added=True, cost_alone=0)
+        converts = halved and name == "Convert"
+        alone = _ADDED_CONVERSION_COST if converts else _STRANGE_EVENT_COST
+        return cls(kinds, name == "Clamp", converts, alone)
+
+
+def _serving(said: Sequence[_Said], main: Sequence[int | None]) -> Iterator[tuple[int, int]]:
+    """Each step that XNNPACK added, and the event it is for: the next one or, at the end, the last."""
+    served = max((place for place, node in enumerate(main) if node is not None), default=None)
+    for position in range(len(said) - 1, -1, -1):
+        if main[position] is not None or not said[position].added:
+            served = position
+        elif served is not None:
+            yield position, served
+
+
+_State = tuple[int, int, bool]
+"""Events done, nodes done, and whether the last of those nodes has an event: only then can it get another."""
+
+
+def _cheapest(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]:
+    """The main node of each event on the cheapest path from no event and node to all of them."""
+    last_event, last_node = len(said), len(nodes)
     most_ahead = max(last_node - last_event, 0) + _SLACK
     most_behind = max(last_event - last_node, 0) + _SLACK
-    goal = (last_event, last_node)
+    state: _State = (0, 0, False)
     # Of equally cheap states the one furthest along goes first.
-    queue: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
-    best: dict[tuple[int, int], int] = {(0, 0): 0}
-    came_from: dict[tuple[int, int], tuple[int, int, int | None]] = {}
+    queue: list[tuple[int, int, _State]] = [(0, 0, state)]
+    best: dict[_State, int] = {state: 0}
+    came_from: dict[_State, tuple[_State, int | None]] = {}
     while queue:
-        cost, _, event, node = heapq.heappop(queue)
-        if (event, node) == goal:
+        cost, _, state = heapq.heappop(queue)
+        if state[:2] == (last_event, last_node):
             break
-        if cost > best[event, node]:
+        if cost > best[state]:
             continue
-        for next_event, next_node, step, paired in _steps(nodes, kinds, packing, event, node):
-            state = (next_event, next_node)
-            if not -most_behind <= next_node - next_event <= most_ahead:
+        for following, step, paired in _steps(nodes, said, state):
+            event, node, _ = following
+            if not -most_behind <= node - event <= most_ahead:
                 continue
-            if cost + step < best.get(state, 1 << 60):
-                best[state] = cost + step
-                came_from[state] = (event, node, paired)
-                heapq.heappush(queue, (cost + step, -(next_event + next_node), *state))
+            if cost + step < best.get(following, 1 << 60):
+                best[following] = cost + step
+                came_from[following] = (state, paired)
+                heapq.heappush(queue, (cost + step, -(event + node), following))
     main: list[int | None] = [None] * last_event
-    state = goal
     while state in came_from:
-        event, node, paired = came_from[state]
-        if state[0] > event:
-            main[event] = paired
-        state = (event, node)
+        before, paired = came_from[state]
+        if state[0] > before[0]:
+            main[before[0]] = paired
+        state = before
     return main
 
 
 def _steps(
-    nodes: Sequence[GraphNode],
-    kinds: Sequence[frozenset[str]],
-    packing: Sequence[bool],
-    event: int,
-    node: int,
-) -> Iterator[tuple[int, int, int, int | None]]:
-    """What can come next: (events done, nodes done, cost, node paired with the event)."""
-    if event < len(kinds):
-        if node < len(nodes) and nodes[node].kind in kinds[event]:
-            yield event + 1, node + 1, 0, node
-        if node > 0 and nodes[node - 1].kind in kinds[event]:
+    nodes: Sequence[GraphNode], said: Sequence[_Said], state: _State
+) -> Iterator[tuple[_State, int, int | None]]:
+    """What can come next: the state, what it costs, the node paired with the event."""
+    event, node, has_event = state
+    if event < len(said):
+        kinds = said[event].kinds
+        if node < len(nodes) and nodes[node].kind in kinds:
+            yield (event + 1, node + 1, True), 0, node
+        if has_event and said[event].clamps and nodes[node - 1].clamp is not None:
+            yield (event + 1, node, True), 0, node - 1
+        elif has_event and nodes[node - 1].kind in kinds and nodes[node - 1].kind not in UNDIVIDED:
             repeats = nodes[node - 1].kind in _CONCATENATIONS
-            yield event + 1, node, 0 if repeats else _REPEAT_COST, node - 1
-        yield event + 1, node, 0 if packing[event] else _STRANGE_EVENT_COST, None
+            yield (event + 1, node, True), 0 if repeats else _REPEAT_COST, node - 1
+        yield (event + 1, node, has_event), said[event].cost_alone, None
     if node < len(nodes):
-        yield event, node + 1, _VANISHING_COST.get(nodes[node].kind, _OTHER_VANISHING_COST), None
+        kind = nodes[node].kind
+        yield (event, node + 1, False), _VANISHING_COST.get(kind, _OTHER_VANISHING_COST), None
 
 
 def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, int]:
@@ -151,7 +191,7 @@ def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, 
     event_of = {node: event for event, node in reversed(list(enumerate(main))) if node is not None}
     made_by = {number: place for place, node in enumerate(nodes) for number in node.output_ids}
     used_by = {number: place for place, node in reversed(list(enumerate(nodes))) for number in node.input_ids}
-    left = [place for place in range(len(nodes)) if place not in event_of]
+    left = [place for place, node in enumerate(nodes) if place not in event_of and node.kind not in UNDIVIDED]
     for forward in (True, False):
         for place in left if forward else reversed(left):
             node = nodes[place]

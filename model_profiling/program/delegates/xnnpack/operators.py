@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model_profiling.program.category import UNKNOWN, Category, MatrixPath, OperatorClass, operator_type, rows
+from model_profiling.program.category import UNKNOWN, Category, OperatorClass, operator_type, rows
+from model_profiling.program.delegates.xnnpack.sme_paths import is_pointwise, matrix_path, node_miss
 from model_profiling.program.records import GraphNode
 
 _CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
@@ -77,9 +78,15 @@ _LABEL_DTYPES = {
 _COMPUTING = frozenset({"Conv2d", "DepthwiseConv2d", "FullyConnected"})
 
 _PACKED_LABELS = ("PF", "PQ", "QP")
-_SME_LABELS = frozenset({"PF16", "PF32", "PQS8"})
-_MATMUL_PATHS = frozenset({"GEMM", "IGEMM"})
-_DEPTHWISE_PATHS = frozenset({"DWConv", "VMulCAddC"})
+# What a label says about the arithmetic; X8, X16 and X32 are data that is only moved.
+_PRECISIONS = {
+    **dict.fromkeys(("F32", "PF32"), "fp32"),
+    **dict.fromkeys(("F16", "PF16"), "fp16"),
+    "BF16": "bf16",
+    **dict.fromkeys(("QS8", "QU8", "PQS8", "QC8"), "int8"),
+    **dict.fromkeys(("QD8", "QDU8", "QP8"), "int8 dynamic"),
+}
+_WEIGHT_BITS = {"QC8W": "int8", "QC4W": "int4", "QB4W": "int4", "QC2W": "int2"}
 
 
 def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
@@ -89,16 +96,29 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return what
     if node.kind in _COMPUTING:
         what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
-    if what.matrix is not None and what.matrix.takes_sme is False and not what.matrix.why_not:
-        what = replace(what, matrix=replace(what.matrix, why_not=_why_this_node_not(what.matrix, node)))
-    if what.kind == "convert" and node.kind == "Convert":
-        return replace(what, kind=_conversion(node))
+    if what.matrix is not None and what.matrix.takes_sme is False and what.matrix.miss is None:
+        what = replace(what, matrix=replace(what.matrix, miss=node_miss(what.matrix, node)))
+    if what.kind == "convert":
+        own = node.kind == "Convert"
+        return replace(what, kind=_conversion(node)) if own else replace(what, preparation=True)
+    if what.kind == "activation" and _NODE_KINDS.get(node.kind, (_OTHER, ""))[1] != "activation":
+        return replace(what, ends_node=True)
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
         return what
     category, kind = _NODE_KINDS[node.kind]
     if node.kind == "Conv2d":
         kind = "pointwise convolution" if what.kind in ("linear", "pointwise convolution") else what.kind
     return replace(what, category=category, kind=kind)
+
+
+def multiplies(node: GraphNode) -> tuple[Category, str] | None:
+    """Category and kind of a node that multiplies matrices; None for any other."""
+    if node.kind == "ScaledDotProductAttention":
+        return _GEMM, "attention"
+    if is_pointwise(node):
+        return _CONV, "pointwise convolution"
+    category, kind = _NODE_KINDS.get(node.kind, (_OTHER, ""))
+    return (category, kind) if category in (_CONV, _GEMM) else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -117,50 +137,20 @@ def _by_name(event: str) -> OperatorClass:
         family=", ".join(labels),
         packed=any(label.startswith(_PACKED_LABELS) for label in labels),
         preparation=kind == "pack",
-        matrix=_matrix_path(parts["type"], path, labels) if multiplies else None,
+        matrix=matrix_path(parts["type"], path, labels) if multiplies else None,
+        precision=_precision(kind, labels),
     )
 
 
-def _matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
-    """Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
-    convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
-    labels of those paths are XNNPACK's own kernels, which use neither.
-    """
-    why_not = _why_not_sme(operation, path, labels)
-    if path not in _MATMUL_PATHS:
-        return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None, why_not)
-    if not _SME_LABELS.isdisjoint(labels):
-        return MatrixPath(operation, path, "matmul", True)
-    return MatrixPath(operation, path, "matmul", None if "QP8" in labels else False, why_not)
-
-
-def _why_not_sme(operation: str, path: str, labels: Sequence[str]) -> str:
-    """What XNNPACK's sources say: `xnn_subgraph_optimize_packed_lhs` chooses the packed paths, by operator
-    and data type alone, and the tables of depthwise kernels name none for SME."""
-    if path in _DEPTHWISE_PATHS:
-        return "XNNPACK has no SME2 kernel for depthwise convolution"
-    if operation == "Deconvolution" and labels[0] in ("F16", "F32"):
-        return "XNNPACK has SME2 kernels for transposed convolution in int8 only"
-    if operation == "Fully Connected" and labels == ["QS8"]:
-        return "XNNPACK's int8 SME2 kernels want a scale per output channel; these weights have one for all"
-    if labels[0] == "QU8":
-        return "XNNPACK has no SME2 kernels for unsigned 8-bit integers"
-    if "QP8" in labels:
-        return "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"
-    return ""
-
-
-def _why_this_node_not(path: MatrixPath, node: GraphNode) -> str:
-    """What only the node's tensors tell: for fp16, linear layers want fp16 weights, convolutions do not."""
-    weights = node.inputs[1].dtype if len(node.inputs) > 1 else ""
-    if path.operation == "Fully Connected" and node.dtype == "fp16" and weights == "fp32":
-        if node.kind == "Conv2d":
-            return (
-                "XNNPACK runs 1x1 convolutions as Fully Connected, whose fp16 SME2 path wants fp16 weights; "
-                "ExecuTorch stores a convolution's as fp32"
-            )
-        return "XNNPACK's fp16 SME2 path for Fully Connected wants fp16 weights; these are stored as fp32"
-    return ""
+def _precision(kind: str, labels: Sequence[str]) -> str:
+    """Of a conversion both sides; of weights that are quantized otherwise than the input also theirs."""
+    known = [_PRECISIONS[label] for label in labels if label in _PRECISIONS]
+    if not known:
+        return ""
+    if kind == "convert" and len(known) > 1:
+        return f"{known[0]} to {known[1]}"
+    bits = next((_WEIGHT_BITS[label] for label in labels if label in _WEIGHT_BITS), "")
+    return f"{known[0]}, {bits} weights" if bits and not known[0].startswith(bits) else known[0]
 
 
 def _conversion(node: GraphNode) -> str:

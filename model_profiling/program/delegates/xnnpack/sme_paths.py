@@ -1,0 +1,163 @@
+"""Which of XNNPACK's matrix operators take an SME2 path, and why the others do not.
+
+XNNPACK decides in `xnn_subgraph_optimize_packed_lhs`, by operator and data types alone: shapes and groups
+have no say. What stands here was read there, as of ExecuTorch 1.5; 1.3 and 1.4 differ in nothing that is
+said here, 1.0 to 1.2 had SME2 convolutions in int8 only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from model_profiling.program.category import MatrixPath, Miss
+from model_profiling.program.records import GraphNode
+
+_SME_LABELS = frozenset({"PF16", "PF32", "PQS8"})
+_MATMUL_PATHS = frozenset({"GEMM", "IGEMM"})
+_DEPTHWISE_PATHS = frozenset({"DWConv", "VMulCAddC"})
+_DYNAMIC = ("QD8", "QDU8")
+_CONVOLUTIONS = ("Convolution", "Deconvolution")
+_SCHEME = "quantization scheme"
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """The parts of an event's name."""
+
+    operation: str
+    path: str
+    labels: tuple[str, ...]
+
+    @property
+    def first(self) -> str:
+        """What the input is."""
+        return self.labels[0]
+
+    @property
+    def weights(self) -> str:
+        """How weights are quantized; empty where they are as the input is."""
+        return self.labels[-1] if self.labels[-1].endswith("W") else ""
+
+
+# The first that fits.
+_RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
+    (
+        lambda event: event.path in _DEPTHWISE_PATHS,
+        Miss("depthwise", "XNNPACK has no SME2 kernel for depthwise convolution"),
+    ),
+    (
+        lambda event: event.operation == "Deconvolution" and event.first in ("F16", "F32"),
+        Miss("dtype", "XNNPACK has SME2 kernels for transposed convolution in int8 only"),
+    ),
+    (
+        lambda event: event.operation == "Fully Connected" and event.labels == ("QS8",),
+        Miss(
+            _SCHEME,
+            "XNNPACK's int8 SME2 kernels want a scale per output channel; these weights have one for all",
+        ),
+    ),
+    (
+        lambda event: event.operation == "Batch Matrix Multiply" and event.first == "QS8",
+        Miss(
+            "dynamic weight", "XNNPACK multiplies two activations on SME2 in fp32 and fp16 only, not in int8"
+        ),
+    ),
+    (
+        lambda event: event.first == "QU8",
+        Miss("dtype", "XNNPACK has no SME2 kernels for unsigned 8-bit integers"),
+    ),
+    (lambda event: event.first == "BF16", Miss("dtype", "XNNPACK has no SME2 path for bf16")),
+    (
+        lambda event: "QP8" in event.labels,
+        Miss("not told", "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"),
+    ),
+    (
+        lambda event: event.first in _DYNAMIC and event.operation in _CONVOLUTIONS,
+        Miss(_SCHEME, "XNNPACK has no SME2 path for convolutions whose input is quantized at run time"),
+    ),
+    (
+        lambda event: event.first in _DYNAMIC and "F16" in event.labels,
+        Miss(_SCHEME, "XNNPACK's SME2 path for inputs quantized at run time gives fp32; this one gives fp16"),
+    ),
+    (
+        lambda event: event.weights == "QC2W" or (event.first == "QS8" and event.weights == "QC4W"),
+        Miss(_SCHEME, "XNNPACK has no SME2 path for weights of so few bits with such inputs"),
+    ),
+    (
+        lambda event: bool(event.weights) and not event.first.startswith(("Q", "PQ")),
+        Miss(_SCHEME, "XNNPACK has no SME2 path for quantized weights with inputs that are not"),
+    ),
+)
+
+
+def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
+    """Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
+    convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
+    labels of those paths are XNNPACK's own kernels, which use neither.
+    """
+    event = _Event(operation, path, tuple(labels))
+    miss = next((miss for fits, miss in _RULES if fits(event)), None)
+    if path not in _MATMUL_PATHS:
+        return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None, miss)
+    if not _SME_LABELS.isdisjoint(labels):
+        return MatrixPath(operation, path, "matmul", True)
+    return MatrixPath(operation, path, "matmul", None if "QP8" in labels else False, miss)
+
+
+def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
+    """What only the node's tensors tell: for fp16, linear layers want fp16 weights, convolutions do not."""
+    if node.kind == "DepthwiseConv2d":
+        return Miss(
+            "depthwise",
+            "XNNPACK leaves depthwise convolutions out of its SME2 paths, also where one runs as "
+            f"{path.path or 'another kernel'}",
+        )
+    weights = node.inputs[1].dtype if len(node.inputs) > 1 else ""
+    if path.operation == "Fully Connected" and node.dtype == "fp16" and weights == "fp32":
+        if node.kind == "Conv2d":
+            return Miss(
+                "dtype",
+                "XNNPACK runs 1x1 convolutions as Fully Connected, whose fp16 SME2 path wants fp16 weights; "
+                "ExecuTorch stores a convolution's as fp32",
+            )
+        return Miss(
+            "dtype",
+            "XNNPACK's fp16 SME2 path for Fully Connected wants fp16 weights; these are stored as fp32",
+        )
+    return None
+
+
+def takes_packed_path(node: GraphNode) -> bool | None:
+    """Whether a node would go to a packed path on a CPU with SME2; None where this is not told.
+
+    A 1x1 convolution is made a Fully Connected node before the path is chosen.
+    """
+    if node.kind not in ("Conv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"):
+        return False
+    if len(node.inputs) < 2 or not node.outputs:
+        return None
+    given, weights, result = node.dtype, node.inputs[1].dtype, node.outputs[0].dtype
+    if given == "qdint8":
+        return None if node.kind == "FullyConnected" and result == "fp32" else False
+    if given != result:
+        return False
+    if node.kind in ("FullyConnected", "BatchMatrixMultiply") or is_pointwise(node):
+        allowed = {"fp16": ("fp16",), "fp32": ("fp32", "fp16"), "qint8": ("qcint8",)}
+    elif node.kind == "Conv2d":
+        allowed = {"fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16"), "qint8": ("qcint8", "qint8")}
+    else:
+        allowed = {"qint8": ("qcint8", "qint8")}
+    return weights in allowed.get(given, ())
+
+
+def is_pointwise(node: GraphNode) -> bool:
+    """A convolution that XNNPACK runs as Fully Connected."""
+    window = node.window
+    return (
+        node.kind == "Conv2d"
+        and window is not None
+        and window.kernel == window.stride == (1, 1)
+        and not any(window.padding)
+        and window.groups == 1
+    )

@@ -1,0 +1,114 @@
+"""All matrix arithmetic of a program: every operator that multiplies matrices, delegated or not.
+
+It is read from the program alone, so it is the same whatever ran it, and however well its events were
+understood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from model_profiling.program.category import Category, operator_type
+from model_profiling.program.delegates import delegate_named, describe
+from model_profiling.program.delegates.portable.operator_cost import counts_products
+from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.program.records import GraphNode, Instruction, Method, SourceRef
+
+MATRIX = (Category.CONV, Category.GEMM)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork:
+    """An operator of a program that multiplies matrices."""
+
+    method: str
+    step: Instruction
+    """The operator itself, or the call of the delegate that has it."""
+    node: GraphNode | None
+    """None outside delegates."""
+    category: Category
+    kind: str
+    backend: str
+    flops: int | None
+    """None where no rule tells."""
+    rows: int | None
+    """Of the result, seen as one matrix (the M of a GEMM); None where its layout is not known."""
+    place: SourceRef
+    takes_sme: bool | None
+    """Whether the backend would take it to an SME2 path, by the program alone; None if that is not told."""
+
+    @property
+    def name(self) -> str:
+        return self.node.kind if self.node else self.step.name
+
+    @property
+    def node_index(self) -> int:
+        return self.node.index if self.node else -1
+
+
+def matrix_work(graph: ProgramGraph, method: Method) -> Iterator[MatrixWork]:
+    """In the order of the program."""
+    for step in method.instructions:
+        if step.kind == "operator":
+            yield from _outside(graph, method, step)
+        elif step.kind == "delegate" and 0 <= step.delegate < len(method.delegates):
+            yield from _inside(graph, method, step)
+
+
+def unseen_delegates(method: Method) -> tuple[str, ...]:
+    """Calls of delegates whose payload is not understood, each by the delegate's name."""
+    steps = (step for step in method.instructions if step.kind == "delegate")
+    return tuple(step.name for step in steps if not method.delegates[step.delegate].nodes)
+
+
+def rows_of_result(kind: str, shape: tuple[int, ...]) -> int | None:
+    """Every position of a convolution's output (channels last), every vector a linear layer gives, the rows
+    of each product of a batch."""
+    if not shape:
+        return None
+    if kind == "matmul":
+        return shape[-2] if len(shape) > 1 else 1
+    return math.prod(shape[:-1])
+
+
+def _outside(graph: ProgramGraph, method: Method, step: Instruction) -> Iterator[MatrixWork]:
+    what = describe(operator_type(step.name), "portable")
+    if what.category not in MATRIX:
+        return
+    refs = graph.record.refs_of_instruction(method.name, step.instruction_id) if graph.record else ()
+    yield MatrixWork(
+        method=method.name,
+        step=step,
+        node=None,
+        category=what.category,
+        kind=what.kind,
+        backend="portable",
+        flops=step.flops if counts_products(step.name) else None,
+        rows=None,
+        place=refs[0] if refs else SourceRef(),
+        takes_sme=False,
+    )
+
+
+def _inside(graph: ProgramGraph, method: Method, step: Instruction) -> Iterator[MatrixWork]:
+    delegate = method.delegates[step.delegate]
+    backend = delegate_named(delegate.backend)
+    for node in delegate.nodes:
+        if (known := backend.multiplies(node)) is None:
+            continue
+        category, kind = known
+        ref = graph.record.ref(method.name, node.debug_handle) if graph.record and not node.inserted else None
+        yield MatrixWork(
+            method=method.name,
+            step=step,
+            node=node,
+            category=category,
+            kind=kind,
+            backend=delegate.backend,
+            flops=node.flops,
+            rows=rows_of_result(kind, node.outputs[0].shape if node.outputs else ()),
+            place=ref or SourceRef(),
+            takes_sme=backend.takes_sme(node),
+        )

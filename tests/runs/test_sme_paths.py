@@ -1,0 +1,181 @@
+"""Which matrix operators take SME2 paths, which miss them and why: on a model that has them all, under
+emulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM, EMULATED, SME2, X86_64
+
+from model_profiling.analysis.causes.precision import precision_not_as_asked
+from model_profiling.analysis.causes.sme2_misses import misses_sme2
+from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
+from model_profiling.analysis.coverage import Coverage, coverage_of
+from model_profiling.analysis.headroom import outlook_of
+from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.run import AboutSme2, RunAnalysis, advise, analyse_run
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.program.delegates import describe
+from model_profiling.report.operator_columns import DETAILS
+from model_profiling.run import Run, Times
+
+PATHS = Path(__file__).parents[1] / "data" / "sme_paths"
+FP16, INT8 = PATHS / "fp16", PATHS / "int8"
+MISSING = {
+    FP16: {"up": "dtype", "depthwise7": "depthwise", "point": "dtype", "depthwise3": "depthwise"},
+    INT8: {"depthwise7": "depthwise", "depthwise3": "depthwise"},
+}
+IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk", "known-defect"}
+
+
+@cache
+def analysed(run_dir: Path) -> RunAnalysis:
+    run = Run.open(run_dir)
+    return analyse_run(run, run.programs())
+
+
+def coverage(run_dir: Path) -> Coverage:
+    return outlook_of(analysed(run_dir).run, analysed(run_dir)).coverage
+
+
+def untested(run_dir: Path) -> Coverage:
+    return coverage_of(analysed(run_dir).run, (), analysed(run_dir).series)
+
+
+def with_sme2(run_dir: Path) -> SeriesAnalysis:
+    return next(series for series in analysed(run_dir).series if series.sme2 is not False)
+
+
+def as_measured(series: SeriesAnalysis) -> SeriesAnalysis:
+    """As if it were six rounds of latencies on a CPU with SME2."""
+    (first,) = series.rounds
+    dumps = (replace(first.dump, times=Times.HARDWARE, round=number) for number in range(6))
+    return series_of([replace(first, dump=dump) for dump in dumps])
+
+
+@pytest.mark.parametrize("run_dir", [FP16, INT8], ids=lambda path: path.name)
+def test_what_misses_sme2_is_known_with_its_cause_and_what_the_program_foretells_is_what_ran(
+    run_dir: Path,
+) -> None:
+    found = coverage(run_dir)
+    assert {each.operator.module_path: each.cause for each in found.missing} == MISSING[run_dir]
+    assert [work.takes_sme for work in found.work] == [operator.on_sme for operator in found.operators]
+    assert not [each for each in found.missing if "not known" in each.reason]
+
+
+def test_the_whole_is_the_same_in_every_report_of_a_program() -> None:
+    wholes = {
+        tuple((each.node, each.instruction_id, each.flops) for each in coverage(run_dir).operators)
+        for run_dir in (ARM, EMULATED, X86_64, SME2)
+    }
+    assert len(wholes) == 1
+    for run_dir in (FP16, INT8):
+        tested, not_tested = coverage(run_dir), untested(run_dir)
+        assert not not_tested.tested and not not_tested.proven and not not_tested.missing
+        assert tested.flops_total == not_tested.flops_total and len(not_tested.operators) == 12
+    # What a run understood of its events changes what is proven, never what it is a share of.
+    found = coverage(FP16)
+    half = replace(
+        analysed(FP16),
+        series=tuple(replace(each, operators=each.operators[:9]) for each in analysed(FP16).series),
+    )
+    seen = outlook_of(half.run, half).coverage
+    assert seen.flops_total == found.flops_total and len(seen.proven) < len(found.proven)
+    assert any("no event of it" in each.reason for each in seen.missing)
+
+
+def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None:
+    made = {
+        run_dir: {each.id for each in analysed(run_dir).findings} & IDS
+        for run_dir in (FP16, INT8, ARM, EMULATED, X86_64, SME2)
+    }
+    assert made[FP16] == {"misses-sme2", "sme2-risk"}
+    assert made[INT8] == {"misses-sme2", "sme2-risk", "precision-not-as-asked"}
+    assert not made[ARM] | made[EMULATED] | made[X86_64] | made[SME2]
+
+
+def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
+    found = misses_sme2(with_sme2(FP16), coverage(FP16))
+    assert found is not None and found.severity == "info" and "4 of 12" in found.title
+    assert "write a 1x1 convolution as a linear layer" in found.action
+    assert {concern.operator.source.module_path for concern in found.concerns} == set(MISSING[FP16])
+    assert found.evidence["arithmetic_share_pct"] == pytest.approx(13.48)
+
+
+def test_an_int8_program_tells_what_ran_in_fp32() -> None:
+    found = precision_not_as_asked(with_sme2(INT8))
+    assert found is not None and "2 of 12 matrix operators ran in fp32" in found.title
+    assert [concern.operator.kind for concern in found.concerns] == ["matmul", "matmul"]
+    assert all(
+        concern.where == f"paths.py:{line}" for concern, line in zip(found.concerns, (28, 29), strict=True)
+    )
+    assert precision_not_as_asked(with_sme2(FP16)) is None
+
+
+def test_fp16_on_a_cpu_without_it_is_told_as_the_cpus_doing() -> None:
+    series = with_sme2(FP16)
+    wider = replace(series, operators=tuple(replace(each, precision="fp32") for each in series.operators))
+    found = precision_not_as_asked(wider)
+    assert found is not None and "12 of 12" in found.title and "CPU that computes in fp16" in found.action
+
+
+def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
+    found = sme2_risks(with_sme2(INT8), coverage(INT8))
+    assert found is not None and [each.operator.source.module_path for each in found.concerns] == ["large"]
+    assert "not measured here" in found.concerns[0].note and "issue 27633" in found.concerns[0].note
+    # Where nothing ran on SME2, the program alone says what would; a crash is a risk only then.
+    foretold = sme2_risks(with_sme2(INT8), untested(INT8))
+    assert foretold is not None
+    assert {each.operator.source.module_path for each in foretold.concerns} == {"large", "grouped"}
+    pair = pair_series(
+        *(as_measured(each) for each in sorted(analysed(INT8).series, key=lambda each: each.sme2 is True))
+    )
+    about = AboutSme2(coverage(INT8), "1.5.1")
+    measured = advise(analysed(INT8).series, [pair], about=about)
+    assert "sme2-risk" not in {each.id for each in measured}
+    assert "sme2-risk" in {each.id for each in advise(analysed(INT8).series, about=about)}
+
+
+@pytest.mark.parametrize(
+    ("run_dir", "release", "operators"),
+    [
+        (INT8, "1.1.0", {"grouped"}),
+        (INT8, "1.2.0+cpu", {"grouped"}),
+        (FP16, "1.0.1", {"stem", "grouped", "large"}),
+        (INT8, "1.5.1+cpu", set()),
+        (INT8, "1.3.0", set()),
+        (EMULATED, "", set()),
+    ],
+)
+def test_defects_are_told_by_release_and_program(run_dir: Path, release: str, operators: set[str]) -> None:
+    found = known_defects(with_sme2(run_dir), coverage(run_dir), release)
+    met = {each.operator.source.module_path for each in found.concerns} if found else set()
+    assert met == operators
+    assert found is None or (release in found.title and found.evidence["defects"])
+
+
+def test_every_operator_says_what_it_computed_in() -> None:
+    found = {each.source.module_path or each.kind: each.precision for each in with_sme2(INT8).operators}
+    assert found["stem"] == found["grouped"] == found["depthwise7"] == found["head"] == "int8"
+    assert found["matmul"] == found["softmax"] == found["reduction"] == "fp32"
+    assert list(DETAILS)[-1] == "precision", "columns are only added at the end"
+
+
+@pytest.mark.parametrize(
+    ("event", "precision"),
+    [
+        ("Fully Connected (NC, PF16) GEMM #1", "fp16"),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "int8 dynamic, int4 weights"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", "int8 dynamic"),
+        ("Fully Connected (NC, F32, QC8W) GEMM #1", "fp32, int8 weights"),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #1", "int8"),
+        ("Convert (NC, F32, QS8) #1", "fp32 to int8"),
+        ("Transpose (ND, X16) #1", ""),
+        ("aten::mm.out", ""),
+    ],
+)
+def test_labels_are_read_as_precision(event: str, precision: str) -> None:
+    assert describe(event).precision == precision

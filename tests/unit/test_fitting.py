@@ -1,0 +1,139 @@
+"""Which program a dump can be of, and what an operator that fits nowhere costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from strategies import Block, Dump, ProfileEvent, graph
+
+from model_profiling.analysis.sources import ProgramView
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.etdump import read_etdump
+from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor
+from model_profiling.program.category import Category
+from model_profiling.run import Series, Times, opened
+from model_profiling.validation.structure import same_program
+
+CONV, ADD, CLAMP = "Convolution (NHWC, F32) IGEMM", "Add (ND)", "Clamp (NC)"
+RESNET = ["Conv2d+", "Conv2d", "Add+"] * 3
+RESNET_EVENTS = [CONV, CONV, ADD, CLAMP] * 3
+
+
+def program(*graphs: list[GraphNode], portable: str = "aten::mean.out") -> Program:
+    """Delegate calls of these graphs, then one portable operator."""
+    tensor = Tensor((1, 8), "fp32")
+    steps = [Instruction(0, at, "delegate", "XnnpackBackend", at, (), (), 0, 0) for at in range(len(graphs))]
+    steps.append(Instruction(0, len(graphs), "operator", portable, -1, (tensor,), (tensor,), 8, 64))
+    delegates = [Delegate(at, "XnnpackBackend", 1, tuple(nodes), 1) for at, nodes in enumerate(graphs)]
+    method = Method("forward", (), (), tuple(steps), tuple(delegates))
+    return Program("made.pte", 0, (method,))
+
+
+def analysed(
+    made: Program, *calls: list[str], kernel: str = "native_call_mean.out", proven: bool = False
+) -> DumpAnalysis:
+    logged, now = [], 10
+    for at, names in enumerate(calls):
+        begin = now
+        for name in names:
+            logged.append(ProfileEvent(None, 0, at, -1, name, None, now, now + 1000))
+            now += 1000
+        logged.append(ProfileEvent("DELEGATE_CALL", 0, at, -1, None, None, begin, now))
+    logged.append(ProfileEvent(kernel, 0, len(calls), -1, None, None, now, now + 5))
+    logged.append(ProfileEvent("OPERATOR_CALL", 0, len(calls), -1, None, None, now, now + 6))
+    logged.append(ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, now + 10))
+    table = read_etdump(Dump((Block("Execute", -1, (), tuple(logged)),), False, False).to_bytes())
+    dump = opened.Dump(Path("made.etdump"), Series("made"), times=Times.HARDWARE)
+    return analyse_dump(table, dump, view=ProgramView(made, proven=proven))
+
+
+def placed(dump: DumpAnalysis) -> list[int]:
+    return [operator.source.node_index for operator in dump.operators if operator.delegated]
+
+
+def test_the_clamp_of_an_add_is_an_activation_at_its_place() -> None:
+    nodes = [
+        replace(node, flops=8, bytes_moved=96, outputs=(Tensor((1, 8), "fp32"),)) for node in graph(*RESNET)
+    ]
+    dump = analysed(program(nodes), RESNET_EVENTS)
+    assert dump.misfits == dump.warnings == ()
+    assert placed(dump) == [0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8]
+    add, clamp = dump.operators[2:4]
+    assert (add.category, add.kind, add.source.flops, add.source.bytes_moved) == (
+        *(Category.ELEMENTWISE, "binary"),
+        *(8, 96),
+    )
+    assert (clamp.category, clamp.kind, clamp.source.flops, clamp.source.bytes_moved) == (
+        *(Category.ELEMENTWISE, "activation"),
+        *(8, 64),
+    )
+    assert clamp.origin == add.origin == "model" and clamp.source.debug_handle == add.source.debug_handle
+
+
+def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
+    nodes = graph("Conv2d", "Add", "Conv2d", "Add")
+    strangers = ["Teleport (ND)"] * 3
+    dump = analysed(program(nodes, nodes), [CONV, ADD, *strangers, CONV, ADD], [CONV, ADD, CONV, ADD])
+    assert placed(dump) == [0, 1, -1, -1, -1, 2, 3, 0, 1, 2, 3]
+    assert dump.misfits == ()
+    (remark,) = dump.warnings
+    assert remark.said == (
+        "3 of 11 operators in delegates, 27.3% of their time, fit no node of the program (Teleport (ND)); "
+        "they are counted by their names, without shape, cost or place in the model; the others have theirs"
+    )
+    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    assert check.status == "pass"
+
+
+def test_a_half_precision_program_may_run_in_fp32() -> None:
+    tensors = (Tensor((1, 8), "fp16"),)
+    nodes = [
+        replace(node, flops=8, bytes_moved=32, inputs=tensors, outputs=tensors)
+        for node in graph("Conv2d", "Add", dtype="fp16")
+    ]
+    dump = analysed(program(nodes), ["Convert (NC)", CONV, ADD, "Convert (NC)"])
+    assert dump.misfits == dump.warnings == ()
+    assert placed(dump) == [0, 0, 1, 1]
+    assert [one.origin for one in dump.operators[:4]] == ["backend", "model", "model", "backend"]
+    assert [(one.source.dtype, one.precision) for one in dump.operators[1:3]] == [("fp16", "fp32")] * 2
+    assert [(one.source.flops, one.source.bytes_moved) for one in dump.operators[1:3]] == [(8, 64)] * 2
+    without = analysed(program(nodes), [CONV, ADD])
+    assert "ran on fp32, its node is fp16" in without.misfits[0], "nothing converted: an fp32 program ran"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "events", "proof"),
+    [
+        (graph(*["Conv2d", "Add"] * 9), [CONV, ADD] * 6, "6 matrix operators ran, it has 9"),
+        (graph(*["Conv2d", "Add"] * 6), [CONV, ADD] * 9, "9 matrix operators ran, it has 6"),
+        (graph(*["Hardswish"] * 4), [ADD] * 3 + ["HardSwish (NC)"], "3 of 4 operators fit none of its nodes"),
+        (graph("Conv2d", "Conv2d", dtype="qint8"), [CONV, CONV], f"{CONV} ran on fp32, its node is qint8"),
+    ],
+)
+def test_another_program_is_known_by_what_ran(nodes: list[GraphNode], events: list[str], proof: str) -> None:
+    dump = analysed(program(nodes), events)
+    assert len(dump.misfits) == 1
+    assert dump.misfits[0].startswith(f"made.pte is not the program that was run: {proof}")
+    assert set(placed(dump)) == {-1} and {one.source.flops for one in dump.operators} == {None}
+    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    assert check.status == "fail"
+    proven = analysed(program(nodes), events, proven=True)
+    assert proven.misfits == () and "although it is the program" in proven.warnings[0].seen
+
+
+def test_calls_that_a_program_does_not_have_are_proof_when_they_are_most() -> None:
+    nodes = graph("Conv2d", "Add")
+    dump = analysed(program(nodes), *[[CONV, ADD]] * 4)
+    assert "it does not have 4 of the 5 calls" in dump.misfits[0]
+    dump = analysed(program(nodes, nodes, nodes), *[[CONV, ADD]] * 4)
+    assert dump.misfits == () and placed(dump) == [0, 1] * 3 + [-1, -1]
+
+
+def test_a_kernel_of_another_operator_has_no_source() -> None:
+    nodes = graph("Conv2d")
+    assert analysed(program(nodes), [CONV]).operators[-1].source.operator == "aten::mean.out"
+    other = analysed(program(nodes), [CONV], kernel="native_call_add.out")
+    assert other.operators[-1].source.operator == "" and other.operators[0].source.node_index == 0
