@@ -6,24 +6,33 @@ A cause that stands earlier takes its operators from those that follow, so that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from model_profiling.analysis.causes.between_operators import between_operators
-from model_profiling.analysis.causes.layout import layout_changes
-from model_profiling.analysis.causes.movement import conversions, copies
+from model_profiling.analysis.causes.conversions import conversions
+from model_profiling.analysis.causes.grouped import depthwise_as_igemm
+from model_profiling.analysis.causes.layout import cancelling_transposes, layout_changes
+from model_profiling.analysis.causes.movement import copies
 from model_profiling.analysis.causes.outside import outside
+from model_profiling.analysis.causes.packing import packing_dominates
 from model_profiling.analysis.causes.roof import below_roof
-from model_profiling.analysis.causes.seen import Seen
+from model_profiling.analysis.causes.seen import Seen, flows_of
+from model_profiling.analysis.causes.unchanging import repacked_weights, same_each_time
 from model_profiling.analysis.findings import WORTH, Finding, percent
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.wording import listing, plural
 
 CAUSES: tuple[Callable[[Seen], Finding | None], ...] = (
+    same_each_time,
+    cancelling_transposes,
     outside,
     layout_changes,
     conversions,
+    repacked_weights,
+    depthwise_as_igemm,
+    packing_dominates,
     copies,
     between_operators,
     below_roof,
@@ -36,10 +45,12 @@ def about_series(
     timed: bool,
     roof: Roofline | None = None,
     claimed: Collection[tuple[str, int, int]] = (),
+    repacking: Mapping[str, int] | None = None,
 ) -> Iterator[Finding]:
     """What is found in a series; where it is `timed`, only what could save enough. `claimed` operators are
-    those of findings about it that were made elsewhere."""
-    seen = Seen(series, timed, roof, frozenset(claimed))
+    those of findings about it that were made elsewhere, `repacking` the kernels that packed weights while it
+    ran."""
+    seen = Seen(series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series))
     for cause in CAUSES:
         found = cause(seen)
         if found is not None and (not timed or (found.max_gain_pct or 0.0) >= 100 * WORTH):

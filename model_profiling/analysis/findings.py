@@ -5,7 +5,7 @@ An operator belongs to one cause, so the bounds of the findings of one series do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -168,13 +168,16 @@ def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:
     return tuple(Concern((operator,), where(operator)) for operator in operators)
 
 
-def by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
-    """Operators of each kind, the kind with most time first."""
+def by_kind(
+    operators: Sequence[Operator], weight: Callable[[Operator], float] | None = None
+) -> dict[str, list[Operator]]:
+    """Operators of each kind, the kind with most time (or `weight`) first."""
+    weigh = weight or (lambda operator: operator.typical_ms)
     kinds: dict[str, list[Operator]] = {}
     for operator in operators:
         kinds.setdefault(operator.kind, []).append(operator)
-    spent = {kind: sum(each.typical_ms for each in members) for kind, members in kinds.items()}
-    return dict(sorted(kinds.items(), key=lambda item: -spent[item[0]]))
+    weights = {kind: sum(weigh(each) for each in members) for kind, members in kinds.items()}
+    return dict(sorted(kinds.items(), key=lambda item: -weights[item[0]]))
 
 
 def percent(share: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_ri
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.pair_findings import about_pairing, about_threads, compares_sme2
 from model_profiling.analysis.pairing import Pairing, pair_series
@@ -33,6 +34,7 @@ _UNUSUAL = 0.2
 """How far the first dump's mean may lie from the typical time of all rounds before that is said."""
 _TOLD = 2
 """Answers in one line."""
+_PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ def _findings(
     manifest = run.whole.manifest
     release = (manifest.executorch.version or "") if manifest else ""
     about = AboutSme2(_coverage(run.whole, series), release)
-    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about)
+    repacking = {found.series: _repacking(run, found.series) for found in series}
+    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
     return tuple(_once(run, found, pairings))
 
 
@@ -177,6 +180,19 @@ def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
     except FormatError:
         evidence = ()  # reports name the damaged file; the dumps can be analysed without it
     return coverage_of(run, evidence, series)
+
+
+def _repacking(run: Run, series: Series) -> dict[str, int]:
+    """The kernels that packed weights while the program ran, with their calls; those that did so while it was
+    loaded are not in the list."""
+    result = run.result(series)
+    path = run.path / result.kernels if result and result.kernels else None
+    uses = read_kernels_csv(path) if path and path.is_file() else ()
+    return {
+        use.kernel.name: use.calls
+        for use in uses
+        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
+    }
 
 
 def _on_arm(run: Run) -> bool:
@@ -200,6 +216,7 @@ def advise(
     *,
     about_time: bool = True,
     about: AboutSme2 | None = None,
+    repacking: Mapping[Series, Mapping[str, int]] | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
@@ -216,7 +233,8 @@ def advise(
             if finding.found_in.series == rounds.series
             for operator in finding.operators
         }
-        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed)
+        packed = (repacking or {}).get(rounds.series)
+        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed, repacking=packed)
         found += about_names(rounds)
         found += _without_bound(rounds, about, measured=any(map(compares_sme2, pairings)) and about_time)
     found += about_threads(timed)

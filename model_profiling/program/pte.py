@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from model_profiling.errors import FormatError
@@ -58,6 +58,30 @@ class _Values:
         flat = [member for index in dict.fromkeys(indexes) for member in self.opened(index)]
         return tuple(self.tensors[index] for index in dict.fromkeys(flat) if index in self.tensors)
 
+    def ids_of(self, indexes: tuple[int, ...]) -> tuple[int, ...]:
+        """The values among some, lists opened, each once."""
+        opened = (
+            self.number_lists.get(member, (member,)) for index in indexes for member in self.opened(index)
+        )
+        return tuple(dict.fromkeys(member for members in opened for member in members))
+
+    def permutation(self, name: str, given: tuple[int, ...]) -> tuple[int, ...]:
+        """What a transpose does to the order of dimensions; empty for anything else."""
+        kind = name.partition("::")[2].partition(".")[0]
+        rank = len(self.tensors[given[0]].shape) if given and given[0] in self.tensors else 0
+        named = [self.numbers.get(number, rank) for number in self.ids_of(given[1:])]
+        order = list(range(rank))
+        if kind == "permute_copy":
+            order = [axis % rank for axis in named if -rank <= axis < rank]
+        elif kind in ("transpose_copy", "t_copy") and rank > 1:
+            first, second = named[:2] if kind == "transpose_copy" and len(named) > 1 else (0, 1)
+            if not all(-rank <= axis < rank for axis in (first, second)):
+                return ()
+            order[first], order[second] = order[second], order[first]
+        else:
+            return ()
+        return tuple(order) if sorted(order) == list(range(rank)) else ()
+
     def split_outputs(self, arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What a kernel is given and what it makes.
 
@@ -76,6 +100,24 @@ def read_program(source: Source) -> Program:
     """Read a .pte file, from a path or its bytes."""
     name, data = load(source, "ExecuTorch program")
     return _Reading(FlatBuffer(data, name)).program()
+
+
+def _without_fixed_numbers(
+    instructions: tuple[Instruction, ...], values: _Values, taken: tuple[int, ...]
+) -> tuple[Instruction, ...]:
+    """Of the numbers among arguments only those that an instruction or a caller gives can vary."""
+    varying = {*taken, *(number for step in instructions for number in step.output_ids)}
+    return tuple(
+        step
+        if step.kind == "delegate"
+        else replace(
+            step,
+            input_ids=tuple(
+                number for number in step.input_ids if number in values.tensors or number in varying
+            ),
+        )
+        for step in instructions
+    )
 
 
 class _Reading:
@@ -116,12 +158,19 @@ class _Reading:
             for chain, steps in enumerate(plan.tables(5, "a chain"))
             for number, entry in enumerate(steps.tables(2, "an instruction"))
         )
+        taken, returned = plan.ints(3, "i32", "a method's inputs"), plan.ints(4, "i32", "a method's outputs")
+        used = {number for step in instructions for number in (*step.input_ids, *step.output_ids)}
         return Method(
             name=plan.text(0, "a method's name") or "",
-            inputs=values.tensors_of(plan.ints(3, "i32", "a method's inputs")),
-            outputs=values.tensors_of(plan.ints(4, "i32", "a method's outputs")),
-            instructions=instructions,
+            inputs=values.tensors_of(taken),
+            outputs=values.tensors_of(returned),
+            instructions=_without_fixed_numbers(instructions, values, taken),
             delegates=delegates,
+            input_ids=values.ids_of(taken),
+            output_ids=values.ids_of(returned),
+            constant_ids=tuple(
+                sorted(used & {index for index, each in values.tensors.items() if each.constant})
+            ),
         )
 
     def _values(self, plan: Table) -> _Values:
@@ -165,7 +214,7 @@ class _Reading:
             graph = delegate_named(backend).read_graph(payload, self.buffer.source, start)
             self.graphs[key] = len(payload), graph
         nbytes, graph = self.graphs[key]
-        return Delegate(index, backend, nbytes, graph.nodes, graph.output_count)
+        return Delegate(index, backend, nbytes, graph.nodes, graph.output_count, graph.arguments)
 
     def _payload(self, location: int, number: int, at: int) -> tuple[int, Payload]:
         """A delegate's data and where in the file it begins."""
@@ -200,7 +249,10 @@ class _Reading:
             taps = self._taps(values, given, call.at) if slides_window(name) else 0
             flops = operator_flops(name, inputs, outputs, transposed=transposed, taps=taps)
             moved = bytes_moved(inputs, outputs)
-            return Instruction(chain, number, "operator", name, -1, inputs, outputs, flops, moved)
+            return Instruction(
+                chain, number, "operator", name, -1, inputs, outputs, flops, moved,
+                values.ids_of(given), values.ids_of(made), values.permutation(name, given),
+            )  # fmt: skip
         if kind == _DELEGATE:
             delegate = self._pick(delegates, call, "a delegate")
             arguments = call.ints(1, "i32", "a delegate's arguments")
@@ -210,11 +262,15 @@ class _Reading:
             flops = sum(node.flops for node in delegate.nodes)
             moved = sum(node.bytes_moved for node in delegate.nodes)
             name, index = delegate.backend, delegate.index
-            return Instruction(chain, number, "delegate", name, index, inputs, outputs, flops, moved)
+            return Instruction(
+                chain, number, "delegate", name, index, inputs, outputs, flops, moved, given, made
+            )
         if kind not in _BOOKKEEPING:
             raise self.buffer.damaged(f"an instruction is of the unknown kind {kind}", entry.at)
         step = _BOOKKEEPING[kind]
-        return Instruction(chain, number, step, step, -1, (), (), 0, 0)
+        read = (call.scalar(0, "i32"),)
+        written = (call.scalar(1, "i32"),) if step == "move" else ()
+        return Instruction(chain, number, step, step, -1, (), (), 0, 0, read, written)
 
     def _taps(self, values: _Values, given: tuple[int, ...], at: int) -> int:
         """The size of a pooling's window; one number stands for a square."""

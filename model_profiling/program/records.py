@@ -119,6 +119,9 @@ class Delegate:
     nodes: tuple[GraphNode, ...]
     output_count: int
     """How many tensors it hands back; 0 where its payload is not understood."""
+    arguments: tuple[tuple[int, int], ...] = ()
+    """Positions among the arguments of a call, each with its value id in the graph; what no node uses is
+    missing."""
 
 
 InstructionKind = Literal["operator", "delegate", "move", "jump", "free"]
@@ -140,6 +143,13 @@ class Instruction:
     flops: int
     """For an operator outside delegates; for a delegate the sum over its nodes."""
     bytes_moved: int
+    input_ids: tuple[int, ...] = ()
+    """Ids of the method's values it is given: tensors, lists of them opened, and numbers that another
+    instruction computes; for a delegate every argument that is no output, in order."""
+    output_ids: tuple[int, ...] = ()
+    """Ids of what it writes; for a delegate its last arguments."""
+    permutation: tuple[int, ...] = ()
+    """For transposes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,11 @@ class Method:
     outputs: tuple[Tensor, ...]
     instructions: tuple[Instruction, ...]
     delegates: tuple[Delegate, ...]
+    input_ids: tuple[int, ...] = ()
+    """Value ids of `inputs` and of numbers given beside them."""
+    output_ids: tuple[int, ...] = ()
+    constant_ids: tuple[int, ...] = ()
+    """Value ids of tensors stored in the program that nothing can write to."""
 
     def instruction(self, chain_index: int, instruction_id: int) -> Instruction | None:
         wanted = (chain_index, instruction_id)

@@ -46,7 +46,7 @@ def test_every_native_call_in_the_kernel_libraries_is_known(library: str) -> Non
         ("Fully Connected (NC, F16) GEMM #3", "FullyConnected", Category.GEMM, "linear", "F16"),
         ("Batch Matrix Multiply (NC, F32) #1", "", Category.GEMM, "matmul", "F32"),
         ("Transpose (ND, X32) #2", "", Category.DATA_MOVEMENT, "transpose", "X32"),
-        ("Copy (NC, X32) #1", "Concatenate2", Category.DATA_MOVEMENT, "copy", "X32"),
+        ("Copy (NC, X32) #1", "Concatenate2", Category.DATA_MOVEMENT, "concatenate", "X32"),
         ("Static Reshape (NC) #1", "", Category.DATA_MOVEMENT, "reshape", ""),
         ("Convert (NC, F32, QD8) #1", "", Category.DATA_MOVEMENT, "convert", "F32, QD8"),
         ("Convert (NC, F32, QS8) #1", ">Convert", Category.DATA_MOVEMENT, "quantize", "F32, QS8"),

@@ -1,76 +1,153 @@
-"""Layout changes in delegates: those that lowering put there and, where they are timed, the model's."""
+"""Transposes that need not be: those that undo each other, and those that lowering put in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.causes.seen import Seen
+from model_profiling.analysis.causes.seen import MethodFlow, Seen
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.program.transposes import Undone, undone_transposes
 from model_profiling.wording import plural
 
-_INPUT, _OUTPUT = "the call's input", "the call's output"
+_INPUT, _OUTPUT = "the model's input", "the model's output"
+_CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
+
+
+def cancelling_transposes(seen: Seen) -> Finding | None:
+    concerns = [
+        concern
+        for known in seen.flows.values()
+        for undone in undone_transposes(known.flow)
+        for concern in _cancelling(seen, known, undone)
+    ]
+    if not concerns:
+        return None
+    concerns.sort(key=lambda concern: -sum(seen.weight(operator) for operator in concern.operators))
+    operators = [operator for concern in concerns for operator in concern.operators]
+    added = sum(operator.origin == "lowering" for operator in operators)
+    return Finding(
+        "cancelling-transposes",
+        f"Remove {plural(len(operators), 'transpose')} that others undo",
+        _without_undoing(concerns),
+        seen.series,
+        tuple(concerns),
+        {"transposes": len(operators), "added_by_lowering": added},
+        seen.gain_pct(seen.series.spent_by(operators).ms),
+    )
+
+
+def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
+    """Those of the transposes that ran and that no other cause has, as one concern."""
+    operators = [each for each in known.ran_as(undone.transposes) if each.identity not in seen.claimed]
+    if not operators:
+        return
+    everyone = [*operators, *known.ran_as(undone.partners)]
+    written = [each for each in everyone if each.origin != "lowering"]
+    place = where(written[0]) if written else f"between {' and '.join(_between(seen, operators[0]))}"
+    if not written:
+        note = "lowering added them"
+    elif len(written) < len(everyone):
+        note = "lowering added the other"
+    else:
+        note = "all of them the model's"
+    # The operator that leads a concern says where it is.
+    leading = sorted(operators, key=lambda each: each.origin == "lowering")
+    yield Concern(
+        tuple(leading), place, note, {"added_by_lowering": [each.origin == "lowering" for each in leading]}
+    )
+
+
+def _without_undoing(concerns: Sequence[Concern]) -> str:
+    ways = []
+    notes = {concern.note for concern in concerns}
+    if "all of them the model's" in notes:
+        ways.append(
+            "leave out permutes that the next one undoes; where one line makes both, torch takes that call "
+            "apart so: write it out (attention as matmul, softmax, matmul)"
+        )
+    if "lowering added the other" in notes:
+        ways.append(
+            "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
+            "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none"
+        )
+    if "lowering added them" in notes:
+        ways.append(
+            "lowering runs what is between convolutions channels-first, though it works on each element "
+            "alone: use an operator that it keeps channels-last"
+        )
+    return "; ".join(ways)
 
 
 def layout_changes(seen: Seen) -> Finding | None:
-    series, timed = seen.series, seen.timed
-    moving = seen.largest(
+    """Those that lowering added. What the model itself permutes is its own business, and data movement."""
+    series = seen.series
+    added = seen.largest(
         lambda operator: (
             operator.delegated
             and operator.category is Category.DATA_MOVEMENT
-            and (operator.origin == "lowering" or (timed and operator.kind == "transpose"))
+            and operator.origin == "lowering"
         ),
     )
-    if not moving:
+    if not added:
         return None
-    concerns = tuple(_layout_change(series, operator) for operator in moving)
-    inserted = [concern for concern in concerns if concern.operator.origin == "lowering"]
-    added = f", {len(inserted)} of them added by lowering" if 0 < len(inserted) < len(moving) else ""
-    all_added = " that lowering added" if len(inserted) == len(moving) else ""
+    concerns = tuple(_layout_change(seen, operator) for operator in added)
     return Finding(
         "layout-changes",
-        f"Remove {plural(len(moving), 'layout change')}{all_added}{added}",
-        _one_layout(inserted, len(moving)),
+        f"Remove {plural(len(added), 'layout change')} that lowering added",
+        _one_layout(concerns),
         series,
         concerns,
-        {"added_by_lowering": len(inserted)},
-        seen.gain_pct(series.spent_by(moving).ms),
+        {"added_by_lowering": len(added)},
+        seen.gain_pct(series.spent_by(added).ms),
     )
 
 
-def _layout_change(series: SeriesAnalysis, operator: Operator) -> Concern:
-    if operator.origin != "lowering":
-        return Concern((operator,), where(operator))
-    before, after = _between(series, operator)
+def _layout_change(seen: Seen, operator: Operator) -> Concern:
+    before, after = _between(seen, operator)
     return Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
 
 
-def _one_layout(inserted: Sequence[Concern], count: int) -> str:
+def _one_layout(added: Sequence[Concern]) -> str:
+    at_edges = [
+        concern
+        for concern in added
+        if concern.where.startswith(f"between {_INPUT}") or concern.where.endswith(f"and {_OUTPUT}")
+    ]
     ways = []
-    if any(concern.where.startswith(f"between {_INPUT}") for concern in inserted):
-        ways.append("export with channels-last input")
-    if inserted:
+    if at_edges:
+        ways.append("export with a channels-last example input (it alone, not the weights), and feed that")
+    if len(at_edges) < len(added):
         ways.append(
             "replace an operator that wants channels-first data between convolutions, or move it to the "
             "model's edge"
         )
-    if count > len(inserted):
-        ways.append("drop permutes and transposes of the model that undo each other")
     return "keep one layout through the model: " + "; ".join(ways)
 
 
-def _between(series: SeriesAnalysis, operator: Operator) -> tuple[str, str]:
+def _between(seen: Seen, operator: Operator) -> tuple[str, str]:
     """Where the nearest operators before and after it in its call come from that the model has."""
     place = operator.method, operator.call
-    call = [near for near in series.operators if (near.method, near.call) == place and near.origin == "model"]
+    call = [
+        near for near in seen.series.operators if (near.method, near.call) == place and near.origin == "model"
+    ]
     before = [near for near in call if near.position < operator.position]
     after = [near for near in call if near.position > operator.position]
+    first, last = _edges(seen, operator)
     return (
-        _named(before[-1]) if before else _INPUT,
-        _named(after[0]) if after else _OUTPUT,
+        _INPUT if first else _named(before[-1]) if before else _CALL_INPUT,
+        _OUTPUT if last else _named(after[0]) if after else _CALL_OUTPUT,
     )
+
+
+def _edges(seen: Seen, operator: Operator) -> tuple[bool, bool]:
+    """Whether it reads what the model is given, and makes what the model gives."""
+    found = seen.step(operator)
+    if found is None:
+        return False, False
+    flow, step = found[0].flow, found[0].flow.steps[found[1]]
+    return any(value in flow.inputs for value in step.reads), flow.returned(step)
 
 
 def _named(operator: Operator) -> str:

@@ -13,6 +13,10 @@ from model_profiling.wording import plural
 
 _FAR_BELOW = 0.25
 _MATRIX = (Category.CONV, Category.GEMM)
+_FEW_ROWS = 8
+_FEW_CHANNELS = 16
+_LARGE_WINDOW = 25
+_SHORT_SUM = 4
 
 
 def below_roof(seen: Seen) -> Finding | None:
@@ -38,7 +42,7 @@ def below_roof(seen: Seen) -> Finding | None:
     ways = dict.fromkeys(_faster(gap.operator) for gap in low)
     return Finding(
         "below-roofline",
-        f"Reshape {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
+        f"Look at {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
         "machine badly",
         "; ".join(ways),
         series,
@@ -65,9 +69,11 @@ def _below(gap: RoofGap, roof: Roofline) -> Concern:
     )
 
 
+_UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels run in it, and at other threads"
+
+
 def _faster(operator: Operator) -> str:
     """What may bring a matrix operator nearer to the roof."""
-    shape = operator.source.output_shape
     if operator.kind == "depthwise convolution":
         return (
             "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
@@ -75,6 +81,43 @@ def _faster(operator: Operator) -> str:
         )
     if operator.source.groups > 1:
         return f"{operator.source.groups} groups make small matrices: use fewer"
-    if shape and prod(shape[:-1]) == 1 and operator.category is Category.GEMM:
-        return "a single row is bound by reading the weights: a smaller number format reads less"
-    return "small or odd shapes leave vectors empty: make channels multiples of 16, or batch small matrices"
+    shape = operator.source.output_shape
+    if not shape:
+        return _UNEXPLAINED
+    return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
+
+
+def _faster_convolution(operator: Operator) -> str:
+    shape, window = operator.source.output_shape, operator.source.kernel_size or (1, 1)
+    inputs = operator.source.input_shapes[0] if operator.source.input_shapes else ()
+    if prod(window) > _LARGE_WINDOW:
+        return (
+            f"a {window[0]}x{window[1]} window reads its input many times over: smaller ones in a row do less"
+        )
+    if shape[-1] < _FEW_CHANNELS:
+        return f"{plural(shape[-1], 'output channel')} do not fill a tile: more of them cost little"
+    if inputs and inputs[-1] < _SHORT_SUM:
+        return (
+            f"{plural(inputs[-1], 'input channel')} make short sums: fold pixels into channels (space to "
+            "depth) before it"
+        )
+    if prod(shape[:-1]) < _FEW_ROWS:
+        return "so small an image gives its weights little to do: several inputs at once use them more often"
+    return _UNEXPLAINED
+
+
+def _faster_product(operator: Operator) -> str:
+    shape = operator.source.output_shape
+    if operator.kind == "matmul":
+        return "a batch of small products fills no tile: fewer and larger heads, or a fused attention"
+    rows = prod(shape[:-1])
+    if rows == 1:
+        return (
+            "a single row is bound by reading the weights: a smaller number format reads less, several "
+            "inputs at once read them once"
+        )
+    if rows < _FEW_ROWS:
+        return f"{rows} rows are few for the weights they read: give it more inputs at once"
+    if shape[-1] < _FEW_CHANNELS:
+        return f"{plural(shape[-1], 'output')} do not fill a tile: join it with a layer of the same input"
+    return _UNEXPLAINED

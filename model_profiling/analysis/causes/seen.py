@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from model_profiling.analysis.findings import by_kind
+from model_profiling.analysis.findings import WORTH, by_kind
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
 from model_profiling.wording import listing, plural
 
 KINDS_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFlow:
+    """How data flows through a method, and which operator each step of it ran as."""
+
+    flow: Flow
+    independent: frozenset[int]
+    """Steps whose results do not depend on what the method is given."""
+    operators: Mapping[int, Operator]
+    """By step; one that the backend fused into another or left out has none."""
+
+    def ran_as(self, steps: Sequence[Step]) -> list[Operator]:
+        """The operators of some steps, in their order."""
+        places = (self.flow.at[step.place] for step in steps)
+        return [self.operators[place] for place in places if place in self.operators]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +42,94 @@ class Seen:
     """As supplied; None where the fastest operators have to do."""
     claimed: frozenset[tuple[str, int, int]] = frozenset()
     """Operators that belong to a cause found before: no other may have them."""
+    repacking: Mapping[str, int] = field(default_factory=dict)
+    """Kernels that packed weights while the program ran, not only while it was loaded, with their calls;
+    empty where none did or calls were not counted."""
+    flows: Mapping[str, MethodFlow] = field(default_factory=dict)
+    """By method; empty where no program tells."""
 
     def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
-        """Those no other cause has, the longest first where times mean something, else as they run."""
+        """Those no other cause has, the longest first where times mean something, else those that do and
+        move most."""
         chosen = [
             operator
             for operator in self.series.operators
             if operator.identity not in self.claimed and wanted(operator)
         ]
-        if not self.series.times.are_latencies:
-            return chosen
-        return sorted(chosen, key=lambda operator: -operator.typical_ms)
+        return sorted(chosen, key=lambda operator: -self.weight(operator))
+
+    def weight(self, operator: Operator) -> float:
+        """What operators are put in order by: time or, where that says nothing, arithmetic and bytes."""
+        if self.series.times.are_latencies:
+            return operator.typical_ms
+        return (operator.source.flops or 0) + (operator.source.bytes_moved or 0)
+
+    def kinds(self, operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+        """Operators of each kind, the kind that weighs most first."""
+        return by_kind(operators, self.weight)
+
+    def matters(self, operators: Sequence[Operator]) -> bool:
+        """Where nothing is timed: whether operators do or move enough for advice to be worth reading. With
+        times the bound decides."""
+        return self.timed or any(
+            sum(cost(operator) for operator in operators)
+            >= WORTH * max(1, sum(cost(operator) for operator in self.series.operators))
+            for cost in (_flops, _bytes)
+        )
 
     def gain_pct(self, ms: float) -> float | None:
         """What saving `ms` would shorten an inference by at the very most, in percent; None untimed."""
         return self.series.gain_pct(ms) if self.timed else None
+
+    def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
+        """Where the operator stands in the flow of its method; None where that is not known."""
+        known = self.flows.get(operator.method)
+        index = known.flow.at.get(_place(operator)) if known else None
+        return None if known is None or index is None else (known, index)
+
+    def does_not_depend_on_input(self, operator: Operator) -> bool:
+        found = self.step(operator)
+        return found is not None and found[1] in found[0].independent
+
+
+def flows_of(series: SeriesAnalysis) -> dict[str, MethodFlow]:
+    """The flow of each method that ran, where a program explains the operators."""
+    program = series.graph.program if series.graph else None
+    flows: dict[str, MethodFlow] = {}
+    for name in dict.fromkeys(operator.method for operator in series.operators):
+        method = program.method(name) if program and name else None
+        if method is None:
+            continue
+        flow = flow_of(method)
+        if not flow.known:
+            continue
+        operators: dict[int, Operator] = {}
+        for operator in series.operators:
+            index = flow.at.get(_place(operator)) if operator.method == name else None
+            if index is not None and operator.origin != "backend":
+                operators.setdefault(index, operator)
+        flows[name] = MethodFlow(flow, input_independent(flow), operators)
+    return flows
+
+
+_NOWHERE = -2
+
+
+def _place(operator: Operator) -> Place:
+    """As the flow names it; an operator that the program does not explain has a place that no step has."""
+    if operator.delegated:
+        node = operator.source.node_index if operator.source.node_index >= 0 else _NOWHERE
+    else:
+        node = -1 if operator.source.operator else _NOWHERE
+    return operator.chain_index, operator.instruction_id, node
+
+
+def _flops(operator: Operator) -> int:
+    return operator.source.flops or 0
+
+
+def _bytes(operator: Operator) -> int:
+    return operator.source.bytes_moved or 0
 
 
 def counted(operators: Sequence[Operator]) -> str:

@@ -21,6 +21,8 @@ class Graph:
 
     nodes: tuple[GraphNode, ...] = ()
     output_count: int = 0
+    arguments: tuple[tuple[int, int], ...] = ()
+    """Position among a call's arguments and the value id it has here."""
 
 
 class Backend(Protocol):

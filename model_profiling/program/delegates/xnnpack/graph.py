@@ -111,14 +111,20 @@ def read_graph(payload: Payload, source: str, origin: int) -> Graph:
             "export the model again with the ExecuTorch release this kit names",
         )
     root = buffer.root(0, "an XNNPACK graph")
-    values = dict(_value(buffer, entry) for entry in root.tables(2, "an XNNPACK value"))
+    entries = [_value(buffer, entry) for entry in root.tables(2, "an XNNPACK value")]
+    values = {number: described for number, _, described in entries}
+    outside = {number: position for number, position, _ in entries}
     nodes = tuple(
         _node(buffer, index, entry, values) for index, entry in enumerate(root.tables(1, "an XNNPACK node"))
     )
-    return Graph(nodes=nodes, output_count=len(root.array(5, "u32", "an XNNPACK graph's outputs")))
+    taken = root.ints(4, "u32", "an XNNPACK graph's inputs")
+    made = root.ints(5, "u32", "an XNNPACK graph's outputs")
+    arguments = sorted((outside[number], number) for number in (*taken, *made) if number in outside)
+    return Graph(nodes, len(made), tuple(arguments))
 
 
-def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, Tensor]:
+def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, int, Tensor]:
+    """Its id, its place among a call's arguments (where it is one of them), and what it is."""
     kind = entry.scalar(0, "u8")
     content = entry.table(1, "an XNNPACK value")
     if content is not None and kind == 2:
@@ -129,7 +135,8 @@ def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, Tensor]:
     if not 0 <= number < len(_DTYPES):
         raise buffer.damaged(f"an XNNPACK value has the unknown type {number}", content.at)
     constant = content.scalar(3, "u32") > 0
-    return content.scalar(6, "u32"), tensor(buffer, content, 2, "u32", _DTYPES[number], constant=constant)
+    described = tensor(buffer, content, 2, "u32", _DTYPES[number], constant=constant)
+    return content.scalar(6, "u32"), content.scalar(4, "u32"), described
 
 
 def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor]) -> GraphNode:

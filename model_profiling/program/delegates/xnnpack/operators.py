@@ -56,6 +56,12 @@ _NODE_KINDS = {
     **rows(_ELEM, "activation", "Hardswish, Clamp, Sigmoid, ELU, LeakyReLU, PReLU, Gelu, Tanh"),
 }
 
+# What runs as a copy, by what was written: a `torch.cat` is nobody's clone.
+_COPYING = {
+    **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), "concatenate"),
+    "StaticReshape": "reshape",
+}
+
 # Which kernel an XNNPACK convolution runs on says more than its type.
 _CONVOLUTION_KERNELS = {
     "DWConv": "depthwise convolution",
@@ -103,6 +109,8 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return replace(what, kind=_conversion(node)) if own else replace(what, preparation=True)
     if what.kind == "activation" and _NODE_KINDS.get(node.kind, (_OTHER, ""))[1] != "activation":
         return replace(what, ends_node=True)
+    if what.kind == "copy" and node.kind in _COPYING:
+        return replace(what, kind=_COPYING[node.kind])
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
         return what
     category, kind = _NODE_KINDS[node.kind]

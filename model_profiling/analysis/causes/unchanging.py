@@ -1,0 +1,99 @@
+"""Work that is the same in every inference: what does not depend on the input, weights packed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_profiling.analysis.causes.seen import Seen, counted
+from model_profiling.analysis.findings import Finding, concerns_of
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.roofline import seen_roofline
+from model_profiling.wording import plural
+
+_PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
+
+
+def same_each_time(seen: Seen) -> Finding | None:
+    """Operators that compute the same whatever the program is given: masks, positions, index arithmetic."""
+    same = seen.largest(lambda operator: seen.does_not_depend_on_input(operator) and not _in_torch(operator))
+    if not same or not _worth_telling(seen, same):
+        return None
+    return Finding(
+        "input-independent",
+        f"Compute {counted(same)} once, not in every inference",
+        f"nothing that they read depends on the model's input: {'; '.join(_once(same))}",
+        seen.series,
+        concerns_of(same),
+        {"outside_delegates": sum(not operator.delegated for operator in same)},
+        seen.gain_pct(seen.series.spent_by(same).ms),
+    )
+
+
+def _in_torch(operator: Operator) -> bool:
+    """A recurrent layer makes its first state itself: nobody can keep it for the layer."""
+    return operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
+
+
+def _worth_telling(seen: Seen, same: Sequence[Operator]) -> bool:
+    """Many small ones cost their calls, however little they do."""
+    return seen.matters(same) or len(same) >= max(3, len(seen.series.operators) // 20)
+
+
+def _once(same: Sequence[Operator]) -> list[str]:
+    """How to have it computed only once, for what there is."""
+    ways = []
+    weights = [each for each in same if ".parametrizations." in f".{each.source.module_path}."]
+    masks = [each for each in same if "scaled_dot_product_attention" in each.source.place.code]
+    if weights:
+        ways.append(
+            "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
+            "delegates want stored weights"
+        )
+    if masks:
+        ways.append("give attention a mask that is stored instead of `is_causal`")
+    if len(weights) + len(masks) < len(same):
+        ways.append("make the value in `__init__`, keep it with `register_buffer` and use that in `forward`")
+    return ways
+
+
+def repacked_weights(seen: Seen) -> Finding | None:
+    """Products of weights that never change, but that the backend gets as data: it packs them every time."""
+    products = seen.largest(lambda operator: _fixed_but_not_stored(seen, operator))
+    if not products or not seen.matters(products):
+        return None
+    calls = sum(seen.repacking.values())
+    proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
+    return Finding(
+        "repacked-weights",
+        f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
+        "their second operand never changes, but a `bmm` or `matmul` hands it over as data, to be packed in "
+        f"every inference{proof}: a linear layer with stored weights has them packed while the program loads",
+        seen.series,
+        concerns_of(products),
+        {"packing_calls": dict(seen.repacking)} if seen.repacking else {},
+        seen.gain_pct(_beyond_multiplying(seen, products)),
+    )
+
+
+def _fixed_but_not_stored(seen: Seen, operator: Operator) -> bool:
+    """Its weights are the same each time, and no part of the delegate's own data."""
+    found = seen.step(operator) if operator.source.node_kind in _PRODUCTS else None
+    if found is None or operator.origin == "backend":
+        return False
+    known, index = found
+    step = known.flow.steps[index]
+    if len(step.reads) < 2 or step.inputs[1].constant or index in known.independent:
+        return False
+    weights = step.reads[1]
+    return weights in known.flow.constants or known.flow.made_by.get(weights, -1) in known.independent
+
+
+def _beyond_multiplying(seen: Seen, products: Sequence[Operator]) -> float:
+    """What is left of their time at the best rate seen elsewhere: packing is no more than that."""
+    others = [operator for operator in seen.series.operators if operator not in products]
+    roof = seen.roof or seen_roofline(others)
+    if roof is None:
+        return seen.series.spent_by(products).ms
+    return sum(
+        operator.typical_ms * max(0.0, 1 - (operator.gflops or 0.0) / roof.gflops) for operator in products
+    )

@@ -1,0 +1,353 @@
+"""Each cause of the catalogue on a model that has it and on one that has not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from made_programs import MadeDelegate, MadeModel
+
+from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.run import advise
+from model_profiling.program import Window
+from model_profiling.program.flow import flow_of, input_independent
+from model_profiling.program.transposes import undone_transposes
+from model_profiling.run import Times
+
+FC, CONV = "Fully Connected (NC, F32) GEMM", "Convolution (NHWC, F32) IGEMM"
+UNTIMED = (Times.EMULATED, Times.UNKNOWN)
+
+
+def found(model: MadeModel, times: Times = Times.HARDWARE, **options: object) -> Mapping[str, Finding]:
+    findings = advise([model.series(times)], **options)  # type: ignore[arg-type]
+    return {finding.id: finding for finding in findings}
+
+
+def linear(part: MadeDelegate, read: int, outputs: int = 64, us: int = 1000) -> int:
+    shape = part.model.tensors[read].shape
+    weights = part.model.stored((outputs, shape[-1]))
+    return part.node("FullyConnected", [read, weights], (*shape[:-1], outputs), FC, us, flops=2_000_000)
+
+
+def masked(model: MadeModel, mask: int) -> None:
+    """A delegate that adds a mask to what the model is given."""
+    part = model.delegate()
+    scores = linear(part, model.given((16, 16)), 16)
+    model.outputs.append(part.node("Add", [scores, mask], (16, 16), "Add (ND)", 20))
+    part.done(model.outputs[-1])
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
+def test_what_no_input_reaches_could_be_computed_once(times: Times) -> None:
+    model = MadeModel()
+    places = model.operator("aten::arange.start_out", [], (16,), 60)
+    column = model.operator("aten::unsqueeze_copy.out", [places], (16, 1), 60)
+    mask = model.operator("aten::le.Tensor_out", [places, column], (16, 16), 80)
+    masked(model, mask)
+    finding = found(model, times)["input-independent"]
+    assert len(finding.concerns) == 3 and "register_buffer" in finding.action
+    assert "outside-delegates" not in found(model, times), "folded, they are outside no more"
+    assert finding.max_gain_pct == (
+        pytest.approx(100 * 200 / 1224, abs=0.01) if times is Times.HARDWARE else None
+    )
+
+
+def test_nodes_in_delegates_are_followed_across_calls() -> None:
+    """A constant that goes into one delegate, through an operator, into another."""
+    model = MadeModel()
+    table, first = model.stored((256, 2)), model.delegate()
+    order = first.transpose(table, (1, 0), 200)
+    first.done(order)
+    folded = model.operator("aten::view_copy.out", [order], (2, 16, 16), 5)
+    second = model.delegate()
+    biased = second.node("Multiply", [folded, folded], (2, 16, 16), "Multiply (ND)", 30)
+    added = second.node("Add", [biased, model.given((2, 16, 16))], (2, 16, 16), "Add (ND)", 40)
+    second.done(added)
+    names = {each.operator.name for each in found(model)["input-independent"].concerns}
+    assert names == {"Transpose (ND, X32) #1", "native_call_view_copy.out", "Multiply (ND) #1"}
+
+
+def _dependent(kind: str) -> MadeModel:
+    model = MadeModel()
+    if kind == "input":
+        mask = model.operator("aten::le.Tensor_out", [model.given((16, 16))], (16, 16), 200)
+    elif kind == "random":
+        mask = model.operator("aten::rand.out", [], (16, 16), 200)
+    elif kind == "state":
+        mask = model.operator("aten::add.out", [model.value((16, 16))], (16, 16), 200)
+    elif kind == "written in place":
+        mask = model.operator("aten::full.out", [], (16, 16), 1)
+        model.operator("llama::update_cache.out", [model.given((16, 16)), mask], (1,), 1)
+        mask = model.operator("aten::add.out", [mask], (16, 16), 200)
+    else:
+        model.jump(model.given(()))
+        mask = model.operator("aten::full.out", [], (16, 16), 200)
+    masked(model, mask)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["input", "random", "state", "written in place", "jump"])
+def test_what_may_change_is_never_called_the_same(kind: str) -> None:
+    model = _dependent(kind)
+    findings = found(model)
+    assert "input-independent" not in findings and "outside-delegates" in findings
+
+
+def test_a_recurrent_layer_makes_its_first_state_itself() -> None:
+    model = MadeModel()
+    handle = model.place("lstm", 3, kind="torch.nn.modules.rnn.LSTM")
+    masked(model, model.operator("aten::full.out", [], (16, 16), 200, handle=handle))
+    assert "input-independent" not in found(model)
+
+
+def test_programs_of_older_kits_say_nothing_about_flow() -> None:
+    model = MadeModel()
+    masked(model, model.operator("aten::full.out", [], (16, 16), 200))
+    series = model.series()
+    assert series.graph is not None
+    method = series.graph.program.methods[0]
+    assert input_independent(flow_of(method))
+    bare = tuple(replace(step, input_ids=(), output_ids=()) for step in method.instructions)
+    older = tuple(replace(each, arguments=()) for each in method.delegates)
+    flow = flow_of(replace(method, instructions=bare, delegates=older, input_ids=(), constant_ids=()))
+    assert not input_independent(flow) and not undone_transposes(flow)
+
+
+def _permuting(between: str) -> MadeModel:
+    """Rows to channels-first, something, and back; a linear layer on both sides."""
+    model = MadeModel()
+    part = model.delegate()
+    rows = linear(part, model.given((1, 4, 4, 8)), 16)
+    images = part.transpose(rows, (0, 3, 1, 2), 150)
+    if between == "activation":
+        images = part.node("Tanh", [images], (1, 16, 4, 4), "TanH (NC)", 10)
+    elif between == "softmax":
+        images = part.node("Softmax", [images], (1, 16, 4, 4), "Softmax (NC, F32)", 10)
+    elif between == "bias":
+        bias = model.stored((1, 16, 4, 4))
+        images = part.node("Add", [images, bias], (1, 16, 4, 4), "Add (ND)", 10)
+    back = part.transpose(images, (0, 2, 3, 1) if between != "other order" else (0, 1, 3, 2), 150)
+    if between == "two readers":
+        part.node("Tanh", [images], (1, 16, 4, 4), "TanH (NC)", 10)
+    end = linear(part, back)
+    part.done(end)
+    model.outputs.append(end)
+    return model
+
+
+@pytest.mark.parametrize(("between", "removed"), [("nothing", 2), ("activation", 2), ("two readers", 1)])
+def test_transposes_that_undo_each_other(between: str, removed: int) -> None:
+    finding = found(_permuting(between))["cancelling-transposes"]
+    assert len(finding.operators) == removed and finding.evidence["transposes"] == removed
+    whole = found(_permuting(between))
+    assert sum(len(each.operators) for each in whole.values() if each.id == "data-movement") == 2 - removed
+    assert "leave out permutes" in finding.action
+    untimed = found(_permuting(between), Times.EMULATED)["cancelling-transposes"]
+    assert untimed.max_gain_pct is None and len(untimed.operators) == removed
+
+
+@pytest.mark.parametrize("between", ["softmax", "bias", "other order"])
+def test_transposes_that_something_depends_on_stay(between: str) -> None:
+    findings = found(_permuting(between))
+    assert "cancelling-transposes" not in findings
+    assert findings["data-movement"].evidence["by_kind"] == {"transpose": 2}
+
+
+def test_a_permute_that_lowering_reverses_is_told_with_its_line() -> None:
+    """`conv(x).flatten(2).transpose(1, 2)`: rows in memory already, twice transposed all the same."""
+    model = MadeModel()
+    part = model.delegate()
+    image = part.inserted(model.given((1, 3, 8, 8)), (0, 2, 3, 1), 90)
+    weights, window = model.stored((16, 4, 4, 3)), Window((4, 4), (4, 4), (1, 1), (0, 0, 0, 0), 1, 3, 16)
+    patches = part.node("Conv2d", [image, weights], (1, 2, 2, 16), CONV, 500, window=window, flops=24_576)
+    first = part.inserted(patches, (0, 3, 1, 2), 80)
+    flat = part.node("StaticReshape", [first], (1, 16, 4), "Static Reshape (NC)", 3)
+    handle = model.place("embed", 7)
+    rows = part.transpose(flat, (0, 2, 1), 80, handle=handle)
+    end = linear(part, rows)
+    part.done(end)
+    model.outputs.append(end)
+    findings = found(model)
+    (concern,) = findings["cancelling-transposes"].concerns
+    assert concern.where == "embed, net.py:7" and concern.note == "lowering added the other"
+    assert len(concern.operators) == 2
+    (added,) = findings["layout-changes"].concerns
+    assert added.where.startswith("between the model's input and ")
+    assert "channels-last example input" in findings["layout-changes"].action
+    assert "channels-first" not in findings["layout-changes"].action
+
+
+def _grouped(window: tuple[int, int], inputs: int, outputs: int, event: str = CONV) -> MadeModel:
+    """A convolution of 32 groups with so many channels each, beside a fast plain one."""
+    model, groups = MadeModel(), 32
+    part = model.delegate()
+    image = model.given((1, 8, 8, inputs * groups))
+    shape = Window(window, (1, 1), (1, 1), (1, 1, 1, 1), groups, inputs, outputs)
+    kind = "DepthwiseConv2d" if inputs == 1 else "Conv2d"
+    made = part.node(
+        kind, [image, model.stored((1, *window, groups * outputs))], (1, 8, 8, groups * outputs), event, 1000,
+        window=shape, flops=200_000, handle=model.place("depthwise", 5),
+    )  # fmt: skip
+    plain = Window((3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1, groups * outputs, 64)
+    end = part.node(
+        "Conv2d", [made, model.stored((64, 3, 3, groups * outputs))], (1, 8, 8, 64), CONV, 1000, window=plain,
+        flops=20_000_000,
+    )  # fmt: skip
+    part.done(end)
+    model.outputs.append(end)
+    return model
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
+@pytest.mark.parametrize(
+    ("window", "channels", "said"),
+    [
+        ((7, 7), (1, 1), "25 elements"),
+        ((3, 3), (1, 2), "depth multiplier"),
+        ((3, 3), (4, 4), "fewer and wider groups"),
+    ],
+)
+def test_small_groups_that_run_as_igemm(
+    window: tuple[int, int], channels: tuple[int, int], said: str, times: Times
+) -> None:
+    finding = found(_grouped(window, *channels), times)["depthwise-as-igemm"]
+    assert said in finding.action and len(finding.concerns) == 1
+    assert finding.concerns[0].where == "depthwise, net.py:5" and "32 groups" in finding.concerns[0].note
+    if times is Times.HARDWARE:
+        assert finding.max_gain_pct is not None and 35 < finding.max_gain_pct < 50, "what lies below the roof"
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
+def test_grouped_convolutions_that_are_no_problem(times: Times) -> None:
+    depthwise = _grouped((5, 5), 1, 1, "Convolution (NHWC, F32) DWConv")
+    for model in (depthwise, _grouped((3, 3), 16, 16)):
+        assert "depthwise-as-igemm" not in found(model, times)
+
+
+def _quantized(inside: str) -> MadeModel:
+    """Quantized linear layers, with something between them that stays in floating point."""
+    model = MadeModel()
+    part = model.delegate()
+    event = "Fully Connected (NC, QS8, QC8W) GEMM"
+
+    def layer(read: int) -> int:
+        return part.node("FullyConnected", [read, weights], (16, 16), event, 300, dtype="qint8")
+
+    weights = model.value((16, 16), "qcint8", constant=True)
+    x = part.node("Convert", [model.given((16, 16))], (16, 16), "Convert (NC)", 50, dtype="qint8")
+    x = layer(x)
+    if inside:
+        x = part.node("Convert", [x], (16, 16), "Convert (NC)", 60)
+        x = part.node(inside, [x], (16, 16), f"{inside} (NC, F32)", 10, handle=model.place("middle", 9))
+        x = part.node("Convert", [x], (16, 16), "Convert (NC)", 60, dtype="qint8")
+    x = layer(x)
+    end = part.node("Convert", [x], (16, 16), "Convert (NC)", 50)
+    part.done(end)
+    model.outputs.append(end)
+    return model
+
+
+def test_an_island_names_what_causes_it() -> None:
+    finding = found(_quantized("Softmax"))["quantize-dequantize"]
+    (concern,) = finding.concerns
+    assert concern.where == "middle, net.py:9" and concern.note == "around Softmax"
+    assert {each.kind for each in concern.operators} == {"quantize", "dequantize"}
+    assert finding.evidence == {"islands": 1, "conversions": 2, "elsewhere": 2}
+    assert finding.max_gain_pct == pytest.approx(100 * 120 / 831, abs=0.01), "edges are not part of it"
+    untimed = found(_quantized("Softmax"), Times.EMULATED)["quantize-dequantize"]
+    assert untimed.max_gain_pct is None and untimed.concerns[0].note == "around Softmax"
+
+
+def test_conversions_at_the_edges_are_no_island() -> None:
+    finding = found(_quantized(""))["quantize-dequantize"]
+    assert finding.evidence["islands"] == 0 and "at the model's edges" in finding.title
+    assert "quantize-dequantize" not in found(_quantized(""), Times.EMULATED), (
+        "nothing can be done about them"
+    )
+
+
+def _packed(packing: int, columns: int) -> MadeModel:
+    model = MadeModel()
+    part = model.delegate()
+    weights = model.stored((columns, 64))
+    end = part.node(
+        "FullyConnected", [model.given((128, 64)), weights], (128, columns),
+        "Fully Connected (NC, PF32) GEMM", 100, packed=packing, flops=2 * 128 * 64 * columns,
+        handle=model.place("narrow", 4),
+    )  # fmt: skip
+    part.done(end)
+    model.outputs.append(end)
+    return model
+
+
+def test_packing_that_takes_longer_than_multiplying() -> None:
+    finding = found(_packed(300, 8))["packing-dominates"]
+    (concern,) = finding.concerns
+    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share_pct"] == 75.0
+    assert finding.max_gain_pct == pytest.approx(100 * 300 / 401, abs=0.01)
+    assert "packing-dominates" not in found(_packed(30, 8))
+    assert "packing-dominates" in found(_packed(1, 8), Times.EMULATED), "by shape"
+    assert "packing-dominates" not in found(_packed(1, 256), Times.EMULATED)
+
+
+def _product(weights: str) -> MadeModel:
+    model = MadeModel()
+    x = model.given((4, 16, 32))
+    if weights == "given":
+        other = model.given((4, 32, 64))
+    elif weights == "computed":
+        other = model.operator("aten::expand_copy.out", [model.stored((1, 32, 64))], (4, 32, 64))
+    else:
+        other = model.value((4, 32, 64))
+    part = model.delegate()
+    event = "Batch Matrix Multiply (NC, F32) GEMM"
+    end = part.node("BatchMatrixMultiply", [x, other], (4, 16, 64), event, 800, flops=262_144)
+    part.done(end)
+    if weights == "stored":
+        # The program stores it, outside the delegate's own data: there it is an argument like any other.
+        model.tensors[other] = replace(model.tensors[other], constant=True)
+    model.outputs.append(end)
+    return model
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
+@pytest.mark.parametrize("weights", ["stored", "computed"])
+def test_weights_that_never_change_but_are_packed_each_time(weights: str, times: Times) -> None:
+    model = _product(weights)
+    series = model.series(times).series
+    calls = {series: {"kai_run_rhs_pack_kxn_f32p2vlx1biasf32_f32_f32_sme": 4}}
+    finding = found(model, times, repacking=calls)["repacked-weights"]
+    assert "(4 calls of packing kernels while it ran)" in finding.action
+    assert finding.evidence["packing_calls"] == calls[series]
+    assert "calls of packing" not in found(model, times)["repacked-weights"].action
+
+
+def test_a_product_of_two_inputs_has_to_be_packed() -> None:
+    assert "repacked-weights" not in found(_product("given"))
+
+
+def test_a_concatenation_is_called_one() -> None:
+    model = MadeModel()
+    part = model.delegate()
+    x = linear(part, model.given((1, 16)), 16)
+    both = part.node("Concatenate2", [x, x], (1, 32), "Copy (NC, X32)", 300, handle=model.place("", 6))
+    end = linear(part, both)
+    part.done(end)
+    model.outputs.append(end)
+    finding = found(model)["data-movement"]
+    assert finding.evidence["by_kind"] == {"concatenate": 1}
+    assert "`torch.cat`" in finding.action and "`clone`" not in finding.action
+    assert found(model, Times.EMULATED)["data-movement"].max_gain_pct is None
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
+def test_no_operator_is_in_two_findings(times: Times) -> None:
+    for model in (
+        _quantized("Softmax"),
+        _permuting("two readers"),
+        _grouped((7, 7), 1, 1),
+        _product("computed"),
+    ):
+        every = [operator.identity for one in found(model, times).values() for operator in one.operators]
+        assert len(every) == len(set(every))
