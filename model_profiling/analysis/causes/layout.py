@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.causes.seen import MethodFlow, Seen
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -13,6 +12,9 @@ from model_profiling.wording import plural
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
+_LAYOUT_KINDS = ("transpose", "reshape")
+"""Lowering also adds conversions, which are a matter of number formats, and splits long concatenations."""
+_ACROSS = "lowering added them, in different delegate calls"
 
 
 def cancelling_transposes(seen: Seen) -> Finding | None:
@@ -47,7 +49,7 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
     written = [each for each in everyone if each.origin != "lowering"]
     place = where(written[0]) if written else f"between {' and '.join(_between(seen, operators[0]))}"
     if not written:
-        note = "lowering added them"
+        note = "lowering added them" if len({each.call for each in everyone}) == 1 else _ACROSS
     elif len(written) < len(everyone):
         note = "lowering added the other"
     else:
@@ -72,6 +74,11 @@ def _without_undoing(concerns: Sequence[Concern]) -> str:
             "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
             "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none"
         )
+    if _ACROSS in notes:
+        ways.append(
+            "data goes from one delegate call to another channels-first: bring the operators between the "
+            "calls into the delegate, and it stays channels-last"
+        )
     if "lowering added them" in notes:
         ways.append(
             "lowering runs what is between convolutions channels-first, though it works on each element "
@@ -85,9 +92,7 @@ def layout_changes(seen: Seen) -> Finding | None:
     series = seen.series
     added = seen.largest(
         lambda operator: (
-            operator.delegated
-            and operator.category is Category.DATA_MOVEMENT
-            and operator.origin == "lowering"
+            operator.delegated and operator.kind in _LAYOUT_KINDS and operator.origin == "lowering"
         ),
     )
     if not added:
