@@ -204,9 +204,11 @@ class _Asked:
             yield "Continue the run, which was interrupted, with --resume."
         if any(_mismatched(data)) or self._wrong_outputs():
             yield "Find out why outputs differ before trusting any speed."
-        advice = [finding_text(found) for found in data.findings[:1] if found.id != "unknown-operators"]
-        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         on_arm = data.timed and data.is_arm is not False
+        # Where times tell what is worth doing, what has no bound is no first advice.
+        first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
+        advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
+        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             yield "No change of the model stands out: nothing found would save 2% of the time or more."
