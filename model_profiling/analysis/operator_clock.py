@@ -20,6 +20,8 @@ from model_profiling.run.remarks import Remark
 from model_profiling.wording import plural
 
 _US = 1_000
+MISFIT = "boundaries"
+"""The kind of remark on boundaries that cannot be used."""
 
 EXACT = "nanoseconds from the backend's clock calls"
 CUT = "whole microseconds of XNNPACK"
@@ -50,7 +52,7 @@ def read_timed(dump: Path) -> TimedDump:
     try:
         return with_boundaries(table, read_boundaries(beside))
     except FormatError as problem:
-        said = Remark(None, "boundaries", problem.problem, "operators have the dump's own times")
+        said = Remark(None, MISFIT, problem.problem, "operators have the dump's own times")
         return TimedDump(table, clock_of(table), remarks=(said,))
 
 
@@ -107,7 +109,7 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
 
 
 def _unused(seen: str) -> Remark:
-    return Remark(None, "boundaries", seen, "operators there have the dump's own times")
+    return Remark(None, MISFIT, seen, "operators there have the dump's own times")
 
 
 def _put(column: Int64, rows: Int64, values: Int64) -> Int64:

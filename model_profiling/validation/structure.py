@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.analysis import operator_clock
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, check_unless
@@ -93,6 +94,8 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
     wrong = [problem.problem for problem in run.damaged] + [*_wrong_runs(run), *_uneven_launches(run)]
+    remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
+    wrong += [remark.seen for remark in remarks if remark.code == operator_clock.MISFIT]
     if not run.run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return

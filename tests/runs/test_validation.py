@@ -12,7 +12,7 @@ import pytest
 from recorded_runs import DATA, INT8, Json, copied, edit, load
 
 from model_profiling.check import Check
-from model_profiling.etdump import read_etdump
+from model_profiling.etdump import boundaries_beside, read_etdump
 from model_profiling.statistics.latency import summarize
 from model_profiling.validation.validate import validate
 
@@ -144,6 +144,8 @@ def backwards_time(run_dir: Path) -> None:
     path.write_bytes(content.replace(struct.pack("<Q", end), struct.pack("<Q", start)))
 
 
+NO_INVOCATIONS = b"SME2PBND" + struct.pack("<IIQ", 1, 0, 0)
+
 # What is spoilt, the check that must find it, and what that must name.
 BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a manifest cut short": (in_bytes("manifest.json", lambda raw: raw[:-9]), "manifest", "manifest.json"),
@@ -175,6 +177,16 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a dump cut short": (in_bytes("*_r2.etdump", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
+    "the boundaries of another dump": (
+        lambda run_dir: boundaries_beside(only(run_dir, "*_r2.etdump")).write_bytes(NO_INVOCATIONS),
+        "dumps",
+        "_r2.etdump.boundaries tells of 0 invocations",
+    ),
+    "damaged boundaries": (
+        lambda run_dir: boundaries_beside(only(run_dir, "*_t1.etdump")).write_bytes(NO_INVOCATIONS[:-3]),
+        "dumps",
+        "_t1.etdump.boundaries is damaged",
+    ),
     "runs that are missing": (
         in_manifest(lambda manifest: manifest["results"][0].update(etdump_turn_length=3)),
         "dumps",
