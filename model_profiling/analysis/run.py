@@ -135,7 +135,7 @@ def analyse_run(
             damaged.append(problem)
     if damaged and not (analysed and tolerant):
         raise damaged[0]
-    series = tuple(_series(analysed))
+    series = tuple(_series(run, analysed))
     pairings = tuple(_pairings(run, series))
     return RunAnalysis(
         run=run,
@@ -275,13 +275,14 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen.values(), key=lambda finding: -(finding.max_gain_pct or 0.0))
 
 
-def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
+def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
     """The dumps of each series, one after another by round."""
     members: dict[Series, list[DumpAnalysis]] = {}
     for dump in analysed:
         members.setdefault(dump.series, []).append(dump)
-    for rounds in members.values():
-        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round)))
+    for series, rounds in members.items():
+        latency = run.metrics.latency(series) if run.metrics and rounds[0].times.are_latencies else None
+        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round), latency))
 
 
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
@@ -321,4 +322,4 @@ def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
 
 def _only(series: SeriesAnalysis, rounds: set[int]) -> SeriesAnalysis:
     chosen = [dump for dump in series.rounds if dump.dump.round in rounds]
-    return series if len(chosen) == len(series.rounds) else series_of(chosen)
+    return series if len(chosen) == len(series.rounds) else series_of(chosen, series.measured)
