@@ -156,6 +156,22 @@ def analyse_run(
     )
 
 
+def _repacking(run: Run, series: Series) -> dict[str, int]:
+    """The kernels that packed weights while the program ran, with their calls; those that did so while it was
+    loaded are not in the list."""
+    result = run.result(series)
+    path = run.path / result.kernels if result and result.kernels else None
+    try:
+        uses = read_kernels_csv(path) if path and path.is_file() else ()
+    except FormatError:
+        uses = ()  # reports name the damaged file
+    return {
+        use.kernel.name: use.calls
+        for use in uses
+        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
+    }
+
+
 def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
     """The same dumps of a run in which more is proven now: what follows from that is found anew."""
     findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
@@ -168,7 +184,7 @@ def _findings(
     manifest = run.whole.manifest
     release = (manifest.executorch.version or "") if manifest else ""
     about = AboutSme2(_coverage(run.whole, series), release)
-    repacking = {found.series: _repacking(run, found.series) for found in series}
+    repacking = {each.series: _repacking(run, each.series) for each in series}
     found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
     return tuple(_once(run, found, pairings))
 
@@ -180,19 +196,6 @@ def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
     except FormatError:
         evidence = ()  # reports name the damaged file; the dumps can be analysed without it
     return coverage_of(run, evidence, series)
-
-
-def _repacking(run: Run, series: Series) -> dict[str, int]:
-    """The kernels that packed weights while the program ran, with their calls; those that did so while it was
-    loaded are not in the list."""
-    result = run.result(series)
-    path = run.path / result.kernels if result and result.kernels else None
-    uses = read_kernels_csv(path) if path and path.is_file() else ()
-    return {
-        use.kernel.name: use.calls
-        for use in uses
-        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
-    }
 
 
 def _on_arm(run: Run) -> bool:
@@ -215,8 +218,8 @@ def advise(
     roof: Roofline | None = None,
     *,
     about_time: bool = True,
-    about: AboutSme2 | None = None,
     repacking: Mapping[Series, Mapping[str, int]] | None = None,
+    about: AboutSme2 | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 

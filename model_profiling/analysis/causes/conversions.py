@@ -29,7 +29,7 @@ def conversions(seen: Seen) -> Finding | None:
     others = [operator for operator in converting if operator not in inside]
     if not inside:
         return _around_all(seen, others)
-    concerns = tuple(island.concern for island in islands)
+    concerns = tuple(concern for island in islands for concern in island.concerns)
     return Finding(
         "quantize-dequantize",
         f"Keep {plural(len(islands), 'part')} of the model in one number format: "
@@ -126,19 +126,18 @@ class _Island:
     """In the order they run; empty where a conversion follows a conversion."""
 
     @property
-    def concern(self) -> Concern:
+    def concerns(self) -> tuple[Concern, ...]:
+        """Its conversions, each with the place of what stands between them."""
         if not self.inside:
-            return Concern(self.conversions, where(self.conversions[0]), "nothing stands between them")
+            return tuple(
+                Concern((each,), where(each), "nothing stands between them") for each in self.conversions
+            )
         computing = [each for each in self.inside if each.category is not Category.DATA_MOVEMENT]
         cause = (computing or self.inside)[0]
         names = list(dict.fromkeys(_plain_name(each) for each in computing or self.inside))
         shown = listing((*names[:KINDS_NAMED], "others") if len(names) > KINDS_NAMED else names)
-        return Concern(
-            self.conversions,
-            where(cause),
-            f"around {shown}",
-            {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)},
-        )
+        facts = {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)}
+        return tuple(Concern((each,), where(cause), f"around {shown}", facts) for each in self.conversions)
 
 
 def _plain_name(operator: Operator) -> str:

@@ -26,7 +26,7 @@ def cancelling_transposes(seen: Seen) -> Finding | None:
     ]
     if not concerns:
         return None
-    concerns.sort(key=lambda concern: -sum(seen.weight(operator) for operator in concern.operators))
+    concerns.sort(key=lambda concern: -seen.weight(concern.operator))
     operators = [operator for concern in concerns for operator in concern.operators]
     added = sum(operator.origin == "lowering" for operator in operators)
     return Finding(
@@ -41,7 +41,7 @@ def cancelling_transposes(seen: Seen) -> Finding | None:
 
 
 def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
-    """Those of the transposes that ran and that no other cause has, as one concern."""
+    """Those of the transposes that ran and that no other cause has; each says where the model has them."""
     operators = [each for each in known.ran_as(undone.transposes) if each.identity not in seen.claimed]
     if not operators:
         return
@@ -51,14 +51,11 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
     if not written:
         note = "lowering added them" if len({each.call for each in everyone}) == 1 else _ACROSS
     elif len(written) < len(everyone):
-        note = "lowering added the other"
+        note = "one the model's, one that lowering added"
     else:
         note = "all of them the model's"
-    # The operator that leads a concern says where it is.
-    leading = sorted(operators, key=lambda each: each.origin == "lowering")
-    yield Concern(
-        tuple(leading), place, note, {"added_by_lowering": [each.origin == "lowering" for each in leading]}
-    )
+    for operator in operators:
+        yield Concern((operator,), place, note, {"added_by_lowering": operator.origin == "lowering"})
 
 
 def _without_undoing(concerns: Sequence[Concern]) -> str:
@@ -69,7 +66,7 @@ def _without_undoing(concerns: Sequence[Concern]) -> str:
             "leave out permutes that the next one undoes; where one line makes both, torch takes that call "
             "apart so: write it out (attention as matmul, softmax, matmul)"
         )
-    if "lowering added the other" in notes:
+    if "one the model's, one that lowering added" in notes:
         ways.append(
             "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
             "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none"
