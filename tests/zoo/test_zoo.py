@@ -24,7 +24,7 @@ ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
 # The dearest exports; what they show is shown by another model or dtype as well.
-SLOW = frozenset({"vit_model_int8", "resnet_model_int8", "resnet_model_fp16", "vit_written_fp32"})
+SLOW = frozenset({"vit_model_int8", "resnet_model_int8", "resnet_model_fp16", "swin_hoisted_fp32"})
 # The cheapest to run under QEMU among those with something to say.
 EMULATED = ("resnet_model_fp32", "wav2vec2_plain_fp32", "lstm_model_int8")
 
