@@ -12,12 +12,18 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from model_profiling.analysis.evidence import PlaceEvidence
+from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.not_tested import kernels_not_tested, profile_command
-from model_profiling.analysis.operator_proof import NOT_DELEGATED, NOT_KNOWN, NOT_SEEN, REASON_NOT_KNOWN
+from model_profiling.analysis.operator_proof import (
+    NOT_DELEGATED,
+    NOT_KNOWN,
+    NOT_SEEN,
+    REASON_NOT_KNOWN,
+    prove_operators,
+)
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
-from model_profiling.run import Run
+from model_profiling.run import Run, Series
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
 
@@ -55,6 +61,8 @@ class Coverage:
     on."""
     work: tuple[MatrixWork, ...] = ()
     """What the program says of each of `operators`; empty where none is at hand."""
+    proven_by: Series | None = None
+    """The series that proves it; None where none does."""
     ran: tuple[MatrixOperator, ...] = ()
     """The same as they ran with SME2 on: one that ran as several is here as often."""
     emulated: bool = False
@@ -122,6 +130,26 @@ def coverage_of(
     return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
 
 
+def on_sme_of(
+    coverage: Coverage, found: SeriesEvidence, series: SeriesAnalysis | None
+) -> tuple[int, int] | None:
+    """Of the operators that `coverage` is about, how many ran on SME kernels in one series, and of how many;
+    None where nothing tells. `series` are the dumps of it, where they are at hand."""
+    every = coverage.operators
+    if not every or found.sme.answer in ("untested", "unknown"):
+        return None
+    if found.sme.answer == "none":
+        return 0, len(every)
+    if series is not None:
+        proof = prove_operators(series, found.uses, found.sme)
+        if proof.not_tested:
+            return None
+        every = tuple(_of_program(coverage.work, proof.operators)) if coverage.work else proof.operators
+    elif coverage.proven_by != found.series:
+        return None
+    return sum(operator.on_sme for operator in every), len(every)
+
+
 def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:
     """What the program of a run has to multiply, in the methods that ran; and delegates nobody can look
     into."""
@@ -151,6 +179,7 @@ def _tested(
         isa=proof.isa,
         operators=operators,
         work=tuple(work),
+        proven_by=proof.series,
         ran=proof.operators,
         emulated=place.emulated,
         unseen=unseen if work else proof.unseen,

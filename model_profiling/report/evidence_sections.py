@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from model_profiling.analysis.coverage import on_sme_of
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
-from model_profiling.analysis.kernels import KernelUse, matrix_share
+from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import break_down
@@ -32,7 +33,7 @@ from model_profiling.wording import MISSING, decimals_for, milliseconds, percent
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
-_FINDINGS_SHOWN = 8
+_FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
 
 
@@ -52,7 +53,7 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     absent = data.has_sme2 is False and not place.emulated
     yield make_table(
         ("experiment", "threads", "SME2", "what the evidence says", "matrix operators on SME"),
-        [_answer(found, absent=absent) for found in place.kernels],
+        [_answer(found, _on_sme(data, place, found), absent=absent) for found in place.kernels],
         numbers=(1,),
     )
     yield from make_list(
@@ -65,14 +66,20 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     yield from _listing(place, data)
 
 
-def _answer(found: SeriesEvidence, *, absent: bool) -> tuple[str, ...]:
-    share = matrix_share(found.uses)
+def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> str:
+    """Of all matrix operators of the program, as every other share of them."""
+    own = data.analysis if place is data.evidence[0] else None
+    share = on_sme_of(data.outlook.coverage, found, own.of(found.series) if own else None)
+    return MISSING if share is None else f"{share[0]} of {share[1]}"
+
+
+def _answer(found: SeriesEvidence, on_sme: str, *, absent: bool) -> tuple[str, ...]:
     return (
         found.series.experiment,
         MISSING if found.series.threads is None else str(found.series.threads),
         sme2_switch(found.sme2, absent=absent),
         found.sme.text if found.sme.answer != "unknown" else f"not proven: {found.sme.text}",
-        MISSING if share is None or found.sme.answer == "untested" else f"{share.sme} of {share.total}",
+        on_sme,
     )
 
 
@@ -163,7 +170,7 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
     if all(finding.max_gain_pct is None for finding in findings):
         whose = data.times.origin if not data.timed else f"a CPU that is not Arm ({data.cpu})"
         if data.timed and data.is_arm is not False:
-            return "None of this is about time."
+            return "What each would save was not measured."
         return f"What each would save is not known: these are times of {whose}."
     series = findings[0].found_in
     shares = (
@@ -171,9 +178,11 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         if series.untraced_ms is not None
         else ""
     )
+    which = " that have such a bound" if any(found.max_gain_pct is None for found in findings) else ""
     return (
         f"Each with the most it could save, as a share of an inference of {series.name}: "
-        f"{series.bounds_are_of}.{shares} No operator is in two items: what they could save does not overlap."
+        f"{series.bounds_are_of}.{shares} No operator is in two items{which}: what they could save does not "
+        "overlap."
     )
 
 

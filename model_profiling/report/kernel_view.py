@@ -76,7 +76,9 @@ def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
 
 def _verdict(side: SeriesEvidence) -> str:
     share = matrix_share(side.uses)
-    took = f"; {share.sme} of {share.total} matrix operators took an SME path" if share and share.sme else ""
+    took = ""
+    if share and share.sme:
+        took = f"; {share.sme} of {share.total} operators that run as matrix products took an SME path"
     return f"{side.series}: {side.sme.text}{took}"
 
 

@@ -13,7 +13,8 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64
 from model_profiling.analysis.causes.precision import precision_not_as_asked
 from model_profiling.analysis.causes.sme2_misses import misses_sme2
 from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
-from model_profiling.analysis.coverage import Coverage, coverage_of
+from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
+from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import AboutSme2, RunAnalysis, advise, analyse_run
@@ -87,6 +88,15 @@ def test_the_whole_is_the_same_in_every_report_of_a_program() -> None:
     assert any("no event of it" in each.reason for each in seen.missing)
 
 
+def test_experiments_are_told_of_the_same_whole() -> None:
+    analysis, every = analysed(INT8), coverage(INT8)
+    own, *_ = gather_evidence(analysis.run, analysis.series)
+    told = {found.sme2: on_sme_of(every, found, analysis.of(found.series)) for found in own.kernels}
+    assert told == {True: (10, 12), False: (0, 12)}
+    kept = {found.sme2: on_sme_of(every, found, None) for found in own.kernels}
+    assert kept == told, "another run's word on it has no dumps here"
+
+
 def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None:
     made = {
         run_dir: {each.id for each in analysed(run_dir).findings} & IDS
@@ -158,7 +168,11 @@ def test_defects_are_told_by_release_and_program(run_dir: Path, release: str, op
 
 
 def test_every_operator_says_what_it_computed_in() -> None:
-    found = {each.source.module_path or each.kind: each.precision for each in with_sme2(INT8).operators}
+    operators = with_sme2(INT8).operators
+    changing = {each.kind: each.precision for each in operators if "quantize" in each.kind}
+    assert changing == {"quantize": "fp32 to int8", "dequantize": "int8 to fp32"}
+    kept = (each for each in operators if each.kind not in changing)
+    found = {each.source.module_path or each.kind: each.precision for each in kept}
     assert found["stem"] == found["grouped"] == found["depthwise7"] == found["head"] == "int8"
     assert found["matmul"] == found["softmax"] == found["reduction"] == "fp32"
     assert list(DETAILS)[-1] == "precision", "columns are only added at the end"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model_profiling.program.category import UNKNOWN, Category, OperatorClass, operator_type, rows
 from model_profiling.program.delegates.xnnpack.sme_paths import is_pointwise, matrix_path, node_miss
-from model_profiling.program.records import GraphNode
+from model_profiling.program.records import GraphNode, dtype_in_words
 
 _CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
 
@@ -106,7 +106,7 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         what = replace(what, matrix=replace(what.matrix, miss=node_miss(what.matrix, node)))
     if what.kind == "convert":
         own = node.kind == "Convert"
-        return replace(what, kind=_conversion(node)) if own else replace(what, preparation=True)
+        return _conversion(what, node) if own else replace(what, preparation=True)
     if what.kind == "activation" and _NODE_KINDS.get(node.kind, (_OTHER, ""))[1] != "activation":
         return replace(what, ends_node=True)
     if what.kind == "copy" and node.kind in _COPYING:
@@ -161,8 +161,9 @@ def _precision(kind: str, labels: Sequence[str]) -> str:
     return f"{known[0]}, {bits} weights" if bits and not known[0].startswith(bits) else known[0]
 
 
-def _conversion(node: GraphNode) -> str:
-    quantized = [tensor.dtype.startswith("q") for tensor in (*node.inputs[:1], *node.outputs[:1])]
-    if quantized == [False, True]:
-        return "quantize"
-    return "dequantize" if quantized == [True, False] else "convert"
+def _conversion(what: OperatorClass, node: GraphNode) -> OperatorClass:
+    given, made = node.dtype, node.outputs[0].dtype if node.outputs else ""
+    quantized = given.startswith("q"), made.startswith("q")
+    kind = {(False, True): "quantize", (True, False): "dequantize"}.get(quantized, "convert")
+    precision = what.precision or f"{dtype_in_words(given)} to {dtype_in_words(made)}"
+    return replace(what, kind=kind, precision=precision)
