@@ -34,6 +34,8 @@ class Concern:
     """The same for machines."""
     named: str = ""
     """What people call it, where that is not the operator's name."""
+    line: str = ""
+    """The source line it is told under, where that is not its operator's own."""
 
     @property
     def operator(self) -> Operator:
@@ -115,7 +117,7 @@ class Finding:
         alike: dict[tuple[str, ...], list[Concern]] = {}
         for concern in self.concerns:
             # An operator that lowering added has no line: what it stands between is its place.
-            line = source_line(concern.operator) or concern.where
+            line = concern.line or source_line(concern.operator) or concern.where
             alike.setdefault((concern.named or concern.operator.type, line, concern.note), []).append(concern)
         groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
         if self.max_gain_pct is not None:
@@ -169,11 +171,13 @@ def where(operator: Operator) -> str:
 
 def _where_all(concerns: Sequence[Concern]) -> str:
     """The place of one; of several the line, and how many modules it makes them in."""
-    modules = {concern.operator.source.module_path for concern in concerns}
-    line = source_line(concerns[0].operator, short=True)
-    if len({concern.where for concern in concerns}) == 1 or not line:
+    places = {concern.where for concern in concerns}
+    line = concerns[0].line.replace("\\", "/").rsplit("/", 1)[-1] or source_line(
+        concerns[0].operator, short=True
+    )
+    if len(places) == 1 or not line:
         return concerns[0].where
-    return f"{line} in {plural(len(modules), 'module')}"
+    return f"{line} in {plural(len(places), 'module')}"
 
 
 def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:

@@ -137,7 +137,8 @@ class _Island:
         names = list(dict.fromkeys(_plain_name(each) for each in computing or self.inside))
         shown = listing((*names[:KINDS_NAMED], "others") if len(names) > KINDS_NAMED else names)
         facts = {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)}
-        return tuple(Concern((each,), where(cause), f"around {shown}", facts) for each in self.conversions)
+        line, note = source_line(cause), f"around {shown}"
+        return tuple(Concern((each,), where(cause), note, facts, line) for each in self.conversions)
 
 
 def _plain_name(operator: Operator) -> str:

@@ -12,8 +12,6 @@ from model_profiling.wording import plural
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
-_LAYOUT_KINDS = ("transpose", "reshape")
-"""Lowering also adds conversions, which are a matter of number formats, and splits long concatenations."""
 _ACROSS = "lowering added them, in different delegate calls"
 
 
@@ -55,7 +53,8 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
     else:
         note = "all of them the model's"
     for operator in operators:
-        yield Concern((operator,), place, note, {"added_by_lowering": operator.origin == "lowering"})
+        facts = {"added_by_lowering": operator.origin == "lowering"}
+        yield Concern((operator,), place, note, facts, source_line(written[0]) if written else "")
 
 
 def _without_undoing(concerns: Sequence[Concern]) -> str:
@@ -88,17 +87,15 @@ def layout_changes(seen: Seen) -> Finding | None:
     """Those that lowering added. What the model itself permutes is its own business, and data movement."""
     series = seen.series
     added = seen.largest(
-        lambda operator: (
-            operator.delegated and operator.kind in _LAYOUT_KINDS and operator.origin == "lowering"
-        ),
+        lambda operator: operator.delegated and operator.kind == "transpose" and operator.origin == "lowering"
     )
-    if not added:
+    if not added or (seen.flows and not seen.matters(added)):
         return None
     concerns = tuple(_layout_change(seen, operator) for operator in added)
     return Finding(
         "layout-changes",
         f"Remove {plural(len(added), 'layout change')} that lowering added",
-        _one_layout(concerns),
+        _one_layout(seen, concerns),
         series,
         concerns,
         {"added_by_lowering": len(added)},
@@ -111,21 +108,28 @@ def _layout_change(seen: Seen, operator: Operator) -> Concern:
     return Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
 
 
-def _one_layout(added: Sequence[Concern]) -> str:
+def _one_layout(seen: Seen, added: Sequence[Concern]) -> str:
+    """What helps against most of them; a tenth of their cost is worth no sentence."""
     at_edges = [
         concern
         for concern in added
         if concern.where.startswith(f"between {_INPUT}") or concern.where.endswith(f"and {_OUTPUT}")
     ]
+    inside = [concern for concern in added if concern not in at_edges]
     ways = []
-    if at_edges:
+    if _counts(seen, at_edges, added):
         ways.append("export with a channels-last example input (it alone, not the weights), and feed that")
-    if len(at_edges) < len(added):
+    if _counts(seen, inside, added):
         ways.append(
             "replace an operator that wants channels-first data between convolutions, or move it to the "
             "model's edge"
         )
     return "keep one layout through the model: " + "; ".join(ways)
+
+
+def _counts(seen: Seen, some: Sequence[Concern], every: Sequence[Concern]) -> bool:
+    part, whole = (sum(seen.weight(each.operator) for each in concerns) for concerns in (some, every))
+    return bool(some) and part >= 0.1 * whole
 
 
 def _between(seen: Seen, operator: Operator) -> tuple[str, str]:

@@ -25,8 +25,9 @@ def copies(seen: Seen) -> Finding | None:
     moving = seen.largest(
         lambda operator: (
             operator.delegated
-            and operator.origin not in ("lowering", "backend")
+            and operator.origin != "backend"
             and operator.kind in _COPIES
+            and not (operator.origin == "lowering" and operator.kind == "transpose")
             and (operator.typical_ms > 0 if seen.timed else bool(operator.source.bytes_moved))
         ),
     )

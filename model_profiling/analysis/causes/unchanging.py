@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from model_profiling.analysis.causes.seen import Seen, counted
 from model_profiling.analysis.findings import Finding, concerns_of
@@ -35,8 +36,9 @@ def _in_torch(operator: Operator) -> bool:
 
 
 def _worth_telling(seen: Seen, same: Sequence[Operator]) -> bool:
-    """Many small ones cost their calls, however little they do."""
-    return seen.matters(same) or len(same) >= max(3, len(seen.series.operators) // 20)
+    """Many small ones cost their calls, however little they do; single numbers are nobody's mask."""
+    arrays = [operator for operator in same if prod(operator.source.output_shape) > 1]
+    return bool(arrays) and (seen.matters(same) or len(arrays) >= max(3, len(seen.series.operators) // 20))
 
 
 def _once(same: Sequence[Operator]) -> list[str]:
@@ -51,7 +53,10 @@ def _once(same: Sequence[Operator]) -> list[str]:
         )
     if masks:
         ways.append("give attention a mask that is stored instead of `is_causal`")
-    if len(weights) + len(masks) < len(same):
+    rolls = [each for each in same if "roll(" in each.source.place.code]
+    if rolls:
+        ways.append("`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none")
+    if len(weights) + len(masks) + len(rolls) < len(same):
         ways.append("make the value in `__init__`, keep it with `register_buffer` and use that in `forward`")
     return ways
 
