@@ -89,6 +89,8 @@ class Finding:
     """What that is, for people."""
     about: str = ""
     """The experiment or pair, where that is not the series."""
+    first_step: str = ""
+    """How to begin, in few words, where the title does not say it."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"

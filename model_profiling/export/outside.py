@@ -123,6 +123,8 @@ class Refusals:
             why=why,
             reason=reason,
         )
+        if why == "portable":
+            return account
         return account.with_replacement(replacement_for(account, refusal.made_by if refusal else frozenset()))
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:

@@ -59,6 +59,7 @@ def outside(seen: Seen) -> Finding | None:
         tuple(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
         evidence,
         seen.gain_pct(own.ms, beside.ms),
+        first_step=_advice(alike[0], alone=True) if alike[0][0].reasons and taken else "",
         besides=beside if beside.ms else None,
         besides_what="calling them"
         + (f", and entering and leaving {plural(joined, 'delegate call')} that would join" if joined else ""),
@@ -78,11 +79,19 @@ def _ordered(seen: Seen, lines: Sequence[OutsideLine], calls: Calls) -> list[Out
 
 
 def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
-    """Lines that call the same, with the same to do about it, in the order of the first of each."""
+    """Lines with one thing to do about them (a weight's norm and its convolution), in the order of each's
+    first; where nothing is known to do, those that call the same."""
     found: dict[tuple[str, str], list[OutsideLine]] = {}
     for line in lines:
-        found.setdefault((line.name, line.remedy), []).append(line)
+        replaced = bool(line.reasons) and line.helped
+        found.setdefault((line.remedy, "" if replaced else line.name), []).append(line)
     return [tuple(members) for members in found.values()]
+
+
+def _names(lines: Sequence[OutsideLine]) -> str:
+    """`conv1d and weight_norm`."""
+    names = list(dict.fromkeys(line.name for line in lines))
+    return listing((*names[:_NAMED], "others") if len(names) > _NAMED else names)
 
 
 def _places(lines: Sequence[OutsideLine]) -> str:
@@ -99,15 +108,17 @@ def _title(
     first = alike[0]
     known = any(line.reasons for lines in alike for line in lines)
     alone = len(alike) == 1
-    at = _places(first) if alone else f", {first[0].name}{_places(first)} first" if known else ""
+    at = _places(first) if alone else f", {_names(first)}{_places(first)} first" if known else ""
     if not delegates or not known:
         return f"Bring {counted(left)} into the delegate{at}"
     calls = [call for line in first for call in line.calls]
     several = any(len(call.operators) > 1 for call in calls)
+    one_name = alone and len({line.name for line in first}) == 1
     what = (
         plural(len(calls), f"{first[0].name} {'call' if several else 'operator'}")
-        if alone
+        if one_name
         else plural(sum(len(line.operators) for lines in alike for line in lines), "operator")
+        + (f" of {_names(first)}" if alone else "")
     )
     return f"Bring {what} into the delegate{at}" if helped else f"Avoid {what} that no delegate takes{at}"
 
@@ -142,7 +153,7 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     first = lines[0]
     why = "; ".join(dict.fromkeys(line.why for line in lines))
     said = f"{why}; {first.remedy}" if first.reasons else REASON_NOT_KNOWN
-    return said if alone and first.reasons else f"{first.name}{_places(lines)}: {said}"
+    return said if alone and first.reasons else f"{_names(lines)}{_places(lines)}: {said}"
 
 
 def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:
