@@ -59,6 +59,8 @@ class Expected:
     """What costs so much that a report with latencies must say it as well."""
     may: frozenset[str] = frozenset()
     """What depends on the CPU, or on taste; every finding that is in neither is a false one."""
+    with_sme2: frozenset[str] = frozenset()
+    """What is said besides where the CPU has SME2, real or emulated."""
     outside: tuple[Outside, ...] = ()
     """Everything that stays outside."""
     matrix_dtypes: frozenset[str] = frozenset({"fp32"})
@@ -128,7 +130,7 @@ EXPECTED = (
         "resnet.py:model", "int8",
         found=(Advice("layout-changes"),),
         may=_ON_SME2 | _MOVES | {"below-roofline"},
-        matrix_dtypes=frozenset({"qint8"}),
+        matrix_dtypes=frozenset({"int8"}),
     ),
     # 49 taps are more than XNNPACK's depthwise kernels have: they run as IGEMM, one channel at a time, and
     # take most of the time. The permute after each undoes the layout change that lowering put
@@ -169,7 +171,7 @@ EXPECTED = (
             Outside(_LAYER_NORM, "self.norm(self.blocks"),
             Outside("mean", ".mean((2, 3))", KEEPDIM, "keepdim=True"),
         ),
-        matrix_dtypes=frozenset({"qint8"}),
+        matrix_dtypes=frozenset({"int8"}),
     ),
     # Matrix products of four dimensions bring expand; unbind brings squeeze. The patches' permutes are the
     # model's own and do not undo each other; what the last convolution joins leaves the first delegate call
@@ -257,7 +259,7 @@ EXPECTED = (
             Outside(_LAYER_NORM, "self.norm2(x)"),
             Outside(f"{_LAYER_NORM} select", "self.norm(self.layer(x))"),
         ),
-        matrix_dtypes=frozenset({"qint8", "fp32"}),
+        matrix_dtypes=frozenset({"int8", "fp32"}),
     ),
     # The same attention in plain steps is inside as a whole. The transpose after the patches undoes the
     # layout change that lowering put behind the convolution: flattening between them moves nothing.
@@ -497,7 +499,8 @@ EXPECTED = (
             Outside("split_with_sizes", "self.lstm(sequence)", NO_RULE, "x[:, :n]"),
             Outside("full", "self.lstm(sequence)"),
         ),
-        matrix_dtypes=frozenset({"fp32", "qint8"}),
+        with_sme2=frozenset({"sme2-risk"}),
+        matrix_dtypes=frozenset({"fp32", "int8"}),
     ),
     # A hardsigmoid's constants are whole numbers, converted outside in each inference: of no weight in fp32.
     # They belong to one cause: nothing else is outside.

@@ -23,10 +23,15 @@ from model_profiling.workflow.profile import ProfileOptions, profile
 ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
-# The dearest exports; what they show is shown by another model or dtype as well.
-SLOW = frozenset({"vit_model_int8", "resnet_model_int8", "resnet_model_fp16", "swin_hoisted_fp32"})
-# The cheapest to run under QEMU among those with something to say.
-EMULATED = ("resnet_model_fp32", "wav2vec2_plain_fp32", "lstm_model_int8")
+# Every architecture once, and what only another dtype shows, are part of `make test`; the rest is slow.
+QUICK = frozenset({"lstm_model_int8", "mobilenet_model_fp16"})
+SLOW = frozenset(
+    expected.name
+    for expected in EXPECTED
+    if expected.name not in QUICK and (expected.dtype != "fp32" or not expected.model.endswith(":model"))
+) | {"lstm_model_fp32"}
+# The cheapest to run under QEMU.
+EMULATED = ("resnet_model_fp32", "squeezenet_model_fp32", "lstm_model_int8")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ def test_on_this_machine(expected: Expected, exported: Callable[..., object], tm
         *about_export(seen),
         *about_mapping(seen),
         *about_categories(seen),
+        *about_precision(seen),
         *about_findings(seen, advise(seen.analysis.series, about_time=False)),
         *about_bounds(seen),
         *about_headline(seen),
@@ -97,9 +103,11 @@ def test_under_emulation(name: str, exported: Callable[..., object], tmp_path: P
     wrong = [
         *about_mapping(seen),
         *about_categories(seen),
+        *about_precision(seen),
         *about_findings(seen, seen.analysis.findings),
     ]
     assert wrong == []
+    assert expected.with_sme2 <= {finding.id for finding in seen.analysis.findings}
     assert all(finding.max_gain_pct is None for finding in seen.analysis.findings)
     assert_closure(seen.series)
 
@@ -154,6 +162,14 @@ def about_categories(seen: Profiled) -> Iterator[str]:
         allowed = {CATEGORIES[name]} | ({"Convolution"} if "convolution" in operator.kind else set())
         if operator.category.value not in allowed:
             yield f"{operator.type} is counted as {operator.category.value}"
+
+
+def about_precision(seen: Profiled) -> Iterator[str]:
+    """What matrix operators ran in. A CPU without fp16 arithmetic runs fp16 in fp32."""
+    matrix = [each for each in seen.series.operators if each.category.value in ("Convolution", "GEMM")]
+    ran = {operator.precision for operator in matrix} - {""}
+    if ran != seen.expected.matrix_dtypes and not any(operator.ran_wider for operator in matrix):
+        yield f"matrix operators ran in {sorted(ran)}, not in {sorted(seen.expected.matrix_dtypes)}"
 
 
 def about_findings(seen: Profiled, findings: Iterable[Finding]) -> Iterator[str]:
