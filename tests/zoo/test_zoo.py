@@ -56,6 +56,11 @@ class Profiled:
     def lines(self) -> list[str]:
         return (ZOO / self.expected.model.partition(":")[0]).read_text().splitlines()
 
+    def written(self, source: str) -> str:
+        """What stands at `vit.py:25` or `vit.py:25 in forward: ...`."""
+        place = re.match(r"\S+\.py:(\d+)", source)
+        return self.lines[int(place[1]) - 1] if place else ""
+
     def on_line(self, operator: Operator, part: str) -> bool:
         """Whether the line of the model that made `operator` has `part`."""
         number = operator.source.place.line
@@ -121,7 +126,9 @@ def test_every_finding_is_expected_somewhere_or_nowhere() -> None:
 
 def about_export(seen: Profiled) -> Iterator[str]:
     """What stays outside and why: everything that was expected, and nothing else."""
-    left = {(_plain(one["operator"]), one["source"], one["reason"]): one for one in seen.outside}
+    left = {
+        (_plain(one["operator"]), seen.written(one["source"]), one["reason"]): one for one in seen.outside
+    }
     told: set[tuple[str, str, str]] = set()
     for want in seen.expected.outside:
         for operator in want.operators.split():
