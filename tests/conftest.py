@@ -74,9 +74,11 @@ def exported() -> Callable[..., Artifact]:
     def export(model: str, dtype: str = "fp32", backend: str = "xnnpack") -> Artifact:
         file, _, factory = model.rpartition(":")
         stem = f"{Path(file).stem}_{factory}" if file else model
-        folder = cache / stem
+        own = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file.endswith(".py") else ""
+        folder = cache / own / stem
         pte = folder / f"{stem}_{backend}_{dtype}.pte"
-        with (cache / f".{pte.name}.lock").open("w") as lock:
+        folder.parent.mkdir(exist_ok=True)
+        with (folder.parent / f".{pte.name}.lock").open("w") as lock:
             # Two test workers may want the same program at once: one makes it, the other waits.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not pte.exists():

@@ -156,32 +156,6 @@ def analyse_run(
     )
 
 
-def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
-    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
-    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
-    return replace(analysis, run=run, findings=findings)
-
-
-def _findings(
-    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
-) -> tuple[Finding, ...]:
-    manifest = run.whole.manifest
-    release = (manifest.executorch.version or "") if manifest else ""
-    about = AboutSme2(_coverage(run.whole, series), release)
-    repacking = {found.series: _repacking(run, found.series) for found in series}
-    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
-    return tuple(_once(run, found, pairings))
-
-
-def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
-    evidence: tuple[PlaceEvidence, ...]
-    try:
-        evidence = gather_evidence(run, series)
-    except FormatError:
-        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
-    return coverage_of(run, evidence, series)
-
-
 def _repacking(run: Run, series: Series) -> dict[str, int]:
     """The kernels that packed weights while the program ran, with their calls; those that did so while it was
     loaded are not in the list."""
@@ -196,6 +170,32 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
         for use in uses
         if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
     }
+
+
+def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
+    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
+    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
+    return replace(analysis, run=run, findings=findings)
+
+
+def _findings(
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
+) -> tuple[Finding, ...]:
+    manifest = run.whole.manifest
+    release = (manifest.executorch.version or "") if manifest else ""
+    about = AboutSme2(_coverage(run.whole, series), release)
+    repacking = {each.series: _repacking(run, each.series) for each in series}
+    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
+    return tuple(_once(run, found, pairings))
+
+
+def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
+    evidence: tuple[PlaceEvidence, ...]
+    try:
+        evidence = gather_evidence(run, series)
+    except FormatError:
+        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
+    return coverage_of(run, evidence, series)
 
 
 def _on_arm(run: Run) -> bool:
@@ -218,8 +218,8 @@ def advise(
     roof: Roofline | None = None,
     *,
     about_time: bool = True,
-    about: AboutSme2 | None = None,
     repacking: Mapping[Series, Mapping[str, int]] | None = None,
+    about: AboutSme2 | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 

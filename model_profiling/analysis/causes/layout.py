@@ -12,6 +12,7 @@ from model_profiling.wording import plural
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
+_ACROSS = "lowering added them, in different delegate calls"
 
 
 def cancelling_transposes(seen: Seen) -> Finding | None:
@@ -46,7 +47,7 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
     written = [each for each in everyone if each.origin != "lowering"]
     place = where(written[0]) if written else f"between {' and '.join(_between(seen, operators[0]))}"
     if not written:
-        note = "lowering added them"
+        note = "lowering added them" if len({each.call for each in everyone}) == 1 else _ACROSS
     elif len(written) < len(everyone):
         note = "one the model's, one that lowering added"
     else:
@@ -68,6 +69,11 @@ def _without_undoing(concerns: Sequence[Concern]) -> str:
         ways.append(
             "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
             "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none"
+        )
+    if _ACROSS in notes:
+        ways.append(
+            "data goes from one delegate call to another channels-first: bring the operators between the "
+            "calls into the delegate, and it stays channels-last"
         )
     if "lowering added them" in notes:
         ways.append(
