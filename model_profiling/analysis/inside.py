@@ -16,7 +16,6 @@ from enum import Enum
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernel_names import classify
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.errors import FormatError
 from model_profiling.program.category import Category
@@ -309,8 +308,9 @@ def sampled_entries(samples: Samples) -> Mapping[str, int]:
     return seen
 
 
-def gather_inside(run: Run, analysis: RunAnalysis | None) -> tuple[InsideSeries, ...]:
+def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:
     """Of each series that was sampled; a file that cannot be read is a problem of that series alone."""
+    known = {found.series: found for found in analysed}
     found = []
     for series in run.series:
         try:
@@ -319,7 +319,7 @@ def gather_inside(run: Run, analysis: RunAnalysis | None) -> tuple[InsideSeries,
             found.append(inside_series(series, _nothing(damaged.problem), None))
             continue
         if samples is not None:
-            found.append(inside_series(series, samples, analysis.of(series) if analysis else None))
+            found.append(inside_series(series, samples, known.get(series)))
     return tuple(found)
 
 

@@ -209,7 +209,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
         ),
         pairs=tuple(_pairs(run, analysis)),
         evidence=gather_evidence(run, analysis.series if analysis else ()),
-        inside=gather_inside(run, analysis),
+        inside=gather_inside(run, analysis.series if analysis else ()),
     )
 
 

@@ -82,7 +82,7 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
 
 def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
     """Which kernels operators were seen in, of each series that was sampled."""
-    for found in gather_inside(analysis.run, analysis):
+    for found in gather_inside(analysis.run, analysis.series):
         path = names.RunFiles(home, analysis.run.model_name).of_series(found.series, names.INSIDE_CSV)
         write_inside_csv(path, found)
         yield path
