@@ -73,7 +73,8 @@ class Finding:
     evidence: Mapping[str, object] = field(default_factory=dict)
     """Further numbers."""
     max_gain_pct: float | None = None
-    """Of end-to-end time: what it would be shorter by at the very most; None where times do not tell."""
+    """Of end-to-end time without the tracer, where that was measured: what it would be shorter by at the very
+    most; None where times do not tell."""
     besides: Spent | None = None
     """What the calls around the operators take, where that is part of the bound."""
     about: str = ""
@@ -123,6 +124,7 @@ class Finding:
             "severity": self.severity,
             "subject": self.subject,
             "max_gain_pct": self.max_gain_pct,
+            "max_gain_of": None if self.max_gain_pct is None else self.found_in.bounds_are_of,
             "action": self.action,
             "evidence": {**listed, **self.evidence},
         }

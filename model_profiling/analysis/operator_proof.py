@@ -30,11 +30,18 @@ _NOT_CALLED = Miss(
 # Data types in XNNPACK's labels, and how the names of the kernels that compute on them begin.
 _KERNEL_DTYPES = {"PF16": ("f16", "pf16"), "PF32": ("f32", "pf32"), "PQS8": ("qai8", "qsi8", "pqs8")}
 
+# How the kernels of QP8 operators begin, by how the weights are quantized.
+_QP8_KERNELS = {
+    "QC8W": ("f32_qai8dx_qsi8cx",),
+    "QC4W": ("f32_qai8dx_qsi4cx",),
+    "QB4W": ("f32_qai8dx_qsi4c32", "f32_qsi8d32"),
+}
+
 
 def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
     """What `series`, measured with SME2 on, proves by its operators and the kernels called in it."""
     called = [use for use in uses if _computes_on_sme(use)]
-    operators = tuple(_matrix_operators(series, called))
+    operators = tuple(_matrix_operators(series, uses))
     unseen = tuple(_unseen(series))
     if called:
         isa = "SME2" if any(use.kernel.isa == "SME2" for use in called) else "SME"
@@ -52,13 +59,17 @@ def matrix_operators(series: SeriesAnalysis) -> list[Operator]:
     return [operator for operator in series.operators if operator.category in MATRIX]
 
 
-def _computes_on_sme(use: KernelUse) -> bool:
+def _computes(use: KernelUse) -> bool:
     kernel = use.kernel
-    on_sme = kernel.isa in ("SME2", "SME")
-    return use.evidence == "executed" and on_sme and kernel.library != "operator" and kernel.role != "packing"
+    return use.evidence == "executed" and kernel.library != "operator" and kernel.role != "packing"
 
 
-def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> Iterator[MatrixOperator]:
+def _computes_on_sme(use: KernelUse) -> bool:
+    return _computes(use) and use.kernel.isa in ("SME2", "SME")
+
+
+def _matrix_operators(series: SeriesAnalysis, uses: Sequence[KernelUse]) -> Iterator[MatrixOperator]:
+    called = [use for use in uses if _computes_on_sme(use)]
     operators = matrix_operators(series)
     sizes = Counter(call_of(operator) for operator in operators)
     seen: Counter[tuple[str, int, int, int]] = Counter()
@@ -67,6 +78,7 @@ def _matrix_operators(series: SeriesAnalysis, called: Sequence[KernelUse]) -> It
         path = (source.described or describe(operator.name, operator.backend)).matrix
         labelled = path is not None and path.takes_sme is True
         on_sme = labelled and any(_same_dtype(operator.family, use) for use in called)
+        on_sme = on_sme or _only_on_sme(operator.family, uses)
         miss = None if on_sme else _NOT_CALLED if labelled else _miss(operator, path)
         yield MatrixOperator(
             method=operator.method,
@@ -110,6 +122,15 @@ def rows_of(operator: Operator) -> int | None:
 def _same_dtype(family: str, use: KernelUse) -> bool:
     wanted = [start for label in family.split(", ") for start in _KERNEL_DTYPES.get(label, ())]
     return use.kernel.dtype.startswith(tuple(wanted)) if wanted else False
+
+
+def _only_on_sme(family: str, uses: Sequence[KernelUse]) -> bool:
+    """A QP8 operator has one label for every instruction set, and each has kernels of its own for it: where
+    only those for SME were called, one of them ran it."""
+    labels = family.split(", ")
+    starts = _QP8_KERNELS.get(labels[-1], ()) if "QP8" in labels else ()
+    called = [use for use in uses if starts and _computes(use) and use.kernel.dtype.startswith(starts)]
+    return bool(called) and all(map(_computes_on_sme, called))
 
 
 def _miss(operator: Operator, path: MatrixPath | None) -> Miss:

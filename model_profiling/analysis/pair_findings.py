@@ -193,7 +193,10 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
         enough = next(found for found in ordered if not _pays(found, most))
         if enough is most:
             continue
-        gain = percent(max(0.0, 1 - enough.e2e_ms / most.e2e_ms))
+        fewer, more = enough.untraced_ms, most.untraced_ms
+        if fewer is None or more is None:
+            fewer, more = enough.e2e_ms, most.e2e_ms
+        gain = percent(max(0.0, 1 - fewer / more))
         yield Finding(
             "too-many-threads",
             f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",

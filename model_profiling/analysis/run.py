@@ -135,7 +135,7 @@ def analyse_run(
             damaged.append(problem)
     if damaged and not (analysed and tolerant):
         raise damaged[0]
-    series = tuple(_series(analysed))
+    series = tuple(_series(run, analysed))
     pairings = tuple(_pairings(run, series))
     return RunAnalysis(
         run=run,
@@ -156,6 +156,32 @@ def analyse_run(
     )
 
 
+def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
+    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
+    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
+    return replace(analysis, run=run, findings=findings)
+
+
+def _findings(
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
+) -> tuple[Finding, ...]:
+    manifest = run.whole.manifest
+    release = (manifest.executorch.version or "") if manifest else ""
+    about = AboutSme2(_coverage(run.whole, series), release)
+    repacking = {found.series: _repacking(run, found.series) for found in series}
+    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
+    return tuple(_once(run, found, pairings))
+
+
+def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
+    evidence: tuple[PlaceEvidence, ...]
+    try:
+        evidence = gather_evidence(run, series)
+    except FormatError:
+        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
+    return coverage_of(run, evidence, series)
+
+
 def _repacking(run: Run, series: Series) -> dict[str, int]:
     """The kernels that packed weights while the program ran, with their calls; those that did so while it was
     loaded are not in the list."""
@@ -170,32 +196,6 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
         for use in uses
         if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
     }
-
-
-def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
-    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
-    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
-    return replace(analysis, run=run, findings=findings)
-
-
-def _findings(
-    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
-) -> tuple[Finding, ...]:
-    manifest = run.whole.manifest
-    release = (manifest.executorch.version or "") if manifest else ""
-    about = AboutSme2(_coverage(run.whole, series), release)
-    repacking = {each.series: _repacking(run, each.series) for each in series}
-    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
-    return tuple(_once(run, found, pairings))
-
-
-def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
-    evidence: tuple[PlaceEvidence, ...]
-    try:
-        evidence = gather_evidence(run, series)
-    except FormatError:
-        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
-    return coverage_of(run, evidence, series)
 
 
 def _on_arm(run: Run) -> bool:
@@ -218,8 +218,8 @@ def advise(
     roof: Roofline | None = None,
     *,
     about_time: bool = True,
-    repacking: Mapping[Series, Mapping[str, int]] | None = None,
     about: AboutSme2 | None = None,
+    repacking: Mapping[Series, Mapping[str, int]] | None = None,
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
@@ -278,13 +278,14 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen.values(), key=lambda finding: -(finding.max_gain_pct or 0.0))
 
 
-def _series(analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
+def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
     """The dumps of each series, one after another by round."""
     members: dict[Series, list[DumpAnalysis]] = {}
     for dump in analysed:
         members.setdefault(dump.series, []).append(dump)
-    for rounds in members.values():
-        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round)))
+    for series, rounds in members.items():
+        latency = run.metrics.latency(series) if run.metrics and rounds[0].times.are_latencies else None
+        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round), latency))
 
 
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
@@ -324,4 +325,4 @@ def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
 
 def _only(series: SeriesAnalysis, rounds: set[int]) -> SeriesAnalysis:
     chosen = [dump for dump in series.rounds if dump.dump.round in rounds]
-    return series if len(chosen) == len(series.rounds) else series_of(chosen)
+    return series if len(chosen) == len(series.rounds) else series_of(chosen, series.measured)

@@ -19,6 +19,7 @@ from model_profiling.analysis.attribution import Int64
 from model_profiling.analysis.operators import Operator, time_statistics
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
 from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.run.metrics import Latency
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
@@ -27,6 +28,8 @@ from model_profiling.wording import milliseconds, plural
 FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"
 OVERHEADS = (FRAMEWORK, UNATTRIBUTED)
+_DISTORTS = 0.15
+"""How much longer tracing may make an inference before shares of the traced time say little about it."""
 _DID_NOT_RUN = np.iinfo(np.int64).min
 
 Bools = NDArray[np.bool_]
@@ -58,6 +61,8 @@ class SeriesAnalysis:
     operator_ns: Int64
     """A row for each operator, a column for each run; the least number there is where it did not run."""
     rows: Mapping[_Key, int]
+    measured: Latency | None = None
+    """What its run measured of it, with and without the tracer."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -137,9 +142,52 @@ class SeriesAnalysis:
     def spent_by(self, operators: Sequence[Operator]) -> Spent:
         return self._spent(sum(operator.typical_ms for operator in operators))
 
-    def gain_pct(self, ms: float) -> float:
-        """What saving `ms` of an inference would shorten it by at the very most, in percent."""
-        return round(100 * self._spent(ms).share, 2)
+    @property
+    def untraced_ms(self) -> float | None:
+        """What an inference takes without the tracer; None where that was not measured."""
+        whole = self.measured.end_to_end_ms if self.measured else None
+        return whole.median if whole is not None and whole.median > 0 else None
+
+    @property
+    def tracer_cost(self) -> float | None:
+        """How much longer an inference takes with the tracer on: 0.02 is 2% longer. None: not measured."""
+        if self.untraced_ms is None:
+            return None
+        cost = self.measured.tracer_cost if self.measured else None
+        return cost.share if cost else self.e2e_ms / self.untraced_ms - 1
+
+    @property
+    def distorted(self) -> bool:
+        """Whether tracing takes so long that shares of the traced time are not those of the time without."""
+        return (self.tracer_cost or 0.0) > _DISTORTS
+
+    @property
+    def tracing(self) -> Spent:
+        """What the tracer takes of the time with it: told by the calls, or by the latency without it. It is
+        in framework and unattributed time, never in operators."""
+        seen = self.spent(self.breakdown.tracing).ms
+        more = self.e2e_ms - self.untraced_ms if self.untraced_ms is not None else 0.0
+        return self._spent(min(max(seen, more), self._overheads_ms))
+
+    def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
+        """What saving `ms` of operators and `overhead_ms` of what is around them would shorten an inference
+        by at the very most, in percent: of the time without the tracer where that was measured. What the
+        tracer takes of the overheads cannot be saved."""
+        real = 1 - self.tracing.ms / self._overheads_ms if self._overheads_ms > 0 else 0.0
+        saved = ms + overhead_ms * real
+        share = saved / self.untraced_ms if self.untraced_ms else self._spent(saved).share
+        return round(min(100.0, 100 * share), 2)
+
+    @property
+    def bounds_are_of(self) -> str:
+        """The time that `gain_pct` is a share of, for people."""
+        if self.untraced_ms is None:
+            return f"{milliseconds(self.e2e_ms)} ms with the tracer on"
+        return f"{milliseconds(self.untraced_ms)} ms without the tracer"
+
+    @property
+    def _overheads_ms(self) -> float:
+        return max(0.0, self.spent(self.breakdown.framework + self.breakdown.unattributed).ms)
 
     def _spent(self, ms: float) -> Spent:
         whole = float(self.breakdown.e2e[self.typical].mean()) / 1e6
@@ -185,8 +233,9 @@ class SeriesAnalysis:
         return list(accumulate(dump.runs for dump in self.rounds[:-1]))
 
 
-def series_of(rounds: Sequence[DumpAnalysis]) -> SeriesAnalysis:
-    """Take the dumps of one series together, in the order of their rounds."""
+def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -> SeriesAnalysis:
+    """Take the dumps of one series together, in the order of their rounds; `measured` is what its run says of
+    its latency."""
     found: dict[_Key, Operator] = {}
     for dump in rounds:
         for operator in dump.operators:
@@ -202,7 +251,7 @@ def series_of(rounds: Sequence[DumpAnalysis]) -> SeriesAnalysis:
         for operator, spread, mean in zip(found.values(), statistics, means, strict=True)
     )
     latency = rounds[0].latency if len(rounds) == 1 else summarize(breakdown.e2e / 1e6)
-    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows)
+    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows, measured)
 
 
 def _key(operator: Operator) -> _Key:

@@ -70,9 +70,7 @@ class ProgramView:
         self.etrecord = etrecord
         self.proven = proven
         self.misfits: list[str] = []
-        """What proves that `program` is not what was run, so that it was not used."""
-        self.unused: list[str] = []
-        """Why `program` was not used although it is what was run."""
+        """What proves that `program` is not what made this dump, so that it was not used."""
         self._fits: dict[int, MethodFit | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
@@ -106,16 +104,12 @@ class ProgramView:
         if not best.contradiction:
             return best
         source = self.program.source
-        if self.proven:
-            self.unused.append(
-                f"what was run does not fit {source}, although it is the program: {best.contradiction}; "
-                "shapes and sources are left out"
-            )
-        else:
-            self.misfits.append(
-                f"{source} is not the program that was run: {best.contradiction}; "
-                "shapes and sources are left out"
-            )
+        found = (
+            f"this dump is not of {source}, the program of its run"
+            if self.proven
+            else f"{source} is not the program that was run"
+        )
+        self.misfits.append(f"{found}: {best.contradiction}; shapes and sources are left out")
         return None
 
     def _delegated(self, method: str, call: CallFit) -> dict[int, OperatorSource]:

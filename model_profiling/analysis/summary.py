@@ -84,7 +84,7 @@ class DumpAnalysis:
     clock: str
     """The source of operator times, for people."""
     misfits: tuple[str, ...]
-    """Why the program at hand cannot be what was run; they are among the warnings too."""
+    """What proves that the program at hand did not make this dump; they are among the warnings too."""
     warnings: tuple[Remark, ...]
 
     def __repr__(self) -> str:
@@ -166,7 +166,6 @@ def analyse_dump(
             *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Remark(dump.series, "misfit", text) for text in view.misfits),
-            *(Remark(dump.series, "unplaced", text) for text in view.unused),
             *_unplaced(dump, listed.operators),
         ),
     )

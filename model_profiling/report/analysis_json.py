@@ -19,6 +19,7 @@ from model_profiling.report.csv_files import CsvFiles
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
+from model_profiling.report.overheads import explained
 from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
@@ -129,6 +130,10 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "times": series.times.value,
         "operator_times": series.clock,
         "tracing_ms": series.spent(series.breakdown.tracing).ms,
+        "untraced_ms": series.untraced_ms,
+        "tracer_cost": series.tracer_cost,
+        "tracing_distorts": series.distorted,
+        "about_overheads": list(explained(series)) if series.times.are_shown else [],
         "e2e_median_ms": series.latency.median,
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},

@@ -28,7 +28,7 @@ from model_profiling.report.operator_sections import sme2_switch
 from model_profiling.report.verdict import gain_text
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
-from model_profiling.wording import MISSING, decimals_for, percent, plural
+from model_profiling.wording import MISSING, decimals_for, milliseconds, percent, plural
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4
@@ -165,10 +165,15 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         if data.timed and data.is_arm is not False:
             return "None of this is about time."
         return f"What each would save is not known: these are times of {whose}."
+    series = findings[0].found_in
+    shares = (
+        f" Times and shares of operators are of the {milliseconds(series.e2e_ms)} ms with it."
+        if series.untraced_ms is not None
+        else ""
+    )
     return (
-        "Each with the most it could save, as a share of the time of "
-        f"{findings[0].found_in.name}, with the tracer on. No operator is in two items: what they could save "
-        "does not overlap."
+        f"Each with the most it could save, as a share of an inference of {series.name}: "
+        f"{series.bounds_are_of}.{shares} No operator is in two items: what they could save does not overlap."
     )
 
 

@@ -30,6 +30,7 @@ from model_profiling.report.document import (
     Strong,
     Table,
     Text,
+    make_list,
     make_table,
 )
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
@@ -40,6 +41,7 @@ from model_profiling.report.operator_cells import (
     precision_cell,
     work_cells,
 )
+from model_profiling.report.overheads import explained
 from model_profiling.report.verdict import largest_parts, shift_text, told_pair
 from model_profiling.report.views import compared_pairs
 from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
@@ -79,6 +81,7 @@ def categories(data: ReportData) -> list[Block]:
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         series_table(series),
         Paragraph(_about_clock([series])),
+        *make_list(explained(series)),
     ]
 
 
@@ -99,6 +102,11 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     yield pair_table(pairing, _BOTH_SIDES)
     yield Paragraph(Strong(shift))
     yield Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
+    yield from make_list(
+        text if side.name in text else f"{side.name}: {text}"
+        for side in (pairing.baseline, pairing.candidate)
+        for text in explained(side)
+    )
 
 
 def _about_clock(series: Sequence[SeriesAnalysis]) -> str:

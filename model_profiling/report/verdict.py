@@ -14,11 +14,12 @@ from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.headroom import Outlook
 from model_profiling.analysis.not_tested import NotTested
 from model_profiling.analysis.pairing import CategoryPair, Pairing
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
+from model_profiling.report.overheads import cost_text, why
 from model_profiling.run import Times
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.remarks import Weight
@@ -31,6 +32,7 @@ _WIDE_SPREAD = 1.5
 """How many times the slowest of nine in ten inferences may be the fastest before a median says little."""
 _WIDE_INTERVAL = 0.10
 """How far to either side a speedup may be uncertain before that is said."""
+_TRACER = "the tracer itself"
 _WORTH_NAMING = 0.05
 """Of the time: what a part or an operator must take to be named beside the largest."""
 
@@ -204,9 +206,11 @@ class _Asked:
             yield "Continue the run, which was interrupted, with --resume."
         if any(_mismatched(data)) or self._wrong_outputs():
             yield "Find out why outputs differ before trusting any speed."
-        advice = [finding_text(found) for found in data.findings[:1] if found.id != "unknown-operators"]
-        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         on_arm = data.timed and data.is_arm is not False
+        # Where times tell what is worth doing, what has no bound is no first advice.
+        first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
+        advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
+        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             yield "No change of the model stands out: nothing found would save 2% of the time or more."
@@ -376,14 +380,21 @@ def _shift(pairing: Pairing) -> str:
 
 
 def _largest(series: SeriesAnalysis) -> str:
-    """What takes most of a series' time, and what comes next."""
-    parts = sorted(break_down(series).parts.items(), key=lambda item: -item[1].percent)
-    (name, most), *others = parts
-    word = "takes most of it" if most.percent > 50 else "is the largest part"
-    text = f"{name} {word} ({most.cells[1]})"
-    if others and others[0][1].percent >= 100 * _WORTH_NAMING:
-        text += f", then {others[0][0]} ({others[0][1].cells[1]})"
-    return text
+    """What takes most of a series' time, and what comes next; of an overhead also why it is there."""
+    shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
+    if series.distorted:
+        tracing = round(100 * series.tracing.share, 1)
+        around = sum(shares.pop(name) for name in OVERHEADS)
+        shares |= {_TRACER: tracing, "time in no operator": max(0.0, around - tracing)}
+    (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
+    it = "" if series.distorted else " of it"
+    text = f"{name} {f'takes most{it}' if most > 50 else 'is the largest part'} ({most:.1f}%)"
+    if others and others[0][1] >= 100 * _WORTH_NAMING:
+        text += f", then {others[0][0]} ({others[0][1]:.1f}%)"
+    if series.distorted:
+        longer = f"with the event tracer on it takes {cost_text(series)} longer"
+        text = f"Tracing distorts this model: {longer}, {milliseconds(series.e2e_ms)} ms; of that, {text}"
+    return f"{text}. {name} is {why(series, name)}" if name in OVERHEADS else text
 
 
 def _largest_work(series: SeriesAnalysis) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_series import made_series
 from pages import lines, section, table
 from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
 
@@ -362,6 +363,24 @@ def _node(kind: str, dtype: str, weights: str) -> GraphNode:
         ("Deconvolution (NHWC, F32) GEMM #1", "ConvTranspose2d", "fp32", "fp32", "transposed"),
         ("Fully Connected (NC, QS8) GEMM #1", "FullyConnected", "qint8", "qint8", "scale per output channel"),
         ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
+        ("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", "FullyConnected", "qdint8", "qbint4", "per block"),
+        ("Fully Connected (NC, QD8, F16, QC8W) GEMM #1", "FullyConnected", "qdint8", "qcint8", "gives fp16"),
+        (
+            "Fully Connected (NC, F32, QC8W) GEMM #1",
+            "FullyConnected",
+            "fp32",
+            "qcint8",
+            "inputs that are not",
+        ),
+        ("Convolution (NHWC, QD8, F32, QC8W) IGEMM #1", "Conv2d", "qdint8", "qcint8", "at run time"),
+        (
+            "Batch Matrix Multiply (NC, QS8) GEMM #1",
+            "BatchMatrixMultiply",
+            "qint8",
+            "qint8",
+            "two activations",
+        ),
+        ("Convolution (NHWC, QC8) IGEMM #1", "DepthwiseConv2d", "qint8", "qcint8", "runs as IGEMM"),
         ("Fully Connected (NC, F16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
         ("Fully Connected (NC, PF16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
     ],
@@ -372,3 +391,21 @@ def test_xnnpack_says_why_it_has_no_sme2_path(
     found = describe(event, "XnnpackBackend", _node(kind, dtype, weights)).matrix
     said = found.miss.words if found and found.miss else ""
     assert found is not None and words in said and bool(said) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("ran", "on_sme"),
+    [
+        (("1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",), True),
+        (("4x8_qsi8cxp4x8_16x4_neon_i8mm",), False),
+        (("1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa", "4x8_qsi8cxp4x8_16x4_neon_i8mm"), False),
+        ((), False),
+    ],
+)
+def test_a_label_that_every_instruction_set_has_is_proven_by_the_kernels_called(
+    ran: tuple[str, ...], on_sme: bool
+) -> None:
+    series = made_series(1, name=lambda _: "Fully Connected (NC, QP8, F32, QC8W) GEMM #1")
+    uses = executed_kernels({f"kai_run_matmul_clamp_f32_qai8dxp{each}": 1 for each in ran})
+    (operator,) = prove_operators(series, uses, sme_verdict(uses, traced=True)).operators
+    assert operator.on_sme is on_sme and bool(operator.why_not) is not on_sme

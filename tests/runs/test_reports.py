@@ -128,10 +128,10 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
 
 def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
     operators = tables(section(run_document(arm), "Operators"), "operator")[0]
-    places = {row[8]: row[9] for row in operators if row[8] not in ("-", "inserted by lowering")}
+    places = {row[9]: row[10] for row in operators if row[9] not in ("-", "inserted by lowering")}
     assert {"features.0", "features.2", "features.4", "mix"} <= set(places)
     assert all(re.fullmatch(r"small_cnn\.py:\d+", place) for place in places.values())
-    assert any(row[8] == "inserted by lowering" and row[9] == "-" for row in operators)
+    assert any(row[9] == "inserted by lowering" and row[10] == "-" for row in operators)
 
 
 def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:

@@ -63,7 +63,7 @@ class ForeignLantern(Lantern):
         return replace(super().describe(event, node), dtype="wax4" if event.startswith("glow") else "")
 
 
-def analysed(program: Program | None, *, proven: bool = False) -> DumpAnalysis:
+def analysed(program: Program | None) -> DumpAnalysis:
     """A dump of one call, whose delegate logged `EVENTS`."""
     logged = [
         ProfileEvent(None, 0, 0, -1, name, None, 10 * at, 10 * at + 9) for at, name in enumerate(EVENTS, 1)
@@ -73,7 +73,7 @@ def analysed(program: Program | None, *, proven: bool = False) -> DumpAnalysis:
     block = Block("Execute", -1, (), (*logged, call, execute))
     table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
     dump = opened.Dump(Path("lantern.etdump"), Series("lantern"))
-    return analyse_dump(table, dump, view=ProgramView(program, proven=proven))
+    return analyse_dump(table, dump, view=ProgramView(program))
 
 
 def lit() -> Program:
@@ -127,16 +127,6 @@ def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.Monkey
     (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
-
-
-def test_a_program_that_is_proven_by_its_hash_is_never_called_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, ForeignLantern()))
-    dump = analysed(lit(), proven=True)
-    assert dump.misfits == () and [remark.code for remark in dump.warnings] == ["unplaced"]
-    assert "although it is the program" in dump.warnings[0].seen
-    assert {one.source.node_index for one in dump.operators} == {-1}
 
 
 def test_a_delegate_without_a_folder_stays_closed() -> None:

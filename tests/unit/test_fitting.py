@@ -121,7 +121,7 @@ def test_another_program_is_known_by_what_ran(nodes: list[GraphNode], events: li
     (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail"
     proven = analysed(program(nodes), events, proven=True)
-    assert proven.misfits == () and "although it is the program" in proven.warnings[0].seen
+    assert proven.misfits[0].startswith(f"this dump is not of made.pte, the program of its run: {proof}")
 
 
 def test_calls_that_a_program_does_not_have_are_proof_when_they_are_most() -> None:

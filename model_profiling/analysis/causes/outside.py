@@ -39,7 +39,7 @@ def outside(seen: Seen) -> Finding | None:
         series,
         concerns_of(left),
         evidence,
-        seen.gain_pct(own.ms + (edges.ms if edges else 0.0)),
+        seen.gain_pct(own.ms, edges.ms if edges else 0.0),
         besides=edges,
     )
 

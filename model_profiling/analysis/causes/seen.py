@@ -77,9 +77,10 @@ class Seen:
             for cost in (_flops, _bytes)
         )
 
-    def gain_pct(self, ms: float) -> float | None:
-        """What saving `ms` would shorten an inference by at the very most, in percent; None untimed."""
-        return self.series.gain_pct(ms) if self.timed else None
+    def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float | None:
+        """What saving `ms` of operators, and `overhead_ms` around them, would shorten an inference by at the
+        very most, in percent; None untimed."""
+        return self.series.gain_pct(ms, overhead_ms) if self.timed else None
 
     def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
         """Where the operator stands in the flow of its method; None where that is not known."""

@@ -69,6 +69,10 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
     ),
     (lambda event: event.first == "BF16", Miss("dtype", "XNNPACK has no SME2 path for bf16")),
     (
+        lambda event: "QP8" in event.labels and event.weights == "QB4W",
+        Miss(_SCHEME, "XNNPACK has no SME2 kernel for 4-bit weights with a scale per block"),
+    ),
+    (
         lambda event: "QP8" in event.labels,
         Miss("not told", "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"),
     ),

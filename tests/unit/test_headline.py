@@ -1,0 +1,114 @@
+"""The headline and the bounds: true of what they are said of, and never of what the tracer alone takes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Block, Dump, ProfileEvent
+
+from model_profiling.analysis.run import advise
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
+from model_profiling.analysis.summary import analyse_dump
+from model_profiling.etdump import read_etdump
+from model_profiling.report import verdict
+from model_profiling.report.overheads import explained
+from model_profiling.run import Series, Times, opened
+from model_profiling.run.metrics import Latency, TracerCost
+from model_profiling.statistics.latency import summarize
+
+CONV, SIGMOID, LINEAR = "Convolution (NHWC, F32) IGEMM", "Sigmoid (NC)", "Fully Connected (NC, F32) GEMM"
+
+
+def made(
+    operators: dict[str, int], inside: int, outside: int, untraced_us: float | None = None
+) -> SeriesAnalysis:
+    """One delegate call: its operators' microseconds, what it takes beside them, what is around it."""
+    clock, events = 0, []
+    for name, spent in operators.items():
+        events.append(ProfileEvent(None, 0, 0, -1, name, None, clock, clock + 1000 * spent))
+        clock += 1000 * spent
+    events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 0, clock + 1000 * inside))
+    end = clock + 1000 * (inside + outside)
+    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, end))
+    table = read_etdump(Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes())
+    dump = opened.Dump(Path("made.etdump"), Series("made", 1), Times.HARDWARE)
+    latency = None
+    if untraced_us is not None:
+        cost = TracerCost(end / 1e3 / untraced_us - 1)
+        whole = summarize([untraced_us / 1e3])
+        latency = Latency(experiment="made", threads=1, end_to_end_ms=whole, tracer_cost=cost)
+    return series_of([analyse_dump(table, dump)], latency)
+
+
+_US = st.integers(0, 300)
+
+
+@settings(max_examples=60)
+@given(
+    st.fixed_dictionaries({CONV: _US, SIGMOID: _US, LINEAR: _US}),
+    *(_US, st.integers(1, 300)),
+    st.none() | st.floats(0.3, 1.1),
+)
+def test_most_is_said_of_more_than_half_and_of_the_largest_alone(
+    operators: dict[str, int], inside: int, outside: int, untraced: float | None
+) -> None:
+    whole = sum(operators.values()) + inside + outside
+    series = made(operators, inside, outside, None if untraced is None else untraced * whole)
+    said = verdict._largest(series)
+    parts = {"Convolution": operators[CONV], "Elementwise": operators[SIGMOID], "GEMM": operators[LINEAR]}
+    if series.distorted:
+        tracer = round(series.tracing.ms * 1e3, 6)
+        parts |= {"the tracer itself": tracer, "time in no operator": inside + outside - tracer}
+    else:
+        parts |= {"Unattributed": inside, "Framework overhead": outside}
+    found = re.match(
+        r"(?:.*; of that, )?(.+?) (takes most(?: of it)?|is the largest part) \(([\d.]+)%\)", said
+    )
+    assert found is not None, said
+    name, words, share = found.groups()
+    assert parts[name] >= max(parts.values()) - whole / 999
+    assert float(share) == pytest.approx(100 * parts[name] / whole, abs=0.21)
+    assert words.startswith("takes most") == (float(share) > 50)
+    assert ("Tracing distorts this model" in said) == series.distorted
+    if name in OVERHEADS:
+        assert f". {name} is " in said, "an overhead that is the largest part is explained"
+
+
+def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes() -> None:
+    operators = {CONV: 100, SIGMOID: 20}
+    traced = made(operators, 260, 20)
+    assert traced.gain_pct(0.1) == pytest.approx(25)
+    assert traced.bounds_are_of == "0.400 ms with the tracer on"
+    known = made(operators, 260, 20, untraced_us=150)
+    assert known.distorted and known.tracing.ms == pytest.approx(0.25)
+    assert known.gain_pct(0.1) == pytest.approx(66.67)
+    assert known.gain_pct(0.0, 0.28) == pytest.approx(20), (
+        "30 us of the overheads are there without the tracer"
+    )
+    assert known.gain_pct(0.2) == 100
+    assert known.bounds_are_of == "0.150 ms without the tracer"
+    beside = {finding.id: finding for finding in advise([known])}["delegate-overhead"]
+    assert beside.max_gain_pct == pytest.approx(100 * 30 / 150 * 260 / 280, abs=0.01)
+    assert beside.as_dict()["max_gain_of"] == "0.150 ms without the tracer"
+    only_tracing = made(operators, 260, 20, untraced_us=121)
+    assert "delegate-overhead" not in {finding.id for finding in advise([only_tracing])}
+
+
+def test_overheads_above_a_tenth_are_explained_and_the_tracers_part_told() -> None:
+    assert not list(explained(made({CONV: 500}, 10, 10)))
+    (text,) = explained(made({CONV: 100, SIGMOID: 0}, 60, 10))
+    assert text.startswith("Unattributed (35.3%) is time of 1 delegate call in none of their 2 operators")
+    assert "1 take less than a microsecond" in text and "was not measured" in text
+    distorted, text = explained(made({CONV: 100}, 60, 10, untraced_us=110))
+    assert distorted == (
+        "Tracing distorts made, 1 thread: an inference takes 55% longer with the tracer on (0.170 instead of "
+        "0.110 ms). Operators' own times hold, but 35.3% of what shares are of is the tracer's."
+    )
+    assert "0.0600 ms (35.3%) are the tracer's" in text
+    waiting = replace(made({}, 100, 10), operators=())
+    assert "1 delegate call of backends that tell of no operators" in next(explained(waiting))
