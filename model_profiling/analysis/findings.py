@@ -32,6 +32,8 @@ class Concern:
     """What is particular about it, for people."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """The same for machines."""
+    named: str = ""
+    """What people call it, where that is not the operator's name."""
     line: str = ""
     """The source line it is told under, where that is not its operator's own."""
 
@@ -56,6 +58,12 @@ class Group:
     def note(self) -> str:
         return self.concerns[0].note
 
+    @property
+    def name(self) -> str:
+        """Of the operator; without its counter where there are several."""
+        first = self.concerns[0]
+        return first.named or (first.operator.type if len(self.concerns) > 1 else first.operator.name)
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Finding:
@@ -76,9 +84,13 @@ class Finding:
     """Of end-to-end time without the tracer, where that was measured: what it would be shorter by at the very
     most; None where times do not tell."""
     besides: Spent | None = None
-    """What the calls around the operators take, where that is part of the bound."""
+    """What is part of the bound and in none of the operators."""
+    besides_what: str = ""
+    """What that is, for people."""
     about: str = ""
     """The experiment or pair, where that is not the series."""
+    first_step: str = ""
+    """How to begin, in few words, where the title does not say it."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"
@@ -108,7 +120,7 @@ class Finding:
         for concern in self.concerns:
             # An operator that lowering added has no line: what it stands between is its place.
             line = concern.line or source_line(concern.operator) or concern.where
-            alike.setdefault((concern.operator.type, line, concern.note), []).append(concern)
+            alike.setdefault((concern.named or concern.operator.type, line, concern.note), []).append(concern)
         groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
         if self.max_gain_pct is not None:
             groups.sort(key=lambda group: -self.found_in.spent_by(group.operators).ms)

@@ -10,8 +10,8 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
-from model_profiling.export.records import described
 from model_profiling.models.registry import DTYPES
+from model_profiling.program.undelegated import described
 from model_profiling.wording import plural
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model_profiling.models.blame import place_in_user_code
+from model_profiling.program.etrecord import source_line
 
 if TYPE_CHECKING:
     import torch
-
-
-class _Quoted(Exception):
-    """Carries a node's recorded stack so that the user's line is found the same way as in a failure."""
+    from torch.export import ExportedProgram
 
 
 def operator_name(node: torch.fx.Node) -> str:
@@ -36,9 +33,31 @@ def call_of(node: torch.fx.Node) -> str:
     return str(recorded[1]).rpartition(".")[2].strip("_") if recorded else ""
 
 
-def source_of(node: torch.fx.Node) -> str:
-    """`model.py:12 in forward: the line`; empty where the trace did not keep it."""
-    return place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else ""
+def source_of(node: torch.fx.Node) -> tuple[str, str]:
+    """`model.py:12` and that line's text; empty where the trace did not keep it."""
+    file, line, code = source_line(node.stack_trace or "")
+    name = file.replace("\\", "/").rpartition("/")[2]
+    return (f"{name}:{line}" if name and line else ""), code
+
+
+def reached_by_inputs(program: ExportedProgram) -> set[torch.fx.Node]:
+    """The nodes whose values may change from call to call: by inputs, by what the model keeps, by chance."""
+    signature = program.graph_signature
+    kept = set(signature.buffers_to_mutate.values())
+    changing = set(signature.user_inputs) | {
+        name for name, buffer in signature.inputs_to_buffers.items() if buffer in kept
+    }
+    reached: set[torch.fx.Node] = set()
+    for node in program.graph.nodes:
+        if node.name in changing or _draws(node) or not reached.isdisjoint(node.all_input_nodes):
+            reached.add(node)
+    return reached
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether it draws random numbers."""
+    operator = getattr(node.target, "_op", node.target)
+    return any(str(tag).endswith("nondeterministic_seeded") for tag in getattr(operator, "tags", ()))
 
 
 def dtypes_of(node: torch.fx.Node) -> tuple[str, str]:

@@ -7,14 +7,15 @@ after it is taken apart) and writes why it refuses one to its debug log only, wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from model_profiling.export.nodes import call_of, dtypes_of, module_of, operator_name, source_of
-from model_profiling.export.records import Undelegated, WhyOutside
 from model_profiling.export.replacements import replacement_for
+from model_profiling.program.records import Method
+from model_profiling.program.undelegated import Undelegated, WhyOutside
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,33 @@ _UNSAID = "the backend has a rule for this operator and refused it without sayin
 _DROPPED = "the backend took this operator at first and left it out when it formed its partitions"
 _TAKEN_BY = "xnn_partitioner_config"
 """What the partitioner notes at each node that one of its rules took."""
+
+
+def with_instructions(
+    left: Sequence[tuple[torch.fx.Node, Undelegated]],
+    handles: Mapping[int, int | Sequence[int]],
+    method: Method,
+) -> tuple[Undelegated, ...]:
+    """Tell each operator which instruction of `method` runs it.
+
+    What was taken apart shares a debug handle: then the operator's name tells, and at last the order, which
+    the program keeps. `handles` are the emitter's, by instruction.
+    """
+    waiting: dict[tuple[object, str], list[int]] = {}
+    for step in method.operators:
+        waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(
+            step.instruction_id
+        )
+    found = []
+    for node, account in left:
+        steps = waiting.get((node.meta.get("debug_handle"), _stem(account.operator)), [])
+        found.append(replace(account, method=method.name, instruction=steps.pop(0) if steps else -1))
+    return tuple(found)
+
+
+def _stem(operator: str) -> str:
+    """`aten.gelu` of `aten.gelu.default` and of `aten::gelu.out`."""
+    return operator.replace("::", ".").rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +100,31 @@ class Refusals:
             logger.setLevel(level)
             logging.disable(disabled)
 
-    def account_of(self, node: torch.fx.Node) -> Undelegated:
-        """Why `node`, which stayed outside, did."""
+    def account_of(self, node: torch.fx.Node, *, constant: bool) -> Undelegated:
+        """Why `node`, which stayed outside, did; `constant` where no input of the model reaches it."""
         why, reason = self._reason(node)
         refusal = self._listener.refusals.get(node.name)
         module_path, module_class = module_of(node)
         read, made = dtypes_of(node)
         if reason == "invalid dtype":
             reason = f"invalid dtype ({read if read == made else f'{read} to {made}'})"
+        source, code = source_of(node)
         account = Undelegated(
             operator=operator_name(node),
             node=node.name,
             module_path=module_path,
             module_class=module_class,
             call=call_of(node),
-            source=source_of(node),
+            source=source,
+            code=code,
             dtype=made,
+            reads=read,
+            constant=constant,
             why=why,
             reason=reason,
         )
+        if why == "portable":
+            return account
         return account.with_replacement(replacement_for(account, refusal.made_by if refusal else frozenset()))
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:

@@ -2,81 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
+from model_profiling.program.undelegated import OutsideGroup, Undelegated, group_outside
 from model_profiling.wording import plural, size
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 EXAMPLE_INPUTS = "the example inputs alone"
-
-WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
-"""The backend has no such operator; has it and refused this one; took it and gave it back; takes nothing."""
-
-
-_MOST_PLACES = 3
-"""That are named for one reason; the record of the export names all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undelegated:
-    """An operator that stayed outside the backend, and why; what is not known is empty."""
-
-    operator: str
-    node: str
-    module_path: str
-    reason: str
-    """The partitioner's own, where it gave one."""
-    why: WhyOutside
-    module_class: str = ""
-    call: str = ""
-    """What the model called: lowering takes a `hardsigmoid` apart into several operators."""
-    source: str = ""
-    """`model.py:12 in forward: the line`."""
-    dtype: str = ""
-    """Of what it makes."""
-    replacement: str = ""
-    """What to write instead, where something is known to help."""
-
-    def with_replacement(self, text: str) -> Undelegated:
-        return replace(self, replacement=text)
-
-
-@dataclass(frozen=True, slots=True)
-class OutsideGroup:
-    """Operators outside the backend for one reason, in one kind of call of the model."""
-
-    call: str
-    why: WhyOutside
-    reason: str
-    replacement: str
-    operators: tuple[tuple[str, int], ...]
-    """Each with how many there are, most first."""
-    modules: tuple[str, ...]
-    sources: tuple[str, ...]
-
-    @property
-    def count(self) -> int:
-        return sum(count for _, count in self.operators)
-
-    @property
-    def text(self) -> str:
-        """`2 x aten.gelu.default: GELU does not support fp16`."""
-        named = ", ".join(f"{count} x {operator}" for operator, count in self.operators)
-        same = all(self.call in operator for operator, _ in self.operators)
-        return f"{named}{'' if same else f' in {self.call}'}: {self.reason}"
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """`in features.0, features.2`, `at model.py:12 in forward: the line`."""
-        return tuple(
-            f"{word}{', '.join(names[:_MOST_PLACES])}{_more(len(names) - _MOST_PLACES)}"
-            for word, names in (("in ", self.modules), ("at ", self.sources))
-            if names
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,51 +35,6 @@ class Coverage:
     def share(self) -> float:
         """Delegated part of all operators, 0 to 1."""
         return self.delegated / self.operators if self.operators else 0.0
-
-
-def _more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
-
-
-def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...]:
-    found: dict[tuple[str, WhyOutside, str, str], list[Undelegated]] = {}
-    for left in undelegated:
-        found.setdefault((left.call, left.why, left.reason, left.replacement), []).append(left)
-    groups = (
-        OutsideGroup(
-            *key,
-            operators=tuple(Counter(left.operator for left in lefts).most_common()),
-            modules=tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path)),
-            sources=tuple(dict.fromkeys(left.source for left in lefts if left.source)),
-        )
-        for key, lefts in found.items()
-    )
-    alike = Counter[tuple[str, str]]()
-    for group in (known := tuple(groups)):
-        alike[group.call, group.replacement] += group.count
-    return tuple(
-        sorted(
-            known,
-            key=lambda group: (
-                -alike[group.call, group.replacement],
-                group.call,
-                group.replacement,
-                -group.count,
-            ),
-        )
-    )
-
-
-def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each group's line, and the lines below it: where that is and what to write instead. They are given once
-    for groups that share them, below the last."""
-    details = [
-        (*group.places, *((f"instead: {group.replacement}",) if group.replacement else ()))
-        for group in groups
-    ]
-    for place, group in enumerate(groups):
-        shared = details[place] in details[place + 1 : place + 2]
-        yield group.text, () if shared else details[place]
 
 
 _SMALLEST = 2.0**-126

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from model_profiling.export.records import Undelegated
+    from model_profiling.program.undelegated import Undelegated
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Replacement:
     """Of what the operator makes: XNNPACK takes no whole numbers, however they are computed."""
     made_by: str = ""
     """A call that made one of the operator's inputs."""
+    constant: bool = False
+    """Only where no input of the model reaches the operator."""
 
     def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
         said = (
@@ -36,6 +38,8 @@ class Replacement:
             (self.module_class, outside.module_class),
             (self.dtype, outside.dtype),
         )
+        if self.constant and not outside.constant:
+            return False
         return all(re.fullmatch(pattern, text) for pattern, text in said) and (
             not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by)
         )
@@ -47,6 +51,12 @@ _ARITHMETIC = "[ir]?(add|sub|mul|div|truediv)"
 _UNPARAMETRISE = (
     "remove the parametrisation before export, which leaves a plain weight: "
     "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"
+)
+_OWN_DTYPE = "the model's own dtype throughout: no .float(), .to() or dtype= on the way"
+_CONVERSION = r"dtype conversion from float\d+ to float\d+ is not supported"
+_WITHOUT_MASK = (
+    "arithmetic with float buffers, where the mask is the same for every input: x * keep + filled "
+    "(before a softmax: x + a mask of 0 and -10000)"
 )
 _UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
 
@@ -71,11 +81,18 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         dtype=_FLOAT,
     ),
     Replacement(
-        "x * torch.sigmoid(1.702 * x), an approximation of GELU that stays inside; or export fp32",
+        "a dimension of 1, times a buffer of ones, in place of the repetition: "
+        "(x.reshape(n, c, 1, l) * ones).reshape(n, 2 * c, l)",
+        call="repeat_interleave",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that stays inside; "
+        "or export fp32",
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
-    Replacement("F.relu6(x + 3.0) * (1 / 6)", call="hardsigmoid"),
+    Replacement("F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers", call="hardsigmoid"),
     Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
     Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
     Replacement(
@@ -130,7 +147,32 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",
     ),
+    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll"),
+    Replacement(
+        "F.linear over the last dimension with weights of 1/n, which is the mean",
+        operator=r"aten\.mean\.dim",
+        reason=r"mean\.dim only supports averaging 4D tensors, got.*",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "the norm written out, its means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
+        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias",
+        operator=r"aten\.native_layer_norm\.default",
+        dtype=".*" + _FLOAT,
+    ),
+    Replacement(
+        _WITHOUT_MASK,
+        call="masked_fill|where",
+        operator=r"aten\.(where\.self|scalar_tensor\.default)",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "a buffer (register_buffer) that is computed once: no input of the model changes it", constant=True
+    ),
+    Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
+    Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
 )
+"""The first that fits is named: what a whole call of the model is replaced by stands before its parts."""
 
 
 def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:

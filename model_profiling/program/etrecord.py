@@ -118,7 +118,7 @@ def _sources(graph: Json) -> dict[int, SourceRef]:
         known = sources.get(int(handle))
         if known is not None and _is_quantizing(node) and not known.target.startswith(_QUANTIZING):
             continue
-        file, line, code = _source_line(_text(metadata.get("stack_trace")))
+        file, line, code = source_line(_text(metadata.get("stack_trace")))
         shape, dtype = _output(node, tensors)
         sources[int(handle)] = SourceRef(
             debug_handle=int(handle),
@@ -175,7 +175,7 @@ def _module(stack: str) -> tuple[str, str]:
     return path, "" if "<locals>" in kind else kind
 
 
-def _source_line(trace: str) -> tuple[str, int, str]:
+def source_line(trace: str) -> tuple[str, int, str]:
     """The innermost frame of the model's own code, or of torch's when there is no other."""
     frames = [(match[1], int(match[2]), (match[3] or "").strip()) for match in _FRAME.finditer(trace)]
     own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling import files
-from model_profiling.json_record import read_record, write_record
+from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import parse_record, read_json_object, read_record, write_record
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord, Program, SourceRef
+from model_profiling.program.undelegated import Undelegated
 
 _LINES_AROUND = 2
 _LONGEST_LINE = 400
@@ -31,7 +33,20 @@ class ProgramGraph:
     """Of the .pte; empty where it was not taken."""
     excerpts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`file:line` to that line with its neighbours, as they were when the graph was made."""
+    undelegated: tuple[Undelegated, ...] | None = None
+    """Why operators are outside delegates; None where no record of the export says it."""
     schema_version: Literal[1] = 1
+
+    def why_outside(self, method: str, instruction: int) -> Undelegated | None:
+        """Why an operator is outside; None where that is not known."""
+        return next(
+            (
+                each
+                for each in self.undelegated or ()
+                if (each.method, each.instruction) == (method, instruction)
+            ),
+            None,
+        )
 
 
 def record_beside(pte: Path) -> Path | None:
@@ -44,7 +59,9 @@ def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
     """Read a program and its record, keep what its operators refer to, and the source text around it."""
     program = read_program(pte)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
-    return ProgramGraph(program, record, files.sha256(pte), _excerpts(record) if record else {})
+    sha256 = files.sha256(pte)
+    excerpts = _excerpts(record) if record else {}
+    return ProgramGraph(program, record, sha256, excerpts, read_undelegated(pte, sha256))
 
 
 def read_graph_file(path: Path) -> ProgramGraph:
@@ -80,3 +97,22 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
             around = lines[max(0, number - 1 - _LINES_AROUND) : number + _LINES_AROUND]
             found[f"{file}:{number}"] = tuple(line[:_LONGEST_LINE] for line in around)
     return found
+
+
+def read_undelegated(pte: Path, sha256: str = "") -> tuple[Undelegated, ...] | None:
+    """What the export of a program says it left outside; None where no export of this kit lies beside it,
+    or one of another program."""
+    summary = Path(f"{pte}.json")
+    if not summary.is_file():
+        return None
+    try:
+        content = read_json_object(summary, "export the model again")
+        coverage = content.get("coverage")
+        if content.get("sha256") != (sha256 or files.sha256(pte)) or not isinstance(coverage, dict):
+            return None
+        left = coverage.get("undelegated")
+        known = parse_record(tuple[Undelegated, ...], left, str(summary), "export the model again")
+    except (FormatError, InputError):
+        return None  # not a record of this kit: nothing is known, which is what is said then
+    # Earlier kits did not say which instruction an operator became.
+    return known if not known or any(each.instruction >= 0 for each in known) else None

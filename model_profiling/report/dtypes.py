@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.export.records import OutsideGroup
 from model_profiling.json_record import read_record
+from model_profiling.program.undelegated import OutsideGroup
 from model_profiling.run import Series
 from model_profiling.statistics.speedup import Speedup
 

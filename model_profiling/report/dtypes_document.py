@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from model_profiling.export.records import described
+from model_profiling.program.undelegated import described
 from model_profiling.report.charts.dtypes import dtypes_chart
 from model_profiling.report.document import (
     Block,

@@ -194,11 +194,11 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
     spent = _spent_words(finding)
     groups = finding.groups
     for group in groups[:_OPERATORS_SHOWN]:
-        count, first = len(group.concerns), group.concerns[0].operator
+        count = len(group.concerns)
         where = group.where if group.where.startswith("between ") else f"({group.where})"
         yield (
             f"{count} x " if count > 1 else "",
-            Code(first.type if count > 1 else first.name),
+            Code(group.name),
             f" {where}" if group.where else "",
             f"{spent(group.operators)}{f'; {group.note}' if group.note else ''}",
         )
@@ -206,9 +206,8 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
     if rest:
         yield f"{plural(len(rest), 'more operator')}, in {names.ANALYSIS}{spent(rest)}"
     if finding.besides is not None:
-        calls = plural(finding.found_in.first.delegate_calls, "delegate call")
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
-        yield f"around {calls}: {ms}, {percent(finding.besides.share)}"
+        yield f"{finding.besides_what}: {ms}, {percent(finding.besides.share)}"
 
 
 def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:

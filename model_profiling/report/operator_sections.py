@@ -1,4 +1,4 @@
-"""The report's tables of categories, operators and backends.
+"""The report's tables of categories and operators.
 
 Times here come from dumps, with the event tracer on. Where times mean nothing the same tables show work
 instead: how many operators, how many operations, how many bytes.
@@ -47,7 +47,6 @@ from model_profiling.report.views import compared_pairs
 from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
 
 SHOWN = 15
-_PORTABLE_SHOWN = 10
 _BOTH_SIDES = ("before", "after")
 _TRACING_SAID = 0.01
 """Of end-to-end time."""
@@ -328,55 +327,6 @@ def _operators_without_time(series: SeriesAnalysis) -> Table:
     ]
     headers = ("operator", "category", "million operations", "precision", "module", "source")
     return make_table(headers, rows, numbers=(2,))
-
-
-def backends(data: ReportData) -> list[Block]:
-    """How much of the work the delegates took, and which operators they left to portable kernels."""
-    series = headline_series(data)
-    if series is None:
-        return []
-    shown = break_down(series)
-    rows: list[tuple[Text, ...]] = []
-    for name in dict.fromkeys(operator.backend for operator in series.operators):
-        members = [operator for operator in series.operators if operator.backend == name]
-        kind = "delegate" if members[0].delegated else "portable kernels"
-        rows.append((name, kind, str(len(members)), *shown.of(members).cells))
-    blocks: list[Block] = [
-        Paragraph(
-            f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
-            f"{plural(series.first.operator_calls, 'operator call')} outside them in each run."
-        ),
-        _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
-    ]
-    portable = [operator for operator in series.operators if not operator.delegated]
-    if portable:
-        headers = ("outside delegates", "how many", "modules", "ms", "share")
-        return [*blocks, _timed_table(series, headers, _by_type(shown, portable))]
-    return [*blocks, Paragraph("Every operator was delegated.")]
-
-
-def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
-    """Operators of one name together, the longest first, with the modules that most of their time is in."""
-    groups: dict[str, list[Operator]] = {}
-    for operator in sorted(portable, key=lambda operator: -operator.typical_ms):
-        groups.setdefault(operator.type, []).append(operator)
-    rows: list[tuple[Text, ...]] = []
-    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
-        places = list(dict.fromkeys(module_cell(operator) for operator in members))
-        where: list[str | Code | Strong] = []
-        for place in places[:3]:
-            where += [", ", place] if where else [place]
-        if len(places) > 3:
-            where.append(f" and {len(places) - 3} more")
-        rows.append((Code(name), str(len(members)), tuple(where), *shown.of(members).cells))
-    return rows
-
-
-def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    """A table whose last two columns are times; they are left out where times mean nothing."""
-    if series.times.are_shown:
-        return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
-    return make_table(headers[:-2], [row[:-2] for row in rows])
 
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:

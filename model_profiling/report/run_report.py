@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from model_profiling.report.backends_section import backends
 from model_profiling.report.charts.latency import latency_chart, speedups_chart
 from model_profiling.report.charts.lockstep import turns_chart
 from model_profiling.report.charts.samples import sampled
@@ -31,7 +32,6 @@ from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom_section import what_sme2_could_bring
 from model_profiling.report.method_section import how_measured, machine_table, ratio_note, unit_header
 from model_profiling.report.operator_sections import (
-    backends,
     categories,
     first_picture,
     operators,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.headroom import Outlook
 from model_profiling.analysis.not_tested import NotTested
 from model_profiling.analysis.pairing import CategoryPair, Pairing
@@ -308,12 +308,14 @@ class _Asked:
 def finding_text(found: Finding) -> str:
     """What to do, where, and what it would save at most."""
     groups = [group for group in found.groups if group.where]
-    if not groups:
-        return f"{found.title}{gain_text(found)}."
+    step = f" {found.first_step[:1].upper()}{found.first_step[1:]}." if found.first_step else ""
+    named = groups and source_line(groups[0].concerns[0].operator, short=True)
+    if not groups or (named and named in found.title):
+        return f"{found.title}{gain_text(found)}.{step}"
     between = groups[0].where.startswith("between ")
     several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
     first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
-    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}."
+    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}.{step}"
 
 
 def gain_text(found: Finding) -> str:

@@ -7,7 +7,12 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.errors import FormatError
 from model_profiling.program.etrecord import read_etrecord
-from model_profiling.program.graph_file import ProgramGraph, read_graph_file, record_beside
+from model_profiling.program.graph_file import (
+    ProgramGraph,
+    read_graph_file,
+    read_undelegated,
+    record_beside,
+)
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
 from model_profiling.run import names
@@ -66,8 +71,10 @@ class Programs:
                 self.warnings.append(Remark(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
-            known = self._record(record) if record else None
-            return ProgramGraph(read_program(place), known, files.sha256(place))
+            known, sha256 = self._record(record) if record else None, files.sha256(place)
+            return ProgramGraph(
+                read_program(place), known, sha256, undelegated=read_undelegated(place, sha256)
+            )
         except FormatError as problem:
             if self._model is not None:
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -401,6 +401,23 @@ def _outside(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, A
         yield from _together(members, row)
 
 
+def _outside_lines(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+    names = dict(re.findall(r"\d+ x (\S+?)()(?=,|$)", row["operators"]))
+    members = [
+        each
+        for each in _headline(files)["operators"]
+        if each["delegate_backend"] == "portable"
+        and re.sub(r" #\d+$", "", each["name"]) in names
+        and each["source"].replace("\\", "/").rpartition("/")[2] == row["source"]
+    ]
+    counts = Counter(re.sub(r" #\d+$", "", each["name"]) for each in members)
+    yield "operators", [counts[name] for name in names]
+    yield "source", [int(row["source"].rpartition(":")[2])]
+    yield "why", [float(number) for number in re.findall(r"\d+(?:\.\d+)?", row["why"])]
+    if "ms" in row:
+        yield from _together(members, row)
+
+
 def _together(members: Sequence[Json], row: Row) -> Iterator[tuple[str, Any]]:
     """Sums of rounded figures: each may be a last digit off."""
     ms, share = (sum(each[name] for each in members) for name in ("ms", "share"))
@@ -502,6 +519,7 @@ _TABLES: tuple[tuple[Callable[[tuple[str, ...]], bool], Checker], ...] = (
     (_starts("event", "category"), _timeline),
     (_starts("backend", "kind"), _backends),
     (_starts("outside delegates"), _outside),
+    (_starts("left outside by"), _outside_lines),
     (_starts("experiment", "threads", "SME2", "what the evidence says"), _answers),
     (_starts("kernel", "instruction set"), _kernel_calls),
     (_starts("outputs of", "against"), _parity),

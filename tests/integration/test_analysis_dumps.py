@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,13 @@ from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import pair_dumps
 from model_profiling.etdump import read_etdump
-from model_profiling.run import Times
+from model_profiling.json_record import record_json
+from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
+from model_profiling.report.scrubbing import Scrubber
+from model_profiling.run import Times, names
 from model_profiling.targets import Job
-from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.report import write_report
 
 CASES = [
     ("toy_cnn", "fp32", "xnnpack", 5),
@@ -215,6 +222,60 @@ def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
     findings = analyse(dump, model=pte, times=Times.HARDWARE).findings
     assert any(finding.id == "outside-delegates" for finding in findings)
     assert int(analysis.attribution.total_ns(Share.DELEGATE).sum()) == 0
+
+
+@pytest.fixture(scope="module")
+def moved(dump_of, tmp_path_factory) -> Path:
+    """A run of MobileNetV3 in fp16 on another machine: its dump and the graph it keeps, no program."""
+    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    folder = tmp_path_factory.mktemp("moved")
+    shutil.copy(dump, folder)
+    write_graph_file(folder / names.GRAPH, make_graph(pte, record_beside(pte)))
+    return folder
+
+
+def test_a_moved_run_says_why_operators_are_outside_and_what_joins(moved: Path) -> None:
+    """Each `hardsigmoid` goes to fp32 and back, which cuts the model into 19 delegates."""
+    (finding,) = (each for each in analyse(moved).findings if each.id == "outside-delegates")
+    assert finding.title.startswith("Bring 9 hardsigmoid calls into the delegate (")
+    assert "float16 to float32 is not supported" in finding.action
+    assert "instead: F.relu6(x + 3.0) * (1 / 6)" in finding.action
+    assert finding.action.endswith("; the 19 delegate calls would become one")
+    assert finding.evidence["calls_joined"] == 18 and len(finding.operators) == 36
+    assert finding.max_gain_pct is None, "nothing says what these times are"
+    facts = finding.concerns[0].facts
+    assert (facts["call"], facts["why"], facts["operator_count"]) == ("hardsigmoid", "refused", 4)
+    assert facts["parts_delegates"] == 2
+
+
+def test_report_and_json_of_a_moved_run_tell_the_same_reasons(moved: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(moved, tmp_path / "run")
+    write_analysis(analyse(run))
+    summary = json.loads((run / names.ANALYSIS).read_text())
+    (told,) = (each for each in summary["findings"] if each["id"] == "outside-delegates")
+    page = write_report(run)[0].read_text()
+    assert told["title"] in page.replace("\\", "")
+    row = told["evidence"]["operators"][0]
+    assert row["reason"].partition(";")[0] in page and row["replacement"] in page.replace("\\", "")
+    assert "with what may be written instead, the 19 delegate calls would become one" in page
+    graph = read_graph_file(run / names.GRAPH)
+    hidden = Scrubber().value(record_json(graph))
+    assert isinstance(hidden, dict) and {each["code"] for each in hidden["undelegated"]} == {""}
+    assert any(each.code for each in graph.undelegated or ())
+
+
+def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
+    dump_of, moved: Path, tmp_path: Path
+) -> None:
+    dump, pte = dump_of("toy_cnn", "fp32", "xnnpack", 5)
+    whole = analyse(dump, model=pte)
+    assert not [each for each in whole.findings if each.id == "outside-delegates"]
+    elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
+    write_graph_file(
+        elsewhere / names.GRAPH, replace(read_graph_file(elsewhere / names.GRAPH), undelegated=None)
+    )
+    (finding,) = (each for each in analyse(elsewhere).findings if each.id == "outside-delegates")
+    assert "why is not known" in finding.action and "`sme2prof export` says" in finding.action
 
 
 @pytest.mark.slow

@@ -121,6 +121,7 @@ def test_the_portable_backend_delegates_nothing(exported: Callable[..., object])
     facts = json.loads(exported("toy_cnn", "fp32", "portable").summary.read_text())
     assert facts["coverage"]["delegated"] == facts["coverage"]["partitions"] == 0
     assert len(facts["coverage"]["undelegated"]) > 5
+    assert {each["replacement"] for each in facts["coverage"]["undelegated"]} == {""}, "it takes nothing"
     assert facts["accuracy"]["lowering"]["ok"]
 
 

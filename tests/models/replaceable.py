@@ -99,6 +99,15 @@ class Relu6(HardSigmoid):
         return F.relu6(x + 3.0) * (1 / 6)
 
 
+class HalfRelu6(HardSigmoid):
+    def dress(self) -> None:
+        self.register_buffer("three", torch.tensor([3.0]))
+        self.register_buffer("sixth", torch.tensor([1 / 6]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu6(x + self.three) * self.sixth
+
+
 class Silu(Branch):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.silu(x)
@@ -281,6 +290,133 @@ class NoOldWeightNorm(OldWeightNorm):
         nn.utils.remove_weight_norm(self.second)
 
 
+class Roll(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.roll(2, 3)
+
+
+class Rotated(Roll):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((x[..., -2:], x[..., :-2]), 3)
+
+
+class RowMean(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(2).mean(-1, keepdim=True)
+
+
+class LinearMean(RowMean):
+    def dress(self) -> None:
+        self.register_buffer("share", torch.full((1, 64), 1 / 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x.flatten(2), self.share)
+
+
+class Norm(Branch):
+    def dress(self) -> None:
+        self.norm = nn.LayerNorm(8)
+        nn.init.uniform_(self.norm.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.transpose(1, 3))
+
+
+class WrittenNorm(Norm):
+    def dress(self) -> None:
+        super().dress()
+        self.register_buffer("share", torch.full((1, 8), 1 / 8), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.transpose(1, 3)
+        d = x - F.linear(x, self.share)
+        return d * torch.rsqrt(F.linear(d * d, self.share) + 1e-5) * self.norm.weight + self.norm.bias
+
+
+class HalfWrittenNorm(Norm):
+    def dress(self) -> None:
+        super().dress()
+        self.register_buffer("share", torch.full((1, 8), 1 / 8), persistent=False)
+        self.register_buffer("eps", torch.tensor([1e-5]), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.transpose(1, 3)
+        d = x - F.linear(x, self.share)
+        return d * torch.rsqrt(F.linear(d * d, self.share) + self.eps) * self.norm.weight + self.norm.bias
+
+
+class MaskedFill(Branch):
+    def dress(self) -> None:
+        self.register_buffer("mask", torch.ones(8, 8).triu(1) > 0, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(self.mask, -2.0)
+
+
+class Where(MaskedFill):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(self.mask, -2.0, x)
+
+
+class KeepAndFill(MaskedFill):
+    def dress(self) -> None:
+        mask = torch.ones(8, 8).triu(1)
+        self.register_buffer("keep", 1 - mask, persistent=False)
+        self.register_buffer("filled", -2.0 * mask, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.keep + self.filled
+
+
+class Expand(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.expand(2, -1, -1, -1)
+
+
+class TimesOnes(Expand):
+    def dress(self) -> None:
+        self.register_buffer("ones", torch.ones(2, 1, 1, 1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.ones
+
+
+class Repeat(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.repeat_interleave(2, 1)
+
+
+class TimesMoreOnes(Repeat):
+    def dress(self) -> None:
+        self.register_buffer("ones", torch.ones(1, 1, 2, 1, 1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.reshape(1, 8, 1, 8, 8) * self.ones).reshape(1, 16, 8, 8)
+
+
+class Positions(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.arange(0.0, 4.0, 0.5)
+
+
+class KeptPositions(Positions):
+    def dress(self) -> None:
+        self.register_buffer("positions", torch.arange(0.0, 4.0, 0.5), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.positions
+
+
+class Detour(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1, dtype=torch.float32).to(x.dtype)
+
+
+class NoDetour(Detour):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+
 CASES: dict[type[Branch], type[Branch]] = {
     WeightNorm: NoWeightNorm,
     SpectralNorm: NoSpectralNorm,
@@ -302,9 +438,24 @@ CASES: dict[type[Branch], type[Branch]] = {
     Largest: WholePool,
     WholeNumber: FloatNumber,
     OldWeightNorm: NoOldWeightNorm,
+    Roll: Rotated,
+    RowMean: LinearMean,
+    Norm: WrittenNorm,
+    MaskedFill: KeepAndFill,
+    Where: KeepAndFill,
+    Expand: TimesOnes,
+    Repeat: TimesMoreOnes,
+    Positions: KeptPositions,
 }
-HALF_CASES: dict[type[Branch], type[Branch]] = {Gelu: SigmoidGelu, Silu: WrittenSilu, Constant: Buffer}
-"""Those that stay outside in fp16 only."""
+HALF_CASES: dict[type[Branch], type[Branch]] = {
+    Gelu: SigmoidGelu,
+    Silu: WrittenSilu,
+    Constant: Buffer,
+    Detour: NoDetour,
+    HardSigmoid: HalfRelu6,
+    Norm: HalfWrittenNorm,
+}
+"""Those that stay outside in fp16 only, or want something else there."""
 
 
 class Branches(nn.Module):

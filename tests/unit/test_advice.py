@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from strategies import Block, Dump, ProfileEvent
 
+from model_profiling.analysis.calls import Call as TimedCall
+from model_profiling.analysis.calls import Calls
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
@@ -17,7 +19,9 @@ from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
-from model_profiling.program import SourceRef
+from model_profiling.program import Program, SourceRef
+from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.program.undelegated import Undelegated
 from model_profiling.run import Series, Times, opened
 
 Call = tuple[str, list[tuple[str, int]]]
@@ -113,11 +117,90 @@ def test_fragmentation_counts_the_calls_and_what_lies_between() -> None:
     assert set(findings) == {"outside-delegates"}, "one cause, one item"
     finding = findings["outside-delegates"]
     assert finding.evidence["delegate_calls"] == 2 and finding.evidence["operator_calls"] == 1
-    # 200 us outside, 1 us around each of the three calls, of 2,203 us.
-    assert finding.max_gain_pct == pytest.approx(100 * 203 / 2203, abs=0.01)
-    assert finding.besides is not None and finding.besides.ms == pytest.approx(0.003)
+    # 200 us outside, 1 us around its call and the one of the delegate that joins the other, of 2,203 us.
+    assert finding.max_gain_pct == pytest.approx(100 * 202 / 2203, abs=0.01)
+    assert finding.besides is not None and finding.besides.ms == pytest.approx(0.002)
+    assert finding.evidence["calls_joined"] == 1 and "would become one" in finding.action
     assert finding.title == "Bring 1 reduction operator into the delegate"
+    assert "why is not known" in finding.action and finding.evidence["reasons_known"] is False
     assert "outside-delegates" not in found(dump_of([part]))
+
+
+def explained(dump: DumpAnalysis, *undelegated: Undelegated) -> DumpAnalysis:
+    """The dump of a program whose export said why operators are outside."""
+    graph = ProgramGraph(Program("made.pte", 0, ()), undelegated=undelegated)
+    operators = tuple(replace(operator, method="forward") for operator in dump.operators)
+    return replace(dump, graph=graph, operators=operators)
+
+
+GELU = Undelegated(
+    "aten.gelu.default", "gelu", "mlp", "GELU does not support fp16", "refused", call="gelu",
+    source="model.py:31", dtype="float16", replacement="x * torch.sigmoid(1.702 * x)", instruction=1,
+)  # fmt: skip
+EMBEDDING = Undelegated(
+    "aten.embedding.default", "embedding", "embed", "no rule", "no rule", call="embedding",
+    source="model.py:9", dtype="float16", reads="float16, int64", instruction=3,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [Times.HARDWARE, Times.EMULATED])
+def test_what_is_outside_is_named_with_its_line_reason_and_replacement(times: Times) -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
+    finding = found(explained(dump_of([part, gelu, part], times=times), GELU))["outside-delegates"]
+    assert finding.title == "Bring 1 gelu operator into the delegate (model.py:31)"
+    assert finding.action == (
+        "GELU does not support fp16; instead: x * torch.sigmoid(1.702 * x); "
+        "the 2 delegate calls would become one"
+    )
+    (concern,) = finding.concerns
+    assert concern.where == "model.py:31" and concern.note == GELU.reason
+    (told,) = finding.as_dict()["evidence"]["operators"]  # type: ignore[index]
+    assert (told["reason"], told["why"], told["call"]) == (GELU.reason, "refused", "gelu")
+    assert told["replacement"] == GELU.replacement and told["parts_delegates"] == 1
+    assert (finding.max_gain_pct is None) is (times is Times.EMULATED)
+
+
+def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
+    embedding = ("OPERATOR_CALL", [("native_call_embedding.out", 300)])
+    both = explained(dump_of([part, gelu, part, embedding, part]), GELU, EMBEDDING)
+    finding = found(both)["outside-delegates"]
+    assert finding.title == "Bring 1 gelu operator into the delegate (model.py:31)"
+    assert "nothing known helps embedding (model.py:9), which the bound leaves out" in finding.action
+    assert finding.action.endswith("; 2 of the 3 delegate calls would join")
+    assert finding.max_gain_pct == pytest.approx(100 * 202 / 3505, abs=0.01)
+    assert {concern.facts["call"] for concern in finding.concerns} == {"gelu", "embedding"}
+    alone = explained(dump_of([part, part, part, embedding, part]), EMBEDDING)
+    finding = found(alone)["outside-delegates"]
+    assert finding.title == "Avoid 1 embedding operator that no delegate takes (model.py:9)"
+    assert "nothing known helps: XNNPACK takes no integers" in finding.action
+    assert finding.evidence["calls_joined"] == 0 and finding.besides is None
+    constant = explained(dump_of([part, gelu, part]), replace(GELU, constant=True))
+    assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
+
+
+def test_delegates_that_nothing_parts_are_no_advice() -> None:
+    """Two calls in a row were parted by the partitioner: nothing in the model joins them."""
+    assert not found(dump_of([("DELEGATE_CALL", [CONV])] * 4))
+    before = ("OPERATOR_CALL", [("native_call_topk.values", 200)])
+    first = found(dump_of([before, ("DELEGATE_CALL", [CONV]), ("DELEGATE_CALL", [CONV])]))
+    assert first["outside-delegates"].evidence["calls_joined"] == 0
+    assert "join" not in first["outside-delegates"].action
+
+
+def test_what_a_call_costs_does_not_grow_with_its_operators() -> None:
+    """A delegate's whole microseconds lose a part of each operator: that is no price of its call."""
+    small, large = (
+        TimedCall(number, True, 1 + 9 * number, 500.0 + 400 * (1 + 9 * number)) for number in (0, 1)
+    )
+    assert Calls((small, large), 0.0).entering_ns == pytest.approx(500)
+    alike = Calls((small, replace(small, number=1)), 0.0)
+    assert alike.entering_ns == pytest.approx(900), "one size: nothing tells the two apart"
+    falling = Calls((small, replace(large, beside_ns=100.0)), 0.0)
+    assert falling.entering_ns == pytest.approx(100), "never more than the cheapest"
+    assert Calls((), 0.0).entering_ns == 0.0
 
 
 def test_what_cannot_save_two_percent_is_no_advice() -> None:

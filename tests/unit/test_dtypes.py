@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.export.records import EXAMPLE_INPUTS, Undelegated, described, group_outside
+from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.json_record import write_record
+from model_profiling.program.undelegated import Undelegated, described, group_outside
 from model_profiling.report.document import Table
 from model_profiling.report.dtypes import (
     Accuracy,
@@ -39,7 +40,8 @@ GELU = Undelegated(
     "GELU does not support fp16",
     "refused",
     call="gelu",
-    source="model.py:7 in forward: return F.gelu(x)",
+    source="model.py:7",
+    code="return F.gelu(x)",
     replacement="x * torch.sigmoid(1.702 * x)",
 )
 
@@ -184,7 +186,7 @@ def test_the_page_says_what_stays_outside_and_what_to_write() -> None:
     page = render_markdown(dtypes_document(found))
     assert "2 x aten.gelu.default: GELU does not support fp16" in page
     assert "instead: x \\* torch.sigmoid(1.702 \\* x)" in page or "instead: x * torch.sigmoid" in page
-    assert "model.py:7 in forward" in page
+    assert "model.py:7" in page
     assert "not measured" in page
 
 
@@ -207,8 +209,34 @@ def test_what_one_call_leaves_outside_is_explained_once() -> None:
         "1 x aten._to_copy.default in gelu: fro",
         "2 x aten.elu.default: none",
     ]
-    place = ("in mlp", "at model.py:7 in forward: return F.gelu(x)")
-    assert [details for _, details in lines] == [(), (), (*place, f"instead: {GELU.replacement}"), place]
+    place = ("in mlp", "at model.py:7: return F.gelu(x)")
+    assert [details for _, details in lines] == [
+        (),
+        (),
+        (*place, f"instead: {GELU.replacement}"),
+        (*place, "nothing known helps"),
+    ]
+
+
+def test_what_stays_outside_is_told_by_line_and_its_replacement_once() -> None:
+    below = replace(GELU, source="model.py:9", code="x = F.gelu(x)", module_path="head")
+    index = replace(GELU, operator="aten.add.Tensor", call="add", dtype="int64", replacement="")
+    lines = list(described(group_outside([GELU, below, below, index])))
+    assert lines == [
+        ("2 x aten.gelu.default: GELU does not support fp16", ("in head", "at model.py:9: x = F.gelu(x)")),
+        (
+            "1 x aten.gelu.default: GELU does not support fp16",
+            ("in mlp", "at model.py:7: return F.gelu(x)", f"instead: {GELU.replacement}"),
+        ),
+        (
+            "1 x aten.add.Tensor: GELU does not support fp16",
+            (
+                "in mlp",
+                "at model.py:7: return F.gelu(x)",
+                "nothing known helps: XNNPACK takes no integers and no booleans",
+            ),
+        ),
+    ]
 
 
 @settings(deadline=None, max_examples=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,33 @@ def test_a_graph_comes_back_as_it_was(program: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "program_graph.json").write_text('{"schema_version": 1}')
     with pytest.raises(FormatError, match=r"program_graph\.json: program: required; analyse with --model"):
         read_graph_file(tmp_path / "run" / "program_graph.json")
+
+
+def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Path) -> None:
+    summary = Path(f"{program}.json")
+    assert made(program).undelegated is None, "exported elsewhere"
+    left = {
+        "operator": "aten.erf.default", "node": "erf", "module_path": "act", "why": "no rule",
+        "reason": "the backend has no rule", "method": "forward", "instruction": 1,
+    }  # fmt: skip
+    own = {"sha256": files.sha256(program), "coverage": {"undelegated": [left]}}
+    summary.write_text(json.dumps(own))
+    graph = made(program)
+    why = graph.why_outside("forward", 1)
+    assert why is not None and why.reason == "the backend has no rule" and why.remedy == "nothing known helps"
+    assert graph.why_outside("forward", 0) is None and graph.why_outside("other", 1) is None
+    everything_taken = {**own, "coverage": {"undelegated": []}}
+    for content, known in (
+        (everything_taken, ()),
+        ({**own, "sha256": "another program's"}, None),
+        ({**own, "coverage": {"undelegated": [{**left, "instruction": -1}]}}, None),
+        ({**own, "coverage": {"undelegated": [{"operator": 3}]}}, None),
+        ({"sha256": own["sha256"]}, None),
+    ):
+        summary.write_text(json.dumps(content))
+        assert made(program).undelegated == known
+    summary.write_text("{")
+    assert made(program).undelegated is None
 
 
 def test_only_what_operators_refer_to_is_kept(program: Path) -> None:

@@ -1,70 +1,190 @@
-"""What no delegate took, and what entering more than one delegate call costs."""
+"""What no delegate took, why, what to write instead, and what parting the delegates there costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from model_profiling.analysis.calls import Calls, calls_of
 from model_profiling.analysis.causes.seen import Seen, counted, kinds_named
-from model_profiling.analysis.findings import Finding, by_kind, concerns_of, percent
+from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import SeriesAnalysis, Spent
-from model_profiling.wording import plural
+from model_profiling.analysis.outside_lines import (
+    REASON_NOT_KNOWN,
+    OutsideCall,
+    OutsideLine,
+    joined_calls,
+    joining_words,
+    outside_lines,
+)
+from model_profiling.analysis.series import Spent
+from model_profiling.wording import listing, plural
+
+_NAMED = 3
+"""Remedies that the advice spells out, and lines that it names for each; operators below have the rest."""
 
 
 def outside(seen: Seen) -> Finding | None:
-    series, timed = seen.series, seen.timed
-    calls = series.first.delegate_calls
     left = seen.largest(lambda operator: not operator.delegated)
-    if not left and calls < 2:
+    if not left:
         return None
-    edges = _edges(series) if calls > 1 and timed else None
-    own = series.spent_by(left)
+    series, calls = seen.series, calls_of(seen.series)
+    lines = _ordered(seen, outside_lines(series, left), calls)
+    helped = [line for line in lines if line.helped]
+    taken = frozenset[int]().union(*(line.numbers for line in helped))
+    joined = joined_calls(series, lines, calls)
+    edges = calls.saved_ms(joined, taken) if seen.timed else 0.0
+    own = series.spent_by([operator for line in helped or lines for operator in line.operators])
+    beside = Spent(edges, edges / series.e2e_ms if series.e2e_ms else 0.0)
     evidence: dict[str, object] = {
-        "delegate_calls": calls,
+        "delegate_calls": series.first.delegate_calls,
         "operator_calls": series.first.operator_calls,
+        "calls_joined": joined,
         "outside_by_kind": {kind: len(members) for kind, members in by_kind(left).items()},
+        "reasons_known": any(line.reasons for line in lines),
     }
-    if timed:
+    if seen.timed:
         evidence |= {
             "operators_share_pct": percent(own.share),
-            "boundary_ms": round(edges.ms, 6) if edges else 0.0,
-            "boundary_share_pct": percent(edges.share) if edges else 0.0,
+            "boundary_ms": round(beside.ms, 6),
+            "boundary_share_pct": percent(beside.share),
+            "entering_ms": round(calls.entering_ns / 1e6, 6),
         }
+    alike = _alike(helped or lines)
+    spelt = frozenset(each[0].remedy for each in alike[:_NAMED])
     return Finding(
         "outside-delegates",
-        f"Bring {counted(left)} into the delegate"
-        if left
-        else f"Join {plural(calls, 'delegate call')} into fewer",
-        _into_delegates(left, calls),
+        _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
+        _action(seen, left, lines, alike, joined),
         series,
-        concerns_of(left),
+        tuple(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
         evidence,
-        seen.gain_pct(own.ms, edges.ms if edges else 0.0),
-        besides=edges,
+        seen.gain_pct(own.ms, beside.ms),
+        first_step=_advice(alike[0], alone=True) if alike[0][0].reasons and taken else "",
+        besides=beside if beside.ms else None,
+        besides_what="calling them"
+        + (f", and entering and leaving {plural(joined, 'delegate call')} that would join" if joined else ""),
     )
 
 
-def _into_delegates(outside: Sequence[Operator], calls: int) -> str:
-    if not outside:
-        return (
-            "every call has a price: one backend for all of the model, or operators that neighbouring parts "
-            "share, join them"
-        )
+def _ordered(seen: Seen, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
+    """Those that could save most first; where nothing is timed, those that part most delegates."""
+
+    def weight(line: OutsideLine) -> tuple[float, float]:
+        if not seen.timed:
+            return calls.parted(line.numbers), len(line.operators)
+        saved = calls.saved_ms(calls.joined(line.numbers), line.numbers)
+        return seen.series.spent_by(line.operators).ms + saved, 0.0
+
+    return sorted(lines, key=weight, reverse=True)
+
+
+def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
+    """Lines with one thing to do about them (a weight's norm and its convolution), in the order of each's
+    first; where nothing is known to do, those that call the same."""
+    found: dict[tuple[str, str], list[OutsideLine]] = {}
+    for line in lines:
+        replaced = bool(line.reasons) and line.helped
+        found.setdefault((line.remedy, "" if replaced else line.name), []).append(line)
+    return [tuple(members) for members in found.values()]
+
+
+def _names(lines: Sequence[OutsideLine]) -> str:
+    """`conv1d and weight_norm`."""
+    names = list(dict.fromkeys(line.name for line in lines))
+    return listing((*names[:_NAMED], "others") if len(names) > _NAMED else names)
+
+
+def _places(lines: Sequence[OutsideLine]) -> str:
+    """` (model.py:31, model.py:40 and 2 more lines)`; empty where no line is known."""
+    places = list(dict.fromkeys(line.place for line in lines if line.place))
+    more = len(places) - _NAMED
+    shown = ", ".join(places[:_NAMED]) + (f" and {plural(more, 'more line')}" if more > 0 else "")
+    return f" ({shown})" if shown else ""
+
+
+def _title(
+    left: Sequence[Operator], alike: Sequence[Sequence[OutsideLine]], *, helped: bool, delegates: bool
+) -> str:
+    first = alike[0]
+    known = any(line.reasons for lines in alike for line in lines)
+    alone = len(alike) == 1
+    at = _places(first) if alone else f", {_names(first)}{_places(first)} first" if known else ""
+    if not delegates or not known:
+        return f"Bring {counted(left)} into the delegate{at}"
+    calls = [call for line in first for call in line.calls]
+    several = any(len(call.operators) > 1 for call in calls)
+    one_name = alone and len({line.name for line in first}) == 1
+    what = (
+        plural(len(calls), f"{first[0].name} {'call' if several else 'operator'}")
+        if one_name
+        else plural(sum(len(line.operators) for lines in alike for line in lines), "operator")
+        + (f" of {_names(first)}" if alone else "")
+    )
+    return f"Bring {what} into the delegate{at}" if helped else f"Avoid {what} that no delegate takes{at}"
+
+
+def _action(
+    seen: Seen,
+    left: Sequence[Operator],
+    lines: Sequence[OutsideLine],
+    alike: Sequence[Sequence[OutsideLine]],
+    joined: int,
+) -> str:
+    calls = seen.series.first.delegate_calls
     if not calls:
         return "no delegate took anything: export with --backend xnnpack"
-    joined = (
-        f"; the model runs as {plural(calls, 'delegate call')}, and fewer cost less to enter"
-        if calls > 1
-        else ""
-    )
-    return (
-        f"portable kernels ({kinds_named(outside)}) run on one thread without SIMD tuning; `sme2prof "
-        f"export` says why each was not taken, and what to write instead where something is known{joined}"
-    )
+    if any(line.reasons for line in lines):
+        said = "; ".join(
+            (
+                *(_advice(each, alone=len(alike) == 1) for each in alike[:_NAMED]),
+                *_beyond_help(lines),
+            )
+        )
+    else:
+        said = (
+            f"portable kernels ({kinds_named(left)}) run on one thread without SIMD tuning; "
+            f"{REASON_NOT_KNOWN}"
+        )
+    return f"{said}; {joining_words(calls, joined)}" if joined else said
 
 
-def _edges(series: SeriesAnalysis) -> Spent:
-    """What is around delegate calls and in none of their operators."""
-    cost = series.spent(series.breakdown.framework + series.breakdown.delegate_overhead)
-    # Delegates with a clock of their own may report more than their call took.
-    return Spent(max(0.0, cost.ms), max(0.0, cost.share))
+def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
+    """`gelu (model.py:31): GELU does not support fp16; instead: x * torch.sigmoid(1.702 * x)`."""
+    first = lines[0]
+    why = "; ".join(dict.fromkeys(line.why for line in lines))
+    said = f"{why}; {first.remedy}" if first.reasons else REASON_NOT_KNOWN
+    return said if alone and first.reasons else f"{_names(lines)}{_places(lines)}: {said}"
+
+
+def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:
+    """What the bound leaves out, where something else can be helped."""
+    beyond = _alike([line for line in lines if not line.helped])
+    if all(not line.helped for line in lines):
+        return ()
+    left = [f"{each[0].name}{_places(each)}" for each in beyond]
+    if not left:
+        return ()
+    more = (f"{len(left) - _NAMED} more",) if len(left) > _NAMED else ()
+    return (f"nothing known helps {listing((*left[:_NAMED], *more))}, which the bound leaves out",)
+
+
+def _concern(line: OutsideLine, call: OutsideCall, spelt: Collection[str], calls: Calls) -> Concern:
+    first = call.operators[0]
+    if not call.reasons:
+        return Concern(call.operators, where(first))
+    several = f"{line.name} ({plural(len(call.operators), 'operator')})"
+    return Concern(
+        call.operators,
+        where(first) or line.place,
+        call.why if line.remedy in spelt or not line.remedy else f"{call.why}; {line.remedy}",
+        {
+            "reason": call.why,
+            "why": call.reasons[0].why,
+            "call": line.called,
+            "replacement": call.reasons[0].replacement,
+            "remedy": line.remedy,
+            "operator_count": len(call.operators),
+            "parts_delegates": calls.parted({operator.call for operator in call.operators}),
+        },
+        named=several if len(call.operators) > 1 and line.called else "",
+    )
