@@ -138,7 +138,7 @@ class _Island:
         shown = listing((*names[:KINDS_NAMED], "others") if len(names) > KINDS_NAMED else names)
         facts = {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)}
         line, note = source_line(cause), f"around {shown}"
-        return tuple(Concern((each,), where(cause), note, facts, line) for each in self.conversions)
+        return tuple(Concern((each,), where(cause), note, facts, line=line) for each in self.conversions)
 
 
 def _plain_name(operator: Operator) -> str:

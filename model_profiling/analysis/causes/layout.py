@@ -54,7 +54,8 @@ def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Conce
         note = "all of them the model's"
     for operator in operators:
         facts = {"added_by_lowering": operator.origin == "lowering"}
-        yield Concern((operator,), place, note, facts, source_line(written[0]) if written else "")
+        line = source_line(written[0]) if written else ""
+        yield Concern((operator,), place, note, facts, line=line)
 
 
 def _without_undoing(concerns: Sequence[Concern]) -> str:
