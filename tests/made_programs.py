@@ -52,7 +52,9 @@ class MadeModel:
     def stored(self, shape: Shape) -> int:
         return self.value(shape, constant=True)
 
-    def place(self, module: str, line: int, target: str = "", code: str = "", kind: str = "") -> int:
+    def place(
+        self, module: str, line: int, target: str = "", code: str = "", kind: str = "", call: str = ""
+    ) -> int:
         handle = len(self.refs) + 1
         self.refs[handle] = SourceRef(
             handle,
@@ -62,6 +64,7 @@ class MadeModel:
             file="/home/user/net.py",
             line=line,
             code=code,
+            call=call,
         )
         return handle
 

@@ -61,10 +61,12 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
         ("sme2-no-faster", "did not speed up", same),
     ):
         chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
-        share = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate]).share
-        lost = sum(pair.delta_ms for pair in chosen) / pairing.candidate.e2e_ms
-        gain = max(0.0, lost) if id_ == "sme2-slower" else share
-        if gain < (_JUDGED_WORTH if id_ == "sme2-slower" and all(map(_is_judged, chosen)) else WORTH):
+        spent = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate])
+        lost_ms = sum(pair.delta_ms for pair in chosen)
+        lost = lost_ms / pairing.candidate.e2e_ms
+        gain = pairing.candidate.gain_pct(max(0.0, lost_ms) if id_ == "sme2-slower" else spent.ms)
+        worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_is_judged, chosen)) else WORTH
+        if not chosen or gain < 100 * worth:
             continue
         ways = dict.fromkeys(_instead(pair) for pair in chosen)
         if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
@@ -75,8 +77,8 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
             "; ".join(ways),
             pairing.candidate,
             tuple(_concern(pairing, pair) for pair in chosen),
-            {"share_pct": percent(share), "lost_pct": percent(lost)},
-            percent(gain),
+            {"share_pct": percent(spent.share), "lost_pct": percent(lost)},
+            gain,
             about=pairing.label,
         )
 
@@ -196,7 +198,6 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
         fewer, more = enough.untraced_ms, most.untraced_ms
         if fewer is None or more is None:
             fewer, more = enough.e2e_ms, most.e2e_ms
-        gain = percent(max(0.0, 1 - fewer / more))
         yield Finding(
             "too-many-threads",
             f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
@@ -207,7 +208,7 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
                 "rounds": min(len(enough.rounds), len(most.rounds)),
                 "best_threads": enough.series.threads,
             },
-            max_gain_pct=gain,
+            max_gain_pct=most.gain_pct(max(0.0, more - fewer)),
         )
 
 

@@ -163,7 +163,7 @@ class ProgramView:
             debug_handle=refs[0].debug_handle if refs else -1,
             input_shapes=tuple(tensor.shape for tensor in step.inputs if not tensor.constant),
             output_shape=step.outputs[0].shape if step.outputs else (),
-            dtype=step.inputs[0].dtype if step.inputs else "",
+            dtype=next((tensor.dtype for tensor in (*step.inputs, *step.outputs)), ""),
             flops=step.flops,
             bytes_moved=step.bytes_moved,
             place=refs[0] if refs else NOWHERE,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from model_profiling.models.blame import place_in_user_code
-from model_profiling.program.etrecord import source_line
+from model_profiling.program.etrecord import called, source_line
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ def module_of(node: torch.fx.Node) -> tuple[str, str]:
 def call_of(node: torch.fx.Node) -> str:
     """The function of torch that the model called and that the node is a part of: `hardsigmoid`."""
     recorded = node.meta.get("torch_fn")
-    return str(recorded[1]).rpartition(".")[2].strip("_") if recorded else ""
+    return called(str(recorded[1])) if recorded else ""
 
 
 def source_of(node: torch.fx.Node) -> tuple[str, str]:

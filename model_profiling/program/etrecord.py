@@ -131,8 +131,14 @@ def _sources(graph: Json) -> dict[int, SourceRef]:
             code=code,
             shape=shape,
             dtype=dtype,
+            call=called(_text(metadata.get("torch_fn"))),
         )
     return sources
+
+
+def called(function: str) -> str:
+    """`roll` of `builtin_function_or_method.roll`, as traces name what a model called."""
+    return function.rpartition(".")[2].strip("_")
 
 
 def _modules(nodes: list[dict[str, Json]]) -> list[tuple[str, str]]:

@@ -210,6 +210,9 @@ class SourceRef:
     shape: tuple[int, ...] = ()
     """Of the output."""
     dtype: str = ""
+    call: str = ""
+    """The function of torch that the model called, of which it is a part: `scaled_dot_product_attention`.
+    Unlike `code` it says nothing of the model's own text, so it stays in what is shared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.program.undelegated import Undelegated
 from model_profiling.run import Series, Times, opened
+from model_profiling.run.metrics import Latency
+from model_profiling.statistics.latency import summarize
 
 Call = tuple[str, list[tuple[str, int]]]
 
@@ -336,6 +338,12 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
     moved = findings["data-movement"]
     assert moved.max_gain_pct == pytest.approx(12.18), "what SME2 left is told once, as its cause"
+    latency = Latency(experiment="on", threads=1, end_to_end_ms=summarize([0.75]))
+    untraced = replace(on, measured=latency)
+    for finding in advise([off, untraced], [pair_series(off, untraced)]):
+        assert finding.as_dict()["max_gain_of"] == "0.750 ms without the tracer"
+        traced = findings[finding.id].max_gain_pct
+        assert finding.max_gain_pct == pytest.approx((traced or 0) * 821 / 750, abs=0.02), finding.id
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,25 @@ def test_what_may_change_is_never_called_the_same(kind: str) -> None:
     assert "input-independent" not in findings and "outside-delegates" in findings
 
 
+@pytest.mark.parametrize(
+    ("call", "code", "advised"),
+    [
+        ("scaled_dot_product_attention", "", "is_causal"),
+        ("roll", "", "torch.cat"),
+        ("", "x = torch.roll(x, 3)", "torch.cat"),
+        ("mul", "x = torch.roll(x, 3) * mask", "register_buffer"),
+    ],
+)
+def test_what_was_called_is_known_without_the_models_own_text(call: str, code: str, advised: str) -> None:
+    """A shared copy has no source text, and the same advice; records of older kits have nothing else."""
+    model = MadeModel()
+    handle = model.place("attention", 3, call=call, code=code)
+    masked(model, model.operator("aten::full.out", [], (16, 16), 200, handle=handle))
+    assert advised in found(model)["input-independent"].action
+    (made,) = (each for each in model.series().operators if each.type == "native_call_full.out")
+    assert made.precision == "fp32", "what it makes, as it is given nothing"
+
+
 def test_a_recurrent_layer_makes_its_first_state_itself() -> None:
     model = MadeModel()
     handle = model.place("lstm", 3, kind="torch.nn.modules.rnn.LSTM")

@@ -49,9 +49,9 @@ def test_a_handle_is_a_module_a_line_and_a_shape() -> None:
     stack = "L__self__,,net.Net;L__self__features,features,torch.nn.modules.container.Sequential;"
     stack += "L__self__features_0,features.0,torch.nn.modules.conv.Conv2d"
     tensors = {"conv": {"dtype": 6, "sizes": [{"as_int": 1}, {"as_int": 16}]}}
-    content = graph(
-        node("conv", 4, "aten.convolution.default", stack_trace=trace, nn_module_stack=stack), tensors=tensors
-    )
+    called = "conv2d_1;builtin_function_or_method.conv2d"
+    said = {"stack_trace": trace, "nn_module_stack": stack, "torch_fn": called}
+    content = graph(node("conv", 4, "aten.convolution.default", **said), tensors=tensors)
     found = read_etrecord(record({GRAPH: content})).ref("forward", 4)
     assert found is not None
     assert found.module_path == "features.0"
@@ -59,6 +59,7 @@ def test_a_handle_is_a_module_a_line_and_a_shape() -> None:
     assert (found.file, found.line, found.code) == ("models/net.py", 12, "x = self.features(x)")
     assert (found.shape, found.dtype) == ((1, 16), "fp16")
     assert (found.node, found.target) == ("conv", "aten.convolution.default")
+    assert found.call == "conv2d"
 
 
 def test_of_nodes_that_share_a_handle_the_operator_speaks_not_its_quantizing() -> None:

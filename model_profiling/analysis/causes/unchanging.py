@@ -45,7 +45,7 @@ def _once(same: Sequence[Operator]) -> list[str]:
     """How to have it computed only once, for what there is."""
     ways = []
     weights = [each for each in same if ".parametrizations." in f".{each.source.module_path}."]
-    masks = [each for each in same if "scaled_dot_product_attention" in each.source.place.code]
+    masks = [each for each in same if _calls(each, "scaled_dot_product_attention")]
     if weights:
         ways.append(
             "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
@@ -53,12 +53,18 @@ def _once(same: Sequence[Operator]) -> list[str]:
         )
     if masks:
         ways.append("give attention a mask that is stored instead of `is_causal`")
-    rolls = [each for each in same if "roll(" in each.source.place.code]
+    rolls = [each for each in same if _calls(each, "roll")]
     if rolls:
         ways.append("`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none")
     if len(weights) + len(masks) + len(rolls) < len(same):
         ways.append("make the value in `__init__`, keep it with `register_buffer` and use that in `forward`")
     return ways
+
+
+def _calls(operator: Operator, function: str) -> bool:
+    """The model calls `function` there; records of older kits have the line's text alone."""
+    place = operator.source.place
+    return place.call == function if place.call else f"{function}(" in place.code
 
 
 def repacked_weights(seen: Seen) -> Finding | None:
