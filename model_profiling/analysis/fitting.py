@@ -14,15 +14,14 @@ from functools import cached_property
 
 from model_profiling.analysis.attribution import Node, RunGroup
 from model_profiling.program import Delegate, GraphNode, Instruction, Method
-from model_profiling.program.category import Category, OperatorClass
+from model_profiling.program.category import MATRIX, OperatorClass
 from model_profiling.program.delegates import delegate_named, describe
 from model_profiling.wording import plural
 
 _MOST = 0.5
-_MATRIX_APART = 0.1
+MATRIX_APART = 0.1
 """Of matrix nodes and operators: how many may have no counterpart in the program that was run."""
 _KERNEL = "native_call_"
-_MATRIX = (Category.CONV, Category.GEMM)
 _Place = tuple[int, int, str]
 
 
@@ -44,7 +43,7 @@ class Explained:
 
     @property
     def multiplies(self) -> bool:
-        return self.what.category in _MATRIX and not self.what.preparation
+        return self.what.category in MATRIX and not self.what.preparation
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class MethodFit:
             return f"{len(strange)} of {plural(len(operators), 'operator')} fit none of its nodes"
         ran = sum(one.multiplies for one in operators)
         has = sum(len(_undivided(call)) for call in graphs)
-        if sum(map(_apart, graphs)) > max(1.0, _MATRIX_APART * (ran + has)):
+        if sum(map(_apart, graphs)) > max(1.0, MATRIX_APART * (ran + has)):
             return f"{plural(ran, 'matrix operator')} ran, it has {has}"
         return ""
 

@@ -18,7 +18,7 @@ from model_profiling.analysis.kernel_names import classify
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.errors import FormatError
-from model_profiling.program.category import Category
+from model_profiling.program.category import MATRIX
 from model_profiling.run.opened import Run
 from model_profiling.run.samples import read_series_samples
 from model_profiling.run.series import Series
@@ -27,7 +27,6 @@ from model_profiling.runner.samples import SampledFunction, Samples
 FEWEST = 30
 """Samples below which an operator's time is not divided."""
 _CONFIDENCE_Z = 1.959964
-_MATRIX = (Category.CONV, Category.GEMM)
 _POOL = "threadpool"
 # Functions of the C library in which a thread waits for others; `syscall` is how the pool asks for a futex.
 _WAITING = re.compile(
@@ -80,7 +79,8 @@ class SeenKernel:
 
 @dataclass(frozen=True, slots=True)
 class InsideOperator:
-    """One operator, divided. `operator` is None where nothing tells which one the samples are of."""
+    """One operator, divided. `operator` is None where nothing tells which one the samples are of; `call`
+    counts the calls of delegates alone."""
 
     call: int
     position: int
@@ -141,7 +141,7 @@ class InsideSeries:
         chosen = [
             found
             for found in self.operators
-            if found.enough and found.operator is not None and found.operator.category in _MATRIX
+            if found.enough and found.operator is not None and found.operator.category in MATRIX
         ]
         whole = sum(found.operator.typical_ms for found in chosen if found.operator)
         if not chosen or whole <= 0:
@@ -278,7 +278,7 @@ def _described(
         name = f"{library}{place or ': in no function'}" if library else "in no library"
         if library == _POOL:
             return name, Part.WAITING, ""
-        multiplies = function.multiplies and operator is not None and operator.category in _MATRIX
+        multiplies = function.multiplies and operator is not None and operator.category in MATRIX
         return name, Part.MULTIPLICATION if multiplies else Part.UNNAMED, ""
     if _WAITING.fullmatch(function.name):
         return function.name, Part.WAITING, ""

@@ -13,9 +13,9 @@ from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.category import MatrixPath, Miss
+from model_profiling.program.category import MATRIX, MatrixPath, Miss
 from model_profiling.program.delegates import describe
-from model_profiling.program.matrix_work import MATRIX, rows_of_result
+from model_profiling.program.matrix_work import rows_of_result
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
 NOT_KNOWN = "not known"

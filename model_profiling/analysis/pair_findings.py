@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
 from model_profiling.analysis.operator_proof import rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.side_by_side import SideBySide, how_measured
+from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import plural
@@ -52,7 +52,7 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
     matrix = [
         pair
         for pair in pairing.operators
-        if pair.category in (Category.CONV, Category.GEMM) and pair.ratio is not None and pair.candidate
+        if pair.category in MATRIX and pair.ratio is not None and pair.candidate
     ]
     slower = [pair for pair in matrix if _is_slower(pair)]
     same = [pair for pair in matrix if not _is_slower(pair) and _is_no_faster(pair)]

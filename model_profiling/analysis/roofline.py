@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
+from model_profiling.program.category import MATRIX
 
 _SHORTEST_NS = 20_000
 """Delegates count whole microseconds: below this a rate is mostly rounding."""
@@ -64,4 +64,4 @@ def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, .
 
 
 def _matrix(operator: Operator) -> bool:
-    return operator.category in (Category.CONV, Category.GEMM)
+    return operator.category in MATRIX

@@ -21,6 +21,10 @@ class Category(str, Enum):
         return "CONV" if self is Category.CONV else self.value
 
 
+MATRIX = (Category.CONV, Category.GEMM)
+"""The categories of operators that multiply matrices."""
+
+
 @dataclass(frozen=True, slots=True)
 class Miss:
     """Why a backend has no SME path for an operator."""

@@ -10,13 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model_profiling.program.category import Category, operator_type
+from model_profiling.program.category import MATRIX, Category, operator_type
 from model_profiling.program.delegates import delegate_named, describe
 from model_profiling.program.delegates.portable.operator_cost import counts_products
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.program.records import GraphNode, Instruction, Method, SourceRef
-
-MATRIX = (Category.CONV, Category.GEMM)
 
 
 @dataclass(frozen=True, slots=True)

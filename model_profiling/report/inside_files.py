@@ -12,9 +12,10 @@ from model_profiling.report.records import Value
 
 COLUMNS = (
     "operator", "call", "position", "category", "samples", "part", "part_samples", "share", "low", "high",
-    "ms", "function", "function_samples",
+    "ms", "function", "function_samples", "delegate_call",
 )  # fmt: skip
-"""A row for each function that an operator was seen in, with the part it belongs to."""
+"""A row for each function that an operator was seen in, with its part. Call and position are the
+operator's as in every other file; `delegate_call` counts calls of delegates alone, as samples do."""
 
 
 def write_inside_csv(path: Path, found: InsideSeries) -> None:
@@ -23,11 +24,13 @@ def write_inside_csv(path: Path, found: InsideSeries) -> None:
 
 def _rows(each: InsideOperator) -> Iterator[tuple[Value, ...]]:
     category = each.operator.category.value if each.operator else None
+    call = each.operator.call if each.operator else None
     for kernel in each.kernels:
         portion = each.parts[kernel.part]
         yield (
-            each.name, each.call, each.position, category, each.samples, kernel.part.value, portion.samples,
+            each.name, call, each.position, category, each.samples, kernel.part.value, portion.samples,
             portion.share, portion.low, portion.high, portion.ms, kernel.name, kernel.samples,
+            each.call,
         )  # fmt: skip
 
 
@@ -64,8 +67,9 @@ def inside_facts(found: InsideSeries) -> dict[str, object]:
 def _operator(each: InsideOperator) -> dict[str, object]:
     return {
         "name": each.name,
-        "call": each.call,
+        "call": each.operator.call if each.operator else None,
         "position": each.position,
+        "delegate_call": each.call,
         "samples": each.samples,
         "enough": each.enough,
         "parts": {part.value: asdict(portion) for part, portion in each.parts.items()},

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis import operator_clock
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, check_unless
 from model_profiling.errors import ProfilingError
 from model_profiling.json_record import read_json_object
+from model_profiling.program.category import MATRIX
 from model_profiling.run import names
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
@@ -169,9 +169,7 @@ def same_program(run: CheckedRun) -> Iterator[Check]:
 
 
 def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
-    matrix = Counter(
-        operator.call for operator in dump.operators if operator.category in (Category.CONV, Category.GEMM)
-    )
+    matrix = Counter(operator.call for operator in dump.operators if operator.category in MATRIX)
     return [
         (node.chain_index, node.instruction_id, node.call_kind, matrix[node.call])
         for node in dump.attribution.groups[0].nodes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
+from made_programs import MadeModel
 from made_series import made_series
 
 from model_profiling.analysis.inside import Part, inside_series, sampled_entries, short_name, wilson_interval
@@ -14,7 +16,7 @@ from model_profiling.analysis.kernel_work import multiply_adds, work_cell, work_
 from model_profiling.analysis.kernels import executed_kernels
 from model_profiling.analysis.sampling_proof import agreement, disagreements
 from model_profiling.errors import RunError
-from model_profiling.report.inside_files import inside_facts
+from model_profiling.report.inside_files import inside_facts, write_inside_csv
 from model_profiling.run.evidence import KernelWork
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
 
@@ -66,6 +68,22 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     assert found.moving is not None and found.moving.share == pytest.approx(0.2)
     told = json.loads(json.dumps(inside_facts(found)))
     assert told["operators"][0]["parts"]["multiplication"]["samples"] == 70 and told["shares_are_of_time"]
+
+
+def test_an_operator_has_one_identity_in_every_file(tmp_path: Path) -> None:
+    """An operator outside runs before the delegate: samples count its calls from 0, all else does not."""
+    model = MadeModel()
+    mask = model.operator("aten::add.out", [model.given((16, 16))], (16, 16), 20)
+    part = model.delegate()
+    part.done(part.node("Add", [mask, mask], (16, 16), "Add (ND)", 20))
+    made = model.series()
+    (inside,) = (each for each in made.operators if each.delegated)
+    found = inside_series(made.series, samples((0, 0, 0, 3, 40), operators=1), made)
+    (told,) = inside_facts(found)["operators"]  # type: ignore[misc]
+    assert (told["call"], told["position"]) == (inside.call, inside.position) != (told["delegate_call"], 0)
+    write_inside_csv(tmp_path / "inside.csv", found)
+    (row,) = csv.DictReader((tmp_path / "inside.csv").read_text().splitlines())
+    assert (row["call"], row["position"], row["delegate_call"]) == (str(inside.call), "0", "0")
 
 
 def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.matrix_work import MATRIX
+from model_profiling.program.category import MATRIX
 from model_profiling.run.evidence import MatrixOperator
 
 Place = tuple[str, int, int, int]

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from model_profiling.analysis.findings import Concern, Finding, percent, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.matrix_work import MATRIX
+from model_profiling.program.category import MATRIX
 from model_profiling.program_name import exported_dtype
 from model_profiling.wording import listing, plural
 

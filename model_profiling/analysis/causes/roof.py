@@ -9,10 +9,10 @@ from model_profiling.analysis.causes.seen import Seen
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.program.category import MATRIX
 from model_profiling.wording import plural
 
 _FAR_BELOW = 0.25
-_MATRIX = (Category.CONV, Category.GEMM)
 _FEW_ROWS = 8
 _FEW_CHANNELS = 16
 _LARGE_WINDOW = 25
@@ -31,7 +31,7 @@ def below_roof(seen: Seen) -> Finding | None:
         for gap in roof_gaps(series.operators, roof)
         if gap.efficiency < _FAR_BELOW
         and gap.operator.delegated
-        and gap.operator.category in _MATRIX
+        and gap.operator.category in MATRIX
         and gap.operator.identity not in seen.claimed
         and series.spent_by([gap.operator]).share >= WORTH
     ]
