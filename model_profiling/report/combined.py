@@ -31,14 +31,8 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import headline_series, sme2_switch
-from model_profiling.report.verdict import (
-    answers,
-    largest_parts,
-    outputs_differ,
-    shift_text,
-    speedup_text,
-    told_pair,
-)
+from model_profiling.report.pair_words import largest_parts, shift_text, speedup_text
+from model_profiling.report.verdict import answers, outputs_differ, told_pair
 from model_profiling.run import Times
 from model_profiling.wording import MISSING, milliseconds, plural
 

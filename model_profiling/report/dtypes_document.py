@@ -18,7 +18,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
-from model_profiling.report.verdict import speedup_text
+from model_profiling.report.pair_words import speedup_text
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import MISSING, milliseconds, percent, plural, size
 

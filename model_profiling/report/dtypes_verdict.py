@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, Projected
-from model_profiling.report.verdict import speedup_text
+from model_profiling.report.pair_words import speedup_text
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import listing, milliseconds, percent, plural, size
 

@@ -27,6 +27,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import sme2_switch
+from model_profiling.report.overheads import TRACER_SAID
 from model_profiling.report.verdict import gain_text
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
@@ -36,8 +37,6 @@ _KERNELS_SHOWN = 12
 _COLUMNS = 4
 _FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
-_TRACER_SAID = 0.01
-"""Of end-to-end time."""
 
 
 def kernels(data: ReportData) -> list[Block]:
@@ -253,7 +252,7 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
     if finding.besides is not None:
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
         tracing = finding.found_in.tracing
-        own = "; what the tracer takes of it is not in the bound" if tracing.share >= _TRACER_SAID else ""
+        own = "; what the tracer takes of it is not in the bound" if tracing.share >= TRACER_SAID else ""
         yield f"{finding.besides_what}: {ms}, {percent(finding.besides.share)}{own}"
 
 

@@ -41,15 +41,14 @@ from model_profiling.report.operator_cells import (
     precision_cell,
     work_cells,
 )
-from model_profiling.report.overheads import explained
-from model_profiling.report.verdict import largest_parts, shift_text, told_pair
+from model_profiling.report.overheads import TRACER_SAID, explained
+from model_profiling.report.pair_words import largest_parts, shift_text
+from model_profiling.report.verdict import told_pair
 from model_profiling.report.views import compared_pairs
 from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
 
 SHOWN = 15
 _BOTH_SIDES = ("before", "after")
-_TRACING_SAID = 0.01
-"""Of end-to-end time."""
 
 
 def first_picture(data: ReportData) -> Chart | None:
@@ -112,7 +111,7 @@ def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
     """Whose operator times these are, and how much of the rest is the tracer's own."""
     clocks = "; ".join(dict.fromkeys(found.clock for found in series))
     told = [found.spent(found.breakdown.tracing) for found in series]
-    if max(spent.share for spent in told) < _TRACING_SAID:
+    if max(spent.share for spent in told) < TRACER_SAID:
         return f"Operator times: {clocks}."
     parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
     return (

@@ -11,6 +11,8 @@ from model_profiling.wording import milliseconds, percent, plural
 
 _EXPLAINED = 0.10
 """Of end-to-end time: overheads that are more are explained wherever they are shown."""
+TRACER_SAID = 0.01
+"""Of end-to-end time: what the tracer must take for it to be said."""
 
 
 def explained(series: SeriesAnalysis) -> Iterator[str]:
@@ -55,7 +57,7 @@ def why(series: SeriesAnalysis, name: str) -> str:
                 "microseconds, so about half a microsecond of each is here"
             )
     tracing = series.tracing
-    if tracing.share >= 0.01:
+    if tracing.share >= TRACER_SAID:
         text += (
             f"; of all overheads, {milliseconds(tracing.ms)} ms ({percent(tracing.share)}) are the tracer's"
         )

@@ -7,23 +7,23 @@ only with its interval, and SME2 only as far as kernels prove it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.headroom import Outlook
 from model_profiling.analysis.not_tested import NotTested
-from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
 from model_profiling.report.overheads import cost_text, why
+from model_profiling.report.pair_words import bottleneck_shift, change_text, pair_text
 from model_profiling.run import Times
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.remarks import Weight
-from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.wording import milliseconds, percent
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
@@ -161,13 +161,13 @@ class _Asked:
     def _sme2(self) -> Iterator[str]:
         pair = self.sme2_pair if self.data.timed else None
         if pair is not None:
-            yield _change(pair)
+            yield change_text(pair)
             if outputs_differ(self.data, pair):
                 yield "But the outputs differ by more than rounding: do not trust this speed."
             elif none := self._no_kernel():
                 yield none
             elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
-                yield _shift(pair.side_by_side)
+                yield bottleneck_shift(pair.side_by_side)
             return
         found = self.outlook.headline
         if found is not None:
@@ -254,7 +254,7 @@ class _Asked:
         others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
         if others:
             word = "Also compared" if told else "Compared"
-            yield f"{word}: {'; '.join(map(_pair_text, others))}."
+            yield f"{word}: {'; '.join(map(pair_text, others))}."
         reasons: dict[str, list[str]] = {}
         for pair in self.data.pairs:
             if not pair.comparable:
@@ -323,64 +323,6 @@ def gain_text(found: Finding) -> str:
     return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
-def speedup_text(found: Speedup) -> str:
-    """A ratio with its interval, as a person says it."""
-    if found.ratio is None:
-        return found.verdict.value
-    if found.low is None or found.high is None:
-        return f"about {found.ratio:.2f}x, without a verdict"
-    return f"{found.ratio:.2f}x ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
-
-
-def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
-    """What takes most of the time before, and what does after, with the shares that the tables show."""
-    parts = _shown_parts(pairing)
-    return (
-        max(parts, key=lambda part: part.baseline_share),
-        max(parts, key=lambda part: part.candidate_share),
-    )
-
-
-def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
-    before, after = break_down(pairing.baseline).parts, break_down(pairing.candidate).parts
-    return [
-        replace(
-            part,
-            baseline_share=before[part.name].percent / 100,
-            candidate_share=after[part.name].percent / 100,
-        )
-        for part in pairing.categories
-    ]
-
-
-def shift_text(before: CategoryPair, after: CategoryPair) -> str:
-    """Whether the bottleneck moved: what SME2 speeds up makes room for what it does not."""
-    if before.name == after.name:
-        return (
-            f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
-            f"and after ({percent(after.candidate_share)})."
-        )
-    return (
-        f"The bottleneck moved from {before.name} ({percent(before.baseline_share)} of the time before) "
-        f"to {after.name} ({percent(after.baseline_share)} before, {percent(after.candidate_share)} after)."
-    )
-
-
-def _shift(pairing: Pairing) -> str:
-    """How the time divides before and after: the bottleneck, and what took the room that it left."""
-    before, after = largest_parts(pairing)
-    if before.name != after.name:
-        return shift_text(before, after)
-    grown = max(_shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
-    if grown.candidate_share - grown.baseline_share < 0.01:
-        return shift_text(before, after)
-    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
-    said = f"{before.name} goes from {shares}"
-    if grown.name != before.name:
-        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
-    return f"{said}."
-
-
 def _largest(series: SeriesAnalysis) -> str:
     """What takes most of a series' time, and what comes next; of an overhead also why it is there."""
     shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
@@ -411,32 +353,6 @@ def _largest_work(series: SeriesAnalysis) -> str:
     name = max(work, key=lambda each: work[each])
     that_is_known = " that is known" if len(known) < len(series.operators) else ""
     return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
-
-
-def _change(pair: PairReport) -> str:
-    """What SME2 did to the latency, the ratio first."""
-    found = pair.speedup
-    tracer = ", with the event tracer on" if pair.with_tracer else ""
-    times = (
-        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
-        f"with it{tracer}"
-    )
-    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
-    if found.low is not None and found.high is not None:
-        times += f" ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
-    if found.verdict is Verdict.NO_CHANGE:
-        return f"No significant change ({ratio}): {times}."
-    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast: {times}."
-
-
-def _pair_text(pair: PairReport) -> str:
-    """`threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
-    found = pair.speedup
-    said = [found.verdict.value, *([f"{found.ratio:.2f}x"] if found.ratio is not None else [])]
-    if found.low is not None and found.high is not None:
-        said.append(f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}")
-    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
-    return f"{pair.label} ({', '.join(said)}; {times})"
 
 
 def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:

@@ -29,7 +29,7 @@ from model_profiling.report.charts.drawing import (
     work_bars,
 )
 from model_profiling.report.document import Chart
-from model_profiling.report.verdict import largest_parts
+from model_profiling.report.pair_words import largest_parts
 from model_profiling.run import names
 from model_profiling.wording import plural, size
 

@@ -21,7 +21,7 @@ from model_profiling.report.charts.drawing import (
 from model_profiling.report.charts.samples import MOST_SAMPLES, Sampled, files_of, usual_end
 from model_profiling.report.data import PairReport
 from model_profiling.report.document import Chart
-from model_profiling.report.verdict import speedup_text
+from model_profiling.report.pair_words import speedup_text
 from model_profiling.run import names
 from model_profiling.wording import milliseconds, plural
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from model_profiling.report.compared_runs import date_of, device_of, model_and_format, what_times_are
 from model_profiling.report.data import ReportData
-from model_profiling.report.verdict import outputs_differ, speedup_text, told_pair
+from model_profiling.report.pair_words import speedup_text
+from model_profiling.report.verdict import outputs_differ, told_pair
 from model_profiling.wording import milliseconds
 
 
