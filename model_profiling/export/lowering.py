@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import ExportError
-from model_profiling.export.nodes import operator_name, place_named_in, reached_by_inputs
+from model_profiling.export.nodes import operator_name, place_named_in
 from model_profiling.export.outside import Refusals, with_instructions
 from model_profiling.export.records import Coverage
 from model_profiling.models.blame import blaming, passed_through
@@ -59,19 +59,16 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         parts = get_lowered_backend_modules(lowered.graph_module)
         inside = [node for part in parts for node in _operators(part.original_module.graph_module)]
         # Before to_executorch(), which rewrites this graph's operators into their out= variants.
-        reached = reached_by_inputs(lowered)
-        left = [
-            (node, refusals.account_of(node, constant=node not in reached))
-            for node in _operators(lowered.graph_module)
-        ]
+        left = [(node, refusals.account_of(node)) for node in _operators(lowered.graph_module)]
         written_inputs = len(lowered.graph_signature.user_inputs_to_mutate)
         program = edge.to_executorch(_with_initial_state(lowered))
     written = read_program(program.buffer)
+    outside = with_instructions(left, program.debug_handle_map["forward"], written.methods[0])
     coverage = Coverage(
         # Inside a delegate, a quantize or dequantize step only marks the dtype and costs nothing.
         delegated=sum(not operator_name(node).startswith("quantized_decomposed.") for node in inside),
         partitions=len(parts),
-        undelegated=with_instructions(left, program.debug_handle_map["forward"], written.methods[0]),
+        undelegated=tuple(map(refusals.with_replacement, outside)),
         inserted_transposes=sum(
             node.kind == "StaticTranspose" and node.inserted
             for method in written.methods

@@ -51,26 +51,6 @@ def quoted_line(node: torch.fx.Node) -> str:
     return place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else ""
 
 
-def reached_by_inputs(program: ExportedProgram) -> set[torch.fx.Node]:
-    """The nodes whose values may change from call to call: by inputs, by what the model keeps, by chance."""
-    signature = program.graph_signature
-    kept = set(signature.buffers_to_mutate.values())
-    changing = set(signature.user_inputs) | {
-        name for name, buffer in signature.inputs_to_buffers.items() if buffer in kept
-    }
-    reached: set[torch.fx.Node] = set()
-    for node in program.graph.nodes:
-        if node.name in changing or _draws(node) or not reached.isdisjoint(node.all_input_nodes):
-            reached.add(node)
-    return reached
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    """Whether it draws random numbers."""
-    operator = getattr(node.target, "_op", node.target)
-    return any(str(tag).endswith("nondeterministic_seeded") for tag in getattr(operator, "tags", ()))
-
-
 def place_named_in(message: str, program: ExportedProgram) -> str:
     """Where the model calls the operator that a library's message names: `aten.linalg_svd`, `aten::item`.
 

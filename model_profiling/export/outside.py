@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from model_profiling.export.nodes import call_of, dtypes_of, module_of, operator_name, source_of
 from model_profiling.export.replacements import replacement_for
-from model_profiling.program.records import Method
+from model_profiling.program.flow import flow_of, input_independent
+from model_profiling.program.records import Instruction, Method
 from model_profiling.program.undelegated import Undelegated, WhyOutside
 
 if TYPE_CHECKING:
@@ -36,20 +37,25 @@ def with_instructions(
     handles: Mapping[int, int | Sequence[int]],
     method: Method,
 ) -> tuple[Undelegated, ...]:
-    """Tell each operator which instruction of `method` runs it.
+    """Tell each operator which instruction of `method` runs it, and whether an input reaches that.
 
     What was taken apart shares a debug handle: then the operator's name tells, and at last the order, which
     the program keeps. `handles` are the emitter's, by instruction.
     """
-    waiting: dict[tuple[object, str], list[int]] = {}
+    waiting: dict[tuple[object, str], list[Instruction]] = {}
     for step in method.operators:
-        waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(
-            step.instruction_id
-        )
+        waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(step)
+    flow = flow_of(method)
+    same = {flow.steps[index].place for index in input_independent(flow)}
     found = []
     for node, account in left:
         steps = waiting.get((node.meta.get("debug_handle"), _stem(account.operator)), [])
-        found.append(replace(account, method=method.name, instruction=steps.pop(0) if steps else -1))
+        told = replace(account, method=method.name)
+        if steps:
+            step = steps.pop(0)
+            constant = (step.chain_index, step.instruction_id, -1) in same
+            told = replace(told, instruction=step.instruction_id, constant=constant)
+        found.append(told)
     return tuple(found)
 
 
@@ -100,16 +106,15 @@ class Refusals:
             logger.setLevel(level)
             logging.disable(disabled)
 
-    def account_of(self, node: torch.fx.Node, *, constant: bool) -> Undelegated:
-        """Why `node`, which stayed outside, did; `constant` where no input of the model reaches it."""
+    def account_of(self, node: torch.fx.Node) -> Undelegated:
+        """Why `node`, which stayed outside, did."""
         why, reason = self._reason(node)
-        refusal = self._listener.refusals.get(node.name)
         module_path, module_class = module_of(node)
         read, made = dtypes_of(node)
         if reason == "invalid dtype":
             reason = f"invalid dtype ({read if read == made else f'{read} to {made}'})"
         source, code = source_of(node)
-        account = Undelegated(
+        return Undelegated(
             operator=operator_name(node),
             node=node.name,
             module_path=module_path,
@@ -119,12 +124,15 @@ class Refusals:
             code=code,
             dtype=made,
             reads=read,
-            constant=constant,
             why=why,
             reason=reason,
         )
-        if why == "portable":
+
+    def with_replacement(self, account: Undelegated) -> Undelegated:
+        """With what to write instead; it may depend on whether an input of the model reaches it."""
+        if account.why == "portable":
             return account
+        refusal = self._listener.refusals.get(account.node)
         return account.with_replacement(replacement_for(account, refusal.made_by if refusal else frozenset()))
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:
