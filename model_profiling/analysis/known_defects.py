@@ -8,13 +8,15 @@ another.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from model_profiling.program.matrix_work import MatrixWork
 
 Release = tuple[int, int, int]
 _LARGE_KERNEL = 7
+ONE_ROW_ISSUE = "google/XNNPACK issue 10719"
+LARGE_KERNEL_ISSUE = "microsoft/onnxruntime issue 27633"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,14 @@ def _is_one_row(work: MatrixWork) -> bool:
     return work.rows == 1 and work.node is not None and work.node.kind in ("FullyConnected", "Conv2d")
 
 
+def is_large_kernel(kernel: Sequence[int]) -> bool:
+    return bool(kernel) and min(kernel) >= _LARGE_KERNEL
+
+
 def _is_large_kernel(work: MatrixWork) -> bool:
     window = work.node.window if work.node else None
     plain = work.kind == "convolution" and window is not None and window.groups == 1
-    return plain and window is not None and min(window.kernel) >= _LARGE_KERNEL
+    return plain and window is not None and is_large_kernel(window.kernel)
 
 
 def _is_grouped_int8(work: MatrixWork) -> bool:
@@ -104,13 +110,13 @@ DEFECTS: tuple[Defect, ...] = (
 RISKS: tuple[Risk, ...] = (
     Risk(
         "one row (batch 1): packed SME2 paths were 1.4 to 3 times slower there than without",
-        "google/XNNPACK issue 10719, a Dimensity 9500",
+        f"{ONE_ROW_ISSUE}, a Dimensity 9500",
         _is_one_row,
         "give it more rows at once (a larger batch, several steps together) if the application can",
     ),
     Risk(
         "a large kernel: 9x9 convolutions became slower with KleidiAI's SME path in another runtime",
-        "microsoft/onnxruntime issue 27633, an Apple M4",
+        f"{LARGE_KERNEL_ISSUE}, an Apple M4",
         _is_large_kernel,
         "compare with several smaller kernels in a row",
     ),

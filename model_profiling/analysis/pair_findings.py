@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.known_defects import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
 from model_profiling.analysis.operator_proof import rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
@@ -20,8 +21,6 @@ _NO_FASTER = 1.05
 _SLOWER = 0.97
 _JUDGED_WORTH = 0.005
 """Of end-to-end time: what a verdict says was lost is told from here on."""
-_LARGE_KERNEL = 49
-"""Taps of a 7x7 window."""
 _REPORT = "or report it to google/XNNPACK with these numbers: it chooses the path without looking at shapes"
 _MORE_ROWS = "give a single row company (a larger batch, several steps at once)"
 _OFF_THE_PATH = {
@@ -136,7 +135,7 @@ def _instead(pair: OperatorPair) -> str:
     if any(member.packed for member in pair.candidate):
         if _is_one_row(operator):
             return _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
-        if _taps(operator) >= _LARGE_KERNEL:
+        if is_large_kernel(_window(operator)):
             return f"compare the large kernel with smaller ones in a row, {_REPORT}"
         return f"larger matrices pay for the packing of their input, {_REPORT}"
     if operator.kind == "depthwise convolution":
@@ -151,11 +150,11 @@ def _reason(pair: OperatorPair) -> str:
     operator = pair.main
     if any(operator.packed for operator in pair.candidate):
         if _is_one_row(operator):
-            return "one row cannot repay the packing (others saw it too: google/XNNPACK issue 10719)"
-        if (taps := _taps(operator)) >= _LARGE_KERNEL:
+            return f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
+        if is_large_kernel(window := _window(operator)):
             return (
-                f"packing copies each input value for each of {taps} taps (others saw it too, in another "
-                "runtime: microsoft/onnxruntime issue 27633)"
+                f"packing copies each input value for each of {math.prod(window)} taps (others saw it too, "
+                f"in another runtime: {LARGE_KERNEL_ISSUE})"
             )
         return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
     if not operator.delegated:
@@ -170,9 +169,9 @@ def _is_one_row(operator: Operator) -> bool:
     return operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1
 
 
-def _taps(operator: Operator) -> int:
-    """Of a plain convolution's window."""
-    return math.prod(operator.source.kernel_size or (1,)) if operator.kind == "convolution" else 1
+def _window(operator: Operator) -> tuple[int, ...]:
+    """Of a plain convolution."""
+    return (operator.source.kernel_size or ()) if operator.kind == "convolution" else ()
 
 
 def _packed_reason(flops: int, bytes_moved: int) -> str:
