@@ -131,18 +131,19 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     assert run("sh", "-c", "pwd; exit 7") == (7, f"{folder}\n")
     assert run("sh", "-c", "kill -SEGV $$")[0] == 128 + signal.SIGSEGV
     assert run("/nowhere/at all")[0] == 127
-    began, sleeps = time.monotonic(), [long_sleep() for _ in range(4)]
+    sleeps = [long_sleep() for _ in range(4)]
     assert run("sh", "-c", f"{sleeps[0]} & {sleeps[1]}", limit=1)[0] == 124
     Path(f"{folder}.late").unlink()
     # The pipe that it reads ends with the client: what hangs on it is killed with all it started.
-    script = scripts.watched(("sh", "-c", f"{sleeps[2]} & {sleeps[3]}"), folder, 60)
+    script = scripts.watched(("sh", "-c", f"{sleeps[2]} & {sleeps[3]}"), folder, 600)
     held = subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE)
     while not Path(f"{folder}.pid").read_text().strip():
         time.sleep(0.02)
     time.sleep(0.3)
     assert held.stdin is not None
     held.stdin.close()
-    assert held.wait(timeout=10) != 0 and time.monotonic() - began < 15
+    # Long before its own time is up, however busy the machine is.
+    assert held.wait(timeout=60) != 0
     listed = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
     assert not [words for words in sleeps if words in listed]
 
