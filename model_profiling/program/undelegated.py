@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Literal
 
 WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
@@ -146,7 +147,7 @@ def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each group's line, and the lines below it: where that is and what to write instead. They are given once
     for groups that share them, below the last."""
-    for group, following in zip(groups, (*groups[1:], None), strict=True):
+    for group, following in zip_longest(groups, groups[1:]):
         same_call = following is not None and following.call == group.call
         places = () if same_call and following and following.places == group.places else group.places
         said = same_call and following is not None and following.remedy == group.remedy

@@ -12,7 +12,6 @@ from model_profiling.files import write_text
 from model_profiling.process import Completed
 from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.runner.samples import read_samples
 from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, SEEN, child_files
 from model_profiling.targets.device import energy
 from model_profiling.targets.failures import explain, explain_lockstep
@@ -41,6 +40,8 @@ def collect(
         )
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
     if job.sample_hz:
+        from model_profiling.runner.samples import read_samples  # needs numpy, which a doctor does without
+
         outcome = replace(outcome, samples=read_samples(Path(f"{files}{SEEN}"), code))
     if job.gauge is None:
         return outcome

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
 from model_profiling.runner.result import RunnerResult
-from model_profiling.runner.samples import Samples
 from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
+
+if TYPE_CHECKING:
+    from model_profiling.runner.samples import Samples  # needs numpy, which a doctor does without
 
 Platform = Literal["mac", "linux", "android", "emulated"]
 TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]

@@ -202,6 +202,7 @@ def test_the_page_says_why_operators_miss_sme2() -> None:
 def test_what_one_call_leaves_outside_is_explained_once() -> None:
     copies = [replace(GELU, operator="aten._to_copy.default", reason=reason) for reason in ("to", "fro")]
     other = replace(GELU, operator="aten.elu.default", call="elu", reason="none", replacement="")
+    assert list(described(())) == [], "everything was delegated"
     lines = list(described(group_outside([GELU, other, other, *copies])))
     assert [text for text, _ in lines] == [
         "1 x aten.gelu.default: GELU does not support fp16",

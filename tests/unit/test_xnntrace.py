@@ -214,6 +214,7 @@ def test_the_tool_writes_the_documented_columns(tmp_path: Path) -> None:
     header, *rows = list(csv.reader(out.read_text().splitlines()))
     assert ",".join(header) == (
         "model_id,kernel_name,category,count,dtype,xnn_op,variant,ukernel_shape,arch_chain,has_sme,has_sme2,evidence"
+        ",worked_on"
     )
     table = {row[1]: dict(zip(header, row, strict=True)) for row in rows}
     gemm = table["xnn_pqs8_qc8w_gemm_minmax_ukernel_1x32c4__neonsme2"]
