@@ -34,6 +34,7 @@ CASES = [
     ("mobilenet_v3_small", "fp16", "xnnpack", 20),
     ("mobilenet_v3_small", "int8", "xnnpack", 20),
 ]
+SLOW = (("mobilenet_v3_small", "fp32"), ("mobilenet_v3_small", "int8"))
 INT8 = pytest.param("int8", marks=pytest.mark.slow)  # its export alone takes a minute
 
 
@@ -55,7 +56,7 @@ def dump_of(exported, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "case",
-    [*CASES[:-1], pytest.param(CASES[-1], marks=pytest.mark.slow)],
+    [pytest.param(case, marks=pytest.mark.slow if case[:2] in SLOW else ()) for case in CASES],
     ids=["-".join(case[:3]) for case in CASES],
 )
 def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
@@ -78,7 +79,7 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
         assert analysis.warnings == ()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", INT8])
+@pytest.mark.parametrize("dtype", [pytest.param("fp32", marks=pytest.mark.slow), "fp16", INT8])
 def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
     dump, pte = dump_of("mobilenet_v3_small", dtype, "xnnpack", 20)
     analysis = analyse(dump, model=pte).dumps[0]

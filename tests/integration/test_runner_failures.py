@@ -237,7 +237,7 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     if shutil.which("prlimit") is None:
         missing("prlimit")
     assert host.build is not None
-    pte = exported("mobilenet_v3_small", "fp32").pte
+    pte = exported("mobilenet_v3_small", "fp16").pte
     runner = (str(host.build.path),)
     wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
     assert execute(Job(pte), tmp_path, "wide", runner=runner, transport=wide).result.iterations_ns
