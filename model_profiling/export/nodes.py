@@ -58,11 +58,35 @@ def reached_by_inputs(program: ExportedProgram) -> set[torch.fx.Node]:
     changing = set(signature.user_inputs) | {
         name for name, buffer in signature.inputs_to_buffers.items() if buffer in kept
     }
+    return _reached(program, changing)
+
+
+def _reached(program: ExportedProgram, changing: set[str]) -> set[torch.fx.Node]:
+    """What the inputs named in `changing` reach; of a delegate only those outputs that they do."""
     reached: set[torch.fx.Node] = set()
+    fixed: dict[torch.fx.Node, set[int]] = {}
     for node in program.graph.nodes:
-        if node.name in changing or _draws(node) or not reached.isdisjoint(node.all_input_nodes):
+        source = next(iter(node.all_input_nodes), None)
+        if source in fixed and operator_name(node) == "getitem":
+            if node.args[1] not in fixed[source]:
+                reached.add(node)
+        elif node.name in changing or _draws(node) or not reached.isdisjoint(node.all_input_nodes):
             reached.add(node)
+            if operator_name(node) == "executorch_call_delegate":
+                fixed[node] = _fixed_outputs(program, node, reached)
     return reached
+
+
+def _fixed_outputs(program: ExportedProgram, call: torch.fx.Node, reached: set[torch.fx.Node]) -> set[int]:
+    """Which outputs of a delegate's call depend on none of the arguments that change."""
+    module, *given = call.args
+    inside = getattr(getattr(program.graph_module, str(module), None), "original_module", None)
+    if inside is None or len(inside.graph_signature.user_inputs) != len(given):
+        return set()
+    names = zip(inside.graph_signature.user_inputs, given, strict=True)
+    changed = _reached(inside, {str(name) for name, argument in names if argument in reached})
+    (made,) = (node.args[0] for node in inside.graph.nodes if node.op == "output")
+    return {index for index, output in enumerate(made) if output not in changed}
 
 
 def _draws(node: torch.fx.Node) -> bool:

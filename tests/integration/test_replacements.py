@@ -14,6 +14,7 @@ from model_profiling.export.records import Coverage
 from model_profiling.export.replacements import REPLACEMENTS
 from model_profiling.export.tracing import eager_model, trace
 from model_profiling.models.catalog import load_model
+from model_profiling.program.undelegated import COMPUTED_ONCE
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -95,3 +96,28 @@ def test_each_reason_says_its_kind_and_place(covered: dict[str, Coverage]) -> No
     )
     assert attention.count > 10
     assert "in scaled_dot_product_attention: the backend has no rule" in attention.text
+
+
+def test_what_no_input_reaches_is_known_behind_a_delegate_that_inputs_do_reach() -> None:
+    """A mask that is subtracted in the delegate which also works on the input, and compared outside."""
+    import torch
+    from torch import nn
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("places", torch.arange(8.0))
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            apart = self.places.reshape(1, 8) - self.places.reshape(8, 1)
+            mask = apart.masked_fill(apart != 0, -100.0)
+            return self.second(x + mask) * (x > 0)
+
+    with quietly():
+        traced = torch.export.export(Masked().eval(), (torch.randn(8, 8),))
+        coverage = lower("masked", traced, "xnnpack").coverage
+    said = {left.operator: left for left in coverage.undelegated}
+    assert said["aten.ne.Scalar"].constant and not said["aten.gt.Scalar"].constant
+    assert said["aten.where.self"].replacement == COMPUTED_ONCE == said["aten.ne.Scalar"].replacement

@@ -290,6 +290,11 @@ def test_operators_far_below_the_roof_are_measured_against_the_best_seen_or_the_
             OperatorSource(output_shape=(1, 8, 8, 64), input_shapes=((1, 8, 8, 3),)),
             "space to depth",
         ),
+        (
+            "Convolution (NHWC, F16) IGEMM #2",
+            OperatorSource(output_shape=(1, 4, 4, 64), kernel_size=(8, 8), input_shapes=((1, 32, 32, 8),)),
+            "which kernels",
+        ),
         ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(output_shape=(1, 8, 8, 64)), "which kernels"),
     ],
 )
