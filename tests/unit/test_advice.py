@@ -11,6 +11,7 @@ from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.calls import Call as TimedCall
 from model_profiling.analysis.calls import Calls
+from model_profiling.analysis.catalogue import about_series
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
@@ -179,6 +180,18 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     assert finding.evidence["calls_joined"] == 0 and finding.besides is None
     constant = explained(dump_of([part, gelu, part]), replace(GELU, constant=True))
     assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
+
+
+def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it() -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    mask = ("OPERATOR_CALL", [("native_call_full.out", 100)])
+    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
+    fixed = replace(GELU, call="full", constant=True, instruction=1)
+    dump = explained(dump_of([part, mask, gelu, part]), fixed, replace(GELU, instruction=2))
+    series = series_of([dump])
+    (mask_operator,) = (each for each in series.operators if "full" in each.name)
+    (finding,) = about_series(series, timed=True, claimed=[mask_operator.identity])
+    assert finding.evidence["calls_joined"] == 1
 
 
 def test_delegates_that_nothing_parts_are_no_advice() -> None:

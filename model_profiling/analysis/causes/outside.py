@@ -103,9 +103,9 @@ def _told(
     return [first, *(each for each in others if not seen.timed or takes(each) >= _LITTLE * whole_ms)]
 
 
-def _names(lines: Sequence[OutsideLine]) -> str:
-    """`conv1d and weight_norm`."""
-    names = list(dict.fromkeys(line.name for line in lines))
+def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
+    """`conv1d and weight_norm`; `quoted` where a sentence begins with them, which keeps them as written."""
+    names = list(dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines))
     return listing((*names[:_NAMED], "others") if len(names) > _NAMED else names)
 
 
@@ -170,7 +170,7 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     first = lines[0]
     why = "; ".join(dict.fromkeys(line.why for line in lines))
     said = f"{why}; {first.remedy}" if first.reasons else REASON_NOT_KNOWN
-    return said if alone and first.reasons else f"{_names(lines)}{_places(lines)}: {said}"
+    return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 
 
 def _first_step(line: OutsideLine) -> str:
