@@ -402,7 +402,8 @@ def _largest(series: SeriesAnalysis) -> str:
     ]
     if named:
         other, share = named[0]
-        part = f", {tracers:.1f} of them the tracer's" if other in OVERHEADS and tracers >= 1 else ""
+        said = other in OVERHEADS and tracers >= 100 * _WORTH_NAMING
+        part = f", {tracers:.1f} of them the tracer's" if said else ""
         text += f", then {other} ({share:.1f}%{part})"
     if series.distorted:
         longer = f"with the event tracer on it takes {cost_text(series)} longer"
