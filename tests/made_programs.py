@@ -23,6 +23,7 @@ from model_profiling.program import (
     Window,
 )
 from model_profiling.program.graph_file import ProgramGraph
+from model_profiling.program.undelegated import Undelegated
 from model_profiling.run import Series, Times, opened
 
 Shape = tuple[int, ...]
@@ -40,6 +41,7 @@ class MadeModel:
     calls: list[tuple[str, list[tuple[str, int]]]] = field(default_factory=list)
     refs: dict[int, SourceRef] = field(default_factory=dict)
     handles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    undelegated: tuple[Undelegated, ...] | None = None
 
     def value(self, shape: Shape, dtype: str = "fp32", *, constant: bool = False) -> int:
         self.tensors[len(self.tensors)] = Tensor(shape, dtype, constant)
@@ -114,7 +116,7 @@ class MadeModel:
             tuple(number for number in constants if number in used),
         )
         record = EtRecord("made.etrecord", {"forward": self.refs}, {"forward": self.handles})
-        graph = ProgramGraph(Program("made.pte", 0, (method,)), record)
+        graph = ProgramGraph(Program("made.pte", 0, (method,)), record, undelegated=self.undelegated)
         dump = opened.Dump(Path("made.etdump"), Series("made", 1), times)
         return series_of([analyse_dump(read_etdump(self._dump()), dump, graph)])
 

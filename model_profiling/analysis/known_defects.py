@@ -68,7 +68,13 @@ def is_large_kernel(kernel: Sequence[int]) -> bool:
 def _is_large_kernel(work: MatrixWork) -> bool:
     window = work.node.window if work.node else None
     plain = work.kind == "convolution" and window is not None and window.groups == 1
-    return plain and window is not None and is_large_kernel(window.kernel)
+    # Patches that do not overlap are read once, however large: what was reported are windows that do.
+    return (
+        plain
+        and window is not None
+        and is_large_kernel(window.kernel)
+        and any(step < side for step, side in zip(window.stride, window.kernel, strict=True))
+    )
 
 
 def _is_grouped_int8(work: MatrixWork) -> bool:

@@ -110,9 +110,8 @@ def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Ca
     # What no input of the model reaches stands wherever it was written, and waits for no delegate.
     aside = {
         operator.call
-        for line in lines
-        for operator in line.operators
-        if (why := why_outside(series, operator)) and why.constant
+        for operator in series.operators
+        if not operator.delegated and (why := why_outside(series, operator)) and why.constant
     }
     return calls.joined(frozenset[int]().union(*(line.numbers for line in helped)), aside)
 

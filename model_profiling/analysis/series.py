@@ -166,23 +166,30 @@ class SeriesAnalysis:
         """What the tracer takes of the time with it: told by the calls, or by the latency without it. It is
         in framework and unattributed time, never in operators."""
         seen = self.spent(self.breakdown.tracing).ms
-        more = self.e2e_ms - self.untraced_ms if self.untraced_ms is not None else 0.0
+        # By runs that took turns: a slow moment of the traced ones alone is not the tracer's.
+        more = (self.untraced_ms or 0.0) * (self.tracer_cost or 0.0)
         return self._spent(min(max(seen, more), self._overheads_ms))
 
     def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
         """What saving `ms` of operators and `overhead_ms` of what is around them would shorten an inference
         by at the very most, in percent: of the time without the tracer where that was measured. What the
-        tracer takes of the overheads cannot be saved."""
+        tracer takes of the overheads cannot be saved. Where operators alone took longer than an inference
+        without the tracer, as in a slow moment, they are held against their own time: nobody saves 100%."""
         real = 1 - self.tracing.ms / self._overheads_ms if self._overheads_ms > 0 else 0.0
-        saved = ms + overhead_ms * real
-        share = saved / self.untraced_ms if self.untraced_ms else self._spent(saved).share
-        return round(min(100.0, 100 * share), 2)
+        saved, whole = ms + overhead_ms * real, self._bounded_ms
+        return round(min(100.0, 100 * saved / whole), 2) if whole > 0 else 0.0
+
+    @property
+    def _bounded_ms(self) -> float:
+        return max(self.untraced_ms, self.e2e_ms - self.tracing.ms) if self.untraced_ms else self.e2e_ms
 
     @property
     def bounds_are_of(self) -> str:
         """The time that `gain_pct` is a share of, for people."""
         if self.untraced_ms is None:
             return f"{milliseconds(self.e2e_ms)} ms with the tracer on"
+        if (shown := milliseconds(self._bounded_ms)) != milliseconds(self.untraced_ms):
+            return f"{shown} ms with the tracer on, its own part left out"
         return f"{milliseconds(self.untraced_ms)} ms without the tracer"
 
     @property

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from model_profiling.program.undelegated import Undelegated
+from model_profiling.program.undelegated import COMPUTED_ONCE, Undelegated
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,11 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         call="scaled_dot_product_attention",
     ),
     Replacement(
+        "the layer written out, a step after the other: gates by nn.Linear, parted by slices (gates[:, :n]), "
+        "the first state a buffer",
+        module_class=r"torch\.nn\.modules\.rnn\..*",
+    ),
+    Replacement(
         "torch.bmm on tensors of three dimensions, which needs no expand",
         call="matmul",
         operator=r"aten\.expand_copy\.default",
@@ -86,15 +89,48 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         call="repeat_interleave",
         dtype=_FLOAT,
     ),
+    Replacement("F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers", call="hardsigmoid"),
+    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
+    Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
+    Replacement(
+        "the mean over a picture's last two dimensions with keepdim=True, times their size",
+        call="sum",
+        operator=r"aten\.sum\.dim_IntList",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "F.max_pool2d over the whole picture, then flatten(1)",
+        call="amax",
+        operator=r"aten\.amax\.default",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "a float as the constant (3.0, not 3)",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason=r"invalid dtype \(int\d+ to float.*\)",
+    ),
+    Replacement(
+        "a buffer of the model (register_buffer) as the constant, which takes the model's dtype",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason="dtype conversion from float32 to float16 is not supported",
+    ),
+    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll"),
+    Replacement(COMPUTED_ONCE, call="masked_fill|where", operator=r"aten\.where\.self", constant=True),
+    Replacement(
+        _WITHOUT_MASK,
+        call="masked_fill|where",
+        operator=r"aten\.(where\.self|scalar_tensor\.default)",
+        dtype=_FLOAT,
+    ),
+    Replacement(COMPUTED_ONCE, constant=True),
     Replacement(
         "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that stays inside; "
         "or export fp32",
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
-    Replacement("F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers", call="hardsigmoid"),
-    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
-    Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
     Replacement(
         "mean over the last two dimensions with keepdim=True, then flatten(1)",
         operator=r"aten\.mean\.dim",
@@ -124,31 +160,6 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement("torch.sqrt(x)", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got 0\.5"),
     Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?"),
     Replacement(
-        "the mean over a picture's last two dimensions with keepdim=True, times their size",
-        call="sum",
-        operator=r"aten\.sum\.dim_IntList",
-        dtype=_FLOAT,
-    ),
-    Replacement(
-        "F.max_pool2d over the whole picture, then flatten(1)",
-        call="amax",
-        operator=r"aten\.amax\.default",
-        dtype=_FLOAT,
-    ),
-    Replacement(
-        "a float as the constant (3.0, not 3)",
-        call=_ARITHMETIC,
-        operator=_COPY,
-        reason=r"invalid dtype \(int\d+ to float.*\)",
-    ),
-    Replacement(
-        "a buffer of the model (register_buffer) as the constant, which takes the model's dtype",
-        call=_ARITHMETIC,
-        operator=_COPY,
-        reason="dtype conversion from float32 to float16 is not supported",
-    ),
-    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll"),
-    Replacement(
         "F.linear over the last dimension with weights of 1/n, which is the mean",
         operator=r"aten\.mean\.dim",
         reason=r"mean\.dim only supports averaging 4D tensors, got.*",
@@ -156,23 +167,16 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     ),
     Replacement(
         "the norm written out, its means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
-        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias",
+        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias; that joins delegates, but is "
+        "several operators: measure whether it is faster",
         operator=r"aten\.native_layer_norm\.default",
         dtype=".*" + _FLOAT,
-    ),
-    Replacement(
-        _WITHOUT_MASK,
-        call="masked_fill|where",
-        operator=r"aten\.(where\.self|scalar_tensor\.default)",
-        dtype=_FLOAT,
-    ),
-    Replacement(
-        "a buffer (register_buffer) that is computed once: no input of the model changes it", constant=True
     ),
     Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
     Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
 )
-"""The first that fits is named: what a whole call of the model is replaced by stands before its parts."""
+"""The first that fits is named: what a whole call of the model is replaced by stands before what no input
+reaches, and that before single operators."""
 
 
 def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:

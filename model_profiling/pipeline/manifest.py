@@ -150,8 +150,16 @@ def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
 
 def is_quantized(model: Path) -> bool:
     """Whether a program computes on 8-bit integers: what its export says, or else its name."""
+    return _computes_in(model, "int8", "int8|q8")
+
+
+def is_half(model: Path) -> bool:
+    """Whether a program computes in float16, whatever its outputs are."""
+    return _computes_in(model, "fp16", "fp16|f16")
+
+
+def _computes_in(model: Path, dtype: str, named: str) -> bool:
     try:
-        dtype = json.loads(Path(f"{model}.json").read_bytes())["dtype"]
+        return bool(json.loads(Path(f"{model}.json").read_bytes())["dtype"] == dtype)
     except (OSError, ValueError, KeyError, TypeError):
-        return re.search(r"(^|[_-])(int8|q8)([_.-]|$)", model.stem) is not None
-    return bool(dtype == "int8")
+        return re.search(rf"(^|[_-])({named})([_.-]|$)", model.stem) is not None

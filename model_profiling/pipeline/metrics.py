@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model_profiling.config.settings import AnalysisSettings
 from model_profiling.errors import ProfilingError
+from model_profiling.pipeline.manifest import is_half
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
 from model_profiling.run.journal import Entry, Journal
@@ -211,7 +212,9 @@ def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
         return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
     try:
         before, after = (output_files(result, run_dir) for result in sides)
-        parity = compare_outputs(before, after, quantized=bool(manifest.quantized))
+        parity = compare_outputs(
+            before, after, quantized=bool(manifest.quantized), half=is_half(Path(manifest.model))
+        )
     except ProfilingError as problem:
         parity = Parity((), "mismatch")
         return PairParity(pair.label, pair.baseline, pair.candidate, parity, problem.problem)

@@ -13,6 +13,8 @@ WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
 """The backend has no such operator; has it and refused this one; took it and gave it back; takes nothing."""
 
 NOTHING_KNOWN = "nothing known helps"
+COMPUTED_ONCE = "a buffer (register_buffer) that is computed once: no input of the model changes it"
+"""The replacement of what no input reaches, where the call that makes it has none of its own."""
 NO_INTEGERS = f"{NOTHING_KNOWN}: XNNPACK takes no integers and no booleans"
 _MOST_PLACES = 3
 """That are named for one reason; the record of the export names all."""
@@ -47,6 +49,11 @@ class Undelegated:
     method: str = "forward"
     instruction: int = -1
     """Which instruction of the method runs it; -1 where lowering did away with it afterwards."""
+
+    @property
+    def replaced_as_a_call(self) -> bool:
+        """Whether another call is to be written instead: nothing of the old one is left to compute once."""
+        return self.replacement not in ("", COMPUTED_ONCE)
 
     def with_replacement(self, text: str) -> Undelegated:
         return replace(self, replacement=text)

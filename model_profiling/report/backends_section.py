@@ -50,24 +50,30 @@ def backends(data: ReportData) -> list[Block]:
     portable.sort(key=lambda operator: -operator.typical_ms)
     lines = outside_lines(series, portable)
     if any(line.reasons for line in lines):
-        return [*blocks, *_by_line(series, shown, lines)]
+        advised = any(one.id == "outside-delegates" and one.found_in is series for one in data.findings)
+        return [*blocks, *_by_line(series, shown, lines, advised=advised)]
     headers = ("outside delegates", "how many", "modules", "ms", "share")
     not_known = Paragraph(f"{REASON_NOT_KNOWN[:1].upper()}{REASON_NOT_KNOWN[1:]}.")
     return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
 
 
-def _by_line(series: SeriesAnalysis, shown: Breakdown, lines: Sequence[OutsideLine]) -> Iterator[Block]:
-    """What each line of the model leaves outside and why, the longest first; then what to write instead."""
+def _by_line(
+    series: SeriesAnalysis, shown: Breakdown, lines: Sequence[OutsideLine], *, advised: bool
+) -> Iterator[Block]:
+    """What each line of the model leaves outside and why, the longest first; then what to write instead,
+    where no advice below says it."""
     ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
+    everyone = [operator for line in lines for operator in line.operators]
+    times = shown.within(shown.of(everyone), everyone, [line.operators for line in ordered])
     rows: list[tuple[Text, ...]] = [
         (
             line.name,
             ", ".join(f"{count} x {name}" for name, count in _counted(line)),
             line.place or MISSING,
             line.why or "not known",
-            *shown.of(line.operators).cells,
+            *spent.cells,
         )
-        for line in ordered
+        for line, spent in zip(ordered, times, strict=True)
     ]
     yield _timed_table(series, ("left outside by", "operators", "source", "why", "ms", "share"), rows)
     left = len(lines) - len(ordered)
@@ -76,6 +82,8 @@ def _by_line(series: SeriesAnalysis, shown: Breakdown, lines: Sequence[OutsideLi
     if joined := joined_calls(series, lines, calls_of(series)):
         words = joining_words(series.first.delegate_calls, joined)
         yield Paragraph(f"They part the delegates: with what may be written instead, {words}.")
+    if advised:
+        return
     said = dict.fromkeys((line.name, line.remedy) for line in ordered if line.remedy)
     yield from make_list(f"{name}: {remedy}" for name, remedy in said)
 

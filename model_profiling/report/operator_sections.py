@@ -41,7 +41,7 @@ from model_profiling.report.operator_cells import (
     precision_cell,
     work_cells,
 )
-from model_profiling.report.overheads import TRACER_SAID, explained
+from model_profiling.report.overheads import EXPLAINED, TRACER_SAID, explained
 from model_profiling.report.pair_words import largest_parts, shift_text
 from model_profiling.report.verdict import told_pair
 from model_profiling.report.views import compared_pairs
@@ -110,8 +110,13 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
 def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
     """Whose operator times these are, and how much of the rest is the tracer's own."""
     clocks = "; ".join(dict.fromkeys(found.clock for found in series))
-    told = [found.spent(found.breakdown.tracing) for found in series]
-    if max(spent.share for spent in told) < TRACER_SAID:
+    # Where overheads are explained, that says it.
+    told = [
+        found.spent(found.breakdown.tracing)
+        for found in series
+        if found.spent(found.breakdown.framework).share <= EXPLAINED
+    ]
+    if max((spent.share for spent in told), default=0.0) < TRACER_SAID:
         return f"Operator times: {clocks}."
     parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
     return (

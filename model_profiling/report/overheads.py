@@ -9,7 +9,7 @@ from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnaly
 from model_profiling.report.breakdown import break_down
 from model_profiling.wording import milliseconds, percent, plural
 
-_EXPLAINED = 0.10
+EXPLAINED = 0.10
 """Of end-to-end time: overheads that are more are explained wherever they are shown."""
 TRACER_SAID = 0.01
 """Of end-to-end time: what the tracer must take for it to be said."""
@@ -20,7 +20,7 @@ def explained(series: SeriesAnalysis) -> Iterator[str]:
     if distorted := distortion_text(series):
         yield distorted
     for name, part in ((UNATTRIBUTED, "unattributed"), (FRAMEWORK, "framework")):
-        if series.spent(getattr(series.breakdown, part)).share > _EXPLAINED:
+        if series.spent(getattr(series.breakdown, part)).share > EXPLAINED:
             share = break_down(series).parts[name].cells[1]
             yield f"{name} ({share}) is {why(series, name)}."
 
@@ -45,7 +45,9 @@ def why(series: SeriesAnalysis, name: str) -> str:
     calls = plural(series.first.delegate_calls, "delegate call")
     inside = sum(operator.delegated for operator in series.operators)
     if name == FRAMEWORK:
-        text = f"the runtime's own work between {_all_calls(series)}, and around them"
+        text = f"the runtime's own work around {_all_calls(series)}"
+        if not is_cut(series) and inside:
+            text += ", and the delegates' around their operators"
     elif not inside:
         text = f"{calls} of backends that tell of no operators"
     else:

@@ -32,7 +32,7 @@ _WIDE_SPREAD = 1.5
 """How many times the slowest of nine in ten inferences may be the fastest before a median says little."""
 _WIDE_INTERVAL = 0.10
 """How far to either side a speedup may be uncertain before that is said."""
-_TRACER = "the tracer itself"
+_AROUND = "time in no operator"
 _WORTH_NAMING = 0.05
 """Of the time: what a part or an operator must take to be named beside the largest."""
 
@@ -326,18 +326,30 @@ def gain_text(found: Finding) -> str:
 def _largest(series: SeriesAnalysis) -> str:
     """What takes most of a series' time, and what comes next; of an overhead also why it is there."""
     shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
+    tracers = 100 * series.tracing.share
     if series.distorted:
-        tracing = round(100 * series.tracing.share, 1)
+        # Operators' own times hold, so what is left without the tracer's part divides into the same.
+        real = 100 / max(0.1, 100 - tracers)
         around = sum(shares.pop(name) for name in OVERHEADS)
-        shares |= {_TRACER: tracing, "time in no operator": max(0.0, around - tracing)}
+        shares = {name: share * real for name, share in shares.items()}
+        shares[_AROUND] = max(0.0, (around - tracers) * real)
     (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
     it = "" if series.distorted else " of it"
     text = f"{name} {f'takes most{it}' if most > 50 else 'is the largest part'} ({most:.1f}%)"
-    if others and others[0][1] >= 100 * _WORTH_NAMING:
-        text += f", then {others[0][0]} ({others[0][1]:.1f}%)"
+    # What the tracer takes of an overhead is in no inference without it.
+    named = [
+        (other, share)
+        for other, share in others
+        if share - (tracers if other in OVERHEADS else 0.0) >= 100 * _WORTH_NAMING
+    ]
+    if named:
+        other, share = named[0]
+        said = other in OVERHEADS and tracers >= 100 * _WORTH_NAMING
+        part = f", {tracers:.1f} of them the tracer's" if said else ""
+        text += f", then {other} ({share:.1f}%{part})"
     if series.distorted:
         longer = f"with the event tracer on it takes {cost_text(series)} longer"
-        text = f"Tracing distorts this model: {longer}, {milliseconds(series.e2e_ms)} ms; of that, {text}"
+        text = f"Tracing distorts this model: {longer}. Without what the tracer takes, {text}"
     return f"{text}. {name} is {why(series, name)}" if name in OVERHEADS else text
 
 

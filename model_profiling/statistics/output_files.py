@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,14 @@ class OutputFile:
 
 
 def compare_outputs(
-    reference: Sequence[OutputFile], candidate: Sequence[OutputFile], *, quantized: bool = False
+    reference: Sequence[OutputFile],
+    candidate: Sequence[OutputFile],
+    *,
+    quantized: bool = False,
+    half: bool = False,
 ) -> Parity:
-    """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid."""
+    """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid, `half` what
+    float16 can hold also where float32 comes out: a program may compute in one and end with `.float()`."""
     fix = "compare runs of one program"
     if len(reference) != len(candidate):
         raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
@@ -40,7 +45,9 @@ def compare_outputs(
             what = f"output {index} is {left.type_name} in one run and {right.type_name} in the other"
             raise InputError(what, fix)
         arrays = read_output(left), read_output(right)
-        outputs.append(compare_arrays(*arrays, left.dtype, index=index, quantized=quantized))
+        dtype = "float16" if half and left.dtype == "float32" else left.dtype
+        found = compare_arrays(*arrays, dtype, index=index, quantized=quantized)
+        outputs.append(replace(found, dtype=left.dtype))
     return together(tuple(outputs))
 
 

@@ -18,7 +18,7 @@ from model_profiling.analysis.sampling_proof import agreement, disagreements
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, Status, check_unless
 from model_profiling.json_record import read_json_object
-from model_profiling.pipeline.manifest import is_quantized
+from model_profiling.pipeline.manifest import is_half, is_quantized
 from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
@@ -161,9 +161,11 @@ def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
         return
     manifest = checked.manifest
     quantized = bool(manifest and (manifest.quantized or is_quantized(Path(manifest.model))))
+    half = bool(manifest and is_half(Path(manifest.model)))
     first, wrong = output_files(kept[0], checked.path), []
     for result in kept:
-        if not compare_outputs(first, output_files(result, checked.path), quantized=quantized).agrees:
+        others = output_files(result, checked.path)
+        if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
             wrong.append(f"{result.series} computes something else than {kept[0].series}")
     found = f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
     yield check_unless(wrong, "outputs", found, "find out which is right before trusting a speed")

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.export.lowering import Lowered, lower
+from model_profiling.export.lowering import lower
 from model_profiling.export.quietly import quietly
 from model_profiling.export.records import Coverage
 from model_profiling.export.replacements import REPLACEMENTS
 from model_profiling.export.tracing import eager_model, trace
 from model_profiling.models.catalog import load_model
+from model_profiling.program.undelegated import COMPUTED_ONCE
 
 MODELS = Path(__file__).parents[1] / "models"
 
 
 @pytest.fixture(scope="module")
-def lowered() -> Iterator[dict[str, Lowered]]:
-    """Each factory of `replaceable.py`."""
+def covered() -> Iterator[dict[str, Coverage]]:
+    """The coverage of each factory of `replaceable.py`."""
     found = {}
     for factory, dtype in (
         ("before", "fp32"),
@@ -31,13 +32,10 @@ def lowered() -> Iterator[dict[str, Lowered]]:
         with quietly():
             named = load_model(f"{MODELS / 'replaceable.py'}:{factory}")
             eager = eager_model(named.name, named.model)
-            found[factory] = lower(named.name, trace(named.name, eager, dtype, None).program, "xnnpack")
+            found[factory] = lower(
+                named.name, trace(named.name, eager, dtype, None).program, "xnnpack"
+            ).coverage
     yield found
-
-
-@pytest.fixture(scope="module")
-def covered(lowered: dict[str, Lowered]) -> dict[str, Coverage]:
-    return {factory: each.coverage for factory, each in lowered.items()}
 
 
 @pytest.mark.parametrize("prefix", ["", "half_"])
@@ -57,27 +55,6 @@ def test_what_stays_outside_names_what_helps_and_that_helps(
     assert all(len(named) == 1 and "" not in named for named in outside.values())
     assert after.undelegated == ()
     assert after.partitions == 1 < before.partitions
-
-
-def test_what_no_input_reaches_is_known_through_a_delegate_that_inputs_enter() -> None:
-    """One delegate takes the input and the table; what is made of the table alone never changes."""
-    import torch
-
-    class Table(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(8, 8)
-            self.register_buffer("table", torch.rand(8, 8))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x).cumsum(0) + (self.table * 2.0).amax(1)
-
-    with quietly():
-        found = lower("table", torch.export.export(Table().eval(), (torch.rand(8, 8),)), "xnnpack")
-    left = found.coverage.undelegated
-    assert found.coverage.partitions == 2, "the product and the table's are in one"
-    constant = {each.operator: each.constant for each in left}
-    assert constant == {"aten.cumsum.default": False, "aten.amax.default": True}
 
 
 def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
@@ -119,3 +96,28 @@ def test_each_reason_says_its_kind_and_place(covered: dict[str, Coverage]) -> No
     )
     assert attention.count > 10
     assert "in scaled_dot_product_attention: the backend has no rule" in attention.text
+
+
+def test_what_no_input_reaches_is_known_behind_a_delegate_that_inputs_do_reach() -> None:
+    """A mask that is subtracted in the delegate which also works on the input, and compared outside."""
+    import torch
+    from torch import nn
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("places", torch.arange(8.0))
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            apart = self.places.reshape(1, 8) - self.places.reshape(8, 1)
+            mask = apart.masked_fill(apart != 0, -100.0)
+            return self.second(x + mask) * (x > 0)
+
+    with quietly():
+        traced = torch.export.export(Masked().eval(), (torch.randn(8, 8),))
+        coverage = lower("masked", traced, "xnnpack").coverage
+    said = {left.operator: left for left in coverage.undelegated}
+    assert said["aten.ne.Scalar"].constant and not said["aten.gt.Scalar"].constant
+    assert said["aten.where.self"].replacement == COMPUTED_ONCE == said["aten.ne.Scalar"].replacement

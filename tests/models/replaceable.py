@@ -417,10 +417,38 @@ class NoDetour(Detour):
         return x.softmax(-1)
 
 
+class Recurrent(Branch):
+    def dress(self) -> None:
+        self.lstm = nn.LSTM(64, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x[:, :2].flatten(2))[0]
+
+
+class WrittenRecurrent(Recurrent):
+    def dress(self) -> None:
+        super().dress()
+        self.register_buffer("first", torch.zeros(1, 4), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = cell = self.first
+        every = []
+        for step in range(2):
+            given = x[:, step : step + 1].reshape(1, 64)
+            gates = F.linear(given, self.lstm.weight_ih_l0, self.lstm.bias_ih_l0)
+            gates = gates + F.linear(hidden, self.lstm.weight_hh_l0, self.lstm.bias_hh_l0)
+            keep, forget = torch.sigmoid(gates[:, :4]), torch.sigmoid(gates[:, 4:8])
+            cell = forget * cell + keep * torch.tanh(gates[:, 8:12])
+            hidden = torch.sigmoid(gates[:, 12:]) * torch.tanh(cell)
+            every.append(hidden.reshape(1, 1, 4))
+        return torch.cat(every, 1)
+
+
 CASES: dict[type[Branch], type[Branch]] = {
     WeightNorm: NoWeightNorm,
     SpectralNorm: NoSpectralNorm,
     Attention: WrittenAttention,
+    Recurrent: WrittenRecurrent,
     MatMul: BatchedMatMul,
     HardSigmoid: Relu6,
     Elu: WrittenElu,

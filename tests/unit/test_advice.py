@@ -11,6 +11,7 @@ from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.calls import Call as TimedCall
 from model_profiling.analysis.calls import Calls
+from model_profiling.analysis.catalogue import about_series
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
@@ -183,6 +184,18 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
 
 
+def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it() -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    mask = ("OPERATOR_CALL", [("native_call_full.out", 100)])
+    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
+    fixed = replace(GELU, call="full", constant=True, instruction=1)
+    dump = explained(dump_of([part, mask, gelu, part]), fixed, replace(GELU, instruction=2))
+    series = series_of([dump])
+    (mask_operator,) = (each for each in series.operators if "full" in each.name)
+    (finding,) = about_series(series, timed=True, claimed=[mask_operator.identity])
+    assert finding.evidence["calls_joined"] == 1
+
+
 def test_delegates_that_nothing_parts_are_no_advice() -> None:
     """Two calls in a row were parted by the partitioner: nothing in the model joins them."""
     assert not found(dump_of([("DELEGATE_CALL", [CONV])] * 4))
@@ -292,6 +305,11 @@ def test_operators_far_below_the_roof_are_measured_against_the_best_seen_or_the_
             OperatorSource(output_shape=(1, 8, 8, 64), input_shapes=((1, 8, 8, 3),)),
             "space to depth",
         ),
+        (
+            "Convolution (NHWC, F16) IGEMM #2",
+            OperatorSource(output_shape=(1, 4, 4, 64), kernel_size=(8, 8), input_shapes=((1, 32, 32, 8),)),
+            "which kernels",
+        ),
         ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(output_shape=(1, 8, 8, 64)), "which kernels"),
     ],
 )
@@ -338,12 +356,16 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
     moved = findings["data-movement"]
     assert moved.max_gain_pct == pytest.approx(12.18), "what SME2 left is told once, as its cause"
-    latency = Latency(experiment="on", threads=1, end_to_end_ms=summarize([0.75]))
-    untraced = replace(on, measured=latency)
-    for finding in advise([off, untraced], [pair_series(off, untraced)]):
-        assert finding.as_dict()["max_gain_of"] == "0.750 ms without the tracer"
-        traced = findings[finding.id].max_gain_pct
-        assert finding.max_gain_pct == pytest.approx((traced or 0) * 821 / 750, abs=0.02), finding.id
+    for untraced_us, whole_us, named in (
+        (900, 900, "0.900 ms without the tracer"),
+        (750, 820, "0.820 ms with the tracer on, its own part left out"),
+    ):
+        latency = Latency(experiment="on", threads=1, end_to_end_ms=summarize([untraced_us / 1e3]))
+        measured = replace(on, measured=latency)
+        for finding in advise([off, measured], [pair_series(off, measured)]):
+            assert finding.as_dict()["max_gain_of"] == named
+            traced = findings[finding.id].max_gain_pct
+            assert finding.max_gain_pct == pytest.approx((traced or 0) * 821 / whole_us, abs=0.02)
 
 
 @pytest.mark.parametrize(

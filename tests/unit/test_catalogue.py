@@ -13,6 +13,7 @@ from model_profiling.analysis.run import advise
 from model_profiling.program import Window
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.transposes import undone_transposes
+from model_profiling.program.undelegated import COMPUTED_ONCE, Undelegated
 from model_profiling.run import Times
 
 FC, CONV = "Fully Connected (NC, F32) GEMM", "Convolution (NHWC, F32) IGEMM"
@@ -51,6 +52,37 @@ def test_what_no_input_reaches_could_be_computed_once(times: Times) -> None:
     assert finding.max_gain_pct == (
         pytest.approx(100 * 200 / 1224, abs=0.01) if times is Times.HARDWARE else None
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "replacement", "same_line", "cause"),
+    [
+        ("hardsigmoid", "F.relu6(x + 3.0) * (1 / 6)", True, "outside-delegates"),
+        ("roll", "torch.cat of two slices", True, "outside-delegates"),
+        ("masked_fill", "arithmetic with float buffers", False, "input-independent"),
+        ("arange", COMPUTED_ONCE, True, "input-independent"),
+        ("scaled_dot_product_attention", "write the attention out", True, "input-independent"),
+    ],
+)
+def test_what_a_call_makes_for_itself_goes_with_the_call(
+    call: str, replacement: str, same_line: bool, cause: str
+) -> None:
+    """Nobody can keep the numbers that a `hardsigmoid` converts: another call in its place needs none. A line
+    that no input reaches as a whole can be left out as a whole."""
+    model = MadeModel()
+    made = model.operator("aten::full.out", [], (16, 16), 200, handle=model.place("", 5))
+    part = model.delegate()
+    scores = linear(part, model.given((16, 16)), 16)
+    line = model.place("", 5 if same_line else 6)
+    model.outputs.append(part.node("Add", [scores, made], (16, 16), "Add (ND)", 20, handle=line))
+    part.done(model.outputs[-1])
+    model.undelegated = (
+        Undelegated(
+            *("aten.full.default", "full", "", "no rule", "no rule"),
+            **{"call": call, "constant": True, "replacement": replacement, "instruction": 0},
+        ),
+    )
+    assert [each for each in found(model) if each in ("outside-delegates", "input-independent")] == [cause]
 
 
 def test_nodes_in_delegates_are_followed_across_calls() -> None:
@@ -357,6 +389,21 @@ def test_a_concatenation_is_called_one() -> None:
     assert finding.evidence["by_kind"] == {"concatenate": 1}
     assert "`torch.cat`" in finding.action and "`clone`" not in finding.action
     assert found(model, Times.EMULATED)["data-movement"].max_gain_pct is None
+
+
+def test_only_movement_that_costs_something_has_a_sentence() -> None:
+    model = MadeModel()
+    part = model.delegate()
+    x = linear(part, model.given((1, 16)), 16)
+    for _ in range(3):
+        x = part.node("Concatenate2", [x, x], (1, 16), "Copy (NC, X32)", 300)
+    end = linear(part, part.node("StaticReshape", [x], (16,), "Static Reshape (NC)", 1))
+    part.done(end)
+    model.outputs.append(end)
+    finding = found(model)["data-movement"]
+    assert finding.title == "Avoid 4 operators that only move data, mostly concatenations"
+    assert finding.evidence["by_kind"] == {"concatenate": 3, "reshape": 1}
+    assert "`torch.cat`" in finding.action and "reshape" not in finding.action
 
 
 @pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])

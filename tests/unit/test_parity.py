@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strategies import outputs
 
 from model_profiling.errors import FormatError, InputError
+from model_profiling.pipeline.manifest import is_half
 from model_profiling.statistics.output_files import OutputFile, compare_outputs, read_output
 from model_profiling.statistics.parity import Tolerance, compare_arrays, together
 
@@ -241,6 +242,19 @@ def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:
     output = OutputFile(path, "float16", (1, 2, 3, 4), (0, 2, 3, 1))
     assert np.array_equal(read_output(output), logical)
     assert compare_outputs([output], [output]).verdict == "identical"
+
+
+def test_half_precision_that_ends_in_float32_is_judged_as_half_precision(tmp_path: Path) -> None:
+    """`.float()` as a model's last step gives no digit back."""
+    paths = tmp_path / "a.bin", tmp_path / "b.bin"
+    values = np.linspace(-1, 1, 64, dtype=np.float32).astype(np.float16)
+    for path, shift in zip(paths, (0, 2e-3), strict=True):
+        path.write_bytes((values + np.float16(shift)).astype(np.float32).tobytes())
+    one, other = ([OutputFile(path, "float32", (64,))] for path in paths)
+    assert compare_outputs(one, other).verdict == "mismatch"
+    half = compare_outputs(one, other, half=True)
+    assert half.verdict == "within tolerance" and half.outputs[0].dtype == "float32"
+    assert is_half(Path("net_xnnpack_fp16.pte")) and not is_half(Path("net_xnnpack_fp32.pte"))
 
 
 def test_bfloat16_is_read_exactly(tmp_path: Path) -> None:

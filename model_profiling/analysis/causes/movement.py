@@ -6,6 +6,8 @@ from model_profiling.analysis.causes.seen import KINDS_NAMED, Seen
 from model_profiling.analysis.findings import Finding, concerns_of
 from model_profiling.wording import plural
 
+_A_TENTH = 0.1
+"""Of what they cost together: kinds that cost less are worth no sentence."""
 _COPIES = {
     "concatenate": "`torch.cat` copies all that it joins: a linear layer or 1x1 convolution of a "
     "concatenation is the sum of one for each part",
@@ -13,10 +15,13 @@ _COPIES = {
     "copy": "drop `clone` and `contiguous` that nothing needs",
     "reshape": "keep one shape from layer to layer: a reshape in a delegate copies",
     "slice": "slices copy: layers of their own for the parts make them without one",
-    "pad": "leave the padding to the convolution or pooling that follows",
+    "pad": "drop pads of nothing, which copy all the same, and leave padding that is alike on both sides to "
+    "the convolution or pooling that follows",
     "rearrange": "do the rearranging once, at the model's edge",
 }
 """What helps against each kind of data movement in delegates; of others nothing is known to help."""
+
+_SEVERAL = {"concatenate": "concatenations", "copy": "copies", "rearrange": "rearrangements"}
 
 
 def copies(seen: Seen) -> Finding | None:
@@ -39,10 +44,14 @@ def copies(seen: Seen) -> Finding | None:
         by_kind["by_kind_ms"] = {
             kind: round(series.spent_by(members).ms, 6) for kind, members in kinds.items()
         }
+    whole = sum(map(seen.weight, moving))
+    costly = [kind for kind, members in kinds.items() if sum(map(seen.weight, members)) >= _A_TENTH * whole]
+    mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
     return Finding(
         "data-movement",
-        f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data",
-        "; ".join(_COPIES[kind] for kind in list(kinds)[:KINDS_NAMED]),
+        f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data"
+        f"{mostly}",
+        "; ".join(_COPIES[kind] for kind in costly[:KINDS_NAMED]),
         series,
         concerns_of(moving),
         by_kind,

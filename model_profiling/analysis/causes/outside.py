@@ -19,6 +19,7 @@ from model_profiling.analysis.outside_lines import (
 from model_profiling.analysis.series import Spent
 from model_profiling.wording import listing, plural
 
+_LITTLE = 0.05
 _NAMED = 3
 """Remedies that the advice spells out, and lines that it names for each; operators below have the rest."""
 
@@ -50,16 +51,17 @@ def outside(seen: Seen) -> Finding | None:
             "entering_ms": round(calls.entering_ns / 1e6, 6),
         }
     alike = _alike(helped or lines)
-    spelt = frozenset(each[0].remedy for each in alike[:_NAMED])
+    told = _told(seen, alike, own.ms)
+    spelt = frozenset(each[0].remedy for each in told)
     return Finding(
         "outside-delegates",
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        _action(seen, left, lines, alike, joined),
+        _action(seen, left, lines, told, joined, alone=len(alike) == 1),
         series,
         tuple(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
         evidence,
         seen.gain_pct(own.ms, beside.ms),
-        first_step=_advice(alike[0], alone=True) if alike[0][0].reasons and taken else "",
+        first_step=_first_step(alike[0][0]) if alike[0][0].reasons and taken else "",
         besides=beside if beside.ms else None,
         besides_what="calling them"
         + (f", and entering and leaving {plural(joined, 'delegate call')} that would join" if joined else ""),
@@ -88,9 +90,22 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def _names(lines: Sequence[OutsideLine]) -> str:
-    """`conv1d and weight_norm`."""
-    names = list(dict.fromkeys(line.name for line in lines))
+def _told(
+    seen: Seen, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
+) -> list[tuple[OutsideLine, ...]]:
+    """Those that the advice spells out: what takes next to nothing of the time outside is in the list below
+    only."""
+
+    def takes(lines: Sequence[OutsideLine]) -> float:
+        return seen.series.spent_by([operator for line in lines for operator in line.operators]).ms
+
+    first, *others = alike[:_NAMED]
+    return [first, *(each for each in others if not seen.timed or takes(each) >= _LITTLE * whole_ms)]
+
+
+def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
+    """`conv1d and weight_norm`; `quoted` where a sentence begins with them, which keeps them as written."""
+    names = list(dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines))
     return listing((*names[:_NAMED], "others") if len(names) > _NAMED else names)
 
 
@@ -127,8 +142,10 @@ def _action(
     seen: Seen,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
-    alike: Sequence[Sequence[OutsideLine]],
+    told: Sequence[Sequence[OutsideLine]],
     joined: int,
+    *,
+    alone: bool,
 ) -> str:
     calls = seen.series.first.delegate_calls
     if not calls:
@@ -136,7 +153,7 @@ def _action(
     if any(line.reasons for line in lines):
         said = "; ".join(
             (
-                *(_advice(each, alone=len(alike) == 1) for each in alike[:_NAMED]),
+                *(_advice(each, alone=alone) for each in told),
                 *_beyond_help(lines),
             )
         )
@@ -153,7 +170,12 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     first = lines[0]
     why = "; ".join(dict.fromkeys(line.why for line in lines))
     said = f"{why}; {first.remedy}" if first.reasons else REASON_NOT_KNOWN
-    return said if alone and first.reasons else f"{_names(lines)}{_places(lines)}: {said}"
+    return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
+
+
+def _first_step(line: OutsideLine) -> str:
+    """The reason that the longest is outside for, and what to write; all reasons stand in the action."""
+    return f"{line.reasons[0].reason}; {line.remedy}"
 
 
 def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:

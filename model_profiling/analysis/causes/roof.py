@@ -90,7 +90,9 @@ def _faster(operator: Operator) -> str:
 def _faster_convolution(operator: Operator) -> str:
     shape, window = operator.source.output_shape, operator.source.kernel_size or (1, 1)
     inputs = operator.source.input_shapes[0] if operator.source.input_shapes else ()
-    if prod(window) > _LARGE_WINDOW:
+    # Patches that do not overlap, as those of vision transformers, are read once.
+    overlaps = not inputs or prod(inputs[:-1]) < prod(shape[:-1]) * prod(window)
+    if prod(window) > _LARGE_WINDOW and overlaps:
         return (
             f"a {window[0]}x{window[1]} window reads its input many times over: smaller ones in a row do less"
         )

@@ -6,17 +6,28 @@ from collections.abc import Sequence
 from math import prod
 
 from model_profiling.analysis.causes.seen import Seen, counted
-from model_profiling.analysis.findings import Finding, concerns_of
+from model_profiling.analysis.findings import Finding, concerns_of, source_line
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.outside_lines import why_outside
 from model_profiling.analysis.roofline import seen_roofline
 from model_profiling.wording import plural
 
+_ATTENTION = "scaled_dot_product_attention"
 _PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 
 def same_each_time(seen: Seen) -> Finding | None:
     """Operators that compute the same whatever the program is given: masks, positions, index arithmetic."""
-    same = seen.largest(lambda operator: seen.does_not_depend_on_input(operator) and not _in_torch(operator))
+    depending = {
+        source_line(each) for each in seen.series.operators if not seen.does_not_depend_on_input(each)
+    }
+    same = seen.largest(
+        lambda operator: (
+            seen.does_not_depend_on_input(operator)
+            and not _in_torch(operator)
+            and not (source_line(operator) in depending and _goes_with_its_call(seen, operator))
+        )
+    )
     if not same or not _worth_telling(seen, same):
         return None
     return Finding(
@@ -35,6 +46,13 @@ def _in_torch(operator: Operator) -> bool:
     return operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
 
 
+def _goes_with_its_call(seen: Seen, operator: Operator) -> bool:
+    """Numbers that `hardsigmoid` converts are not the model's to keep: another call in its place makes none.
+    Attention alone can be given what it would make, its mask."""
+    why = why_outside(seen.series, operator)
+    return why is not None and why.replaced_as_a_call and why.call != _ATTENTION
+
+
 def _worth_telling(seen: Seen, same: Sequence[Operator]) -> bool:
     """Many small ones cost their calls, however little they do; single numbers are nobody's mask."""
     arrays = [operator for operator in same if prod(operator.source.output_shape) > 1]
@@ -45,14 +63,14 @@ def _once(same: Sequence[Operator]) -> list[str]:
     """How to have it computed only once, for what there is."""
     ways = []
     weights = [each for each in same if ".parametrizations." in f".{each.source.module_path}."]
-    masks = [each for each in same if _calls(each, "scaled_dot_product_attention")]
+    masks = [each for each in same if _calls(each, _ATTENTION)]
     if weights:
         ways.append(
             "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
             "delegates want stored weights"
         )
     if masks:
-        ways.append("give attention a mask that is stored instead of `is_causal`")
+        ways.append("give attention a stored mask of numbers (0 and -inf), not `is_causal` and no booleans")
     rolls = [each for each in same if _calls(each, "roll")]
     if rolls:
         ways.append("`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none")
