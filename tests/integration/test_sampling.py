@@ -84,6 +84,10 @@ def test_a_run_shows_inside_its_operators(
     (table,) = moved.rglob(f"*{names.INSIDE_CSV}")
     assert table.read_text().startswith("operator,call,position,category,samples,part,")
     assert sme2prof("validate", moved).returncode == 0
-    (moved / record.relative_to(run_dir)).write_text("{}")
-    assert sme2prof("report", moved).returncode == 0
-    assert "nothing is known of what its threads did" in (moved / names.REPORT).read_text()
+    kept = moved / record.relative_to(run_dir)
+    hostile = json.loads(kept.read_text())
+    hostile["seen"][0][3] = len(hostile["functions"])
+    for content in ({}, hostile):
+        kept.write_text(json.dumps(content))
+        assert sme2prof("report", moved).returncode == 0
+        assert "nothing is known of what its threads did" in (moved / names.REPORT).read_text()

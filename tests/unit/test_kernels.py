@@ -86,6 +86,8 @@ kai_run_matmul_clamp_f32_qai8dxp1x4_qsi8cxp4x4_1x4_neon_dotprod
     dotprod matmul f32_qai8dx_qsi8cx matmul clamp 1x4
 kai_run_lhs_imatmul_pack_x8p2vlx4_x8p_sme
     SME packing x8 lhs_imatmul_pack - -
+kai_run_imatmul_pack_rhs_nxk_x16p2vlx2bx16_x16_x16_sme
+    SME packing x16 imatmul_pack_rhs nxk -
 kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon
     NEON packing qsi8cx rhs_pack nxk -
 kai_run_lhs_quant_pack_qai8dxp_f32
