@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import arm_xnnpack
 
 from model_profiling.errors import FormatError
 from model_profiling.runner import arm_code, elf_functions, x86_code
@@ -49,9 +50,8 @@ def test_a_function_without_a_symbol_is_told_apart_and_has_no_name(xnnpack: Code
     assert xnnpack.holding(0) is None and xnnpack.holding(1 << 40) is None
 
 
-def test_instructions_tell_which_functions_multiply(xnnpack: CodeFunctions) -> None:
-    if not xnnpack.code:
-        pytest.skip("only the instructions of Arm are read")
+def test_instructions_tell_which_functions_multiply() -> None:
+    xnnpack = read_functions(arm_xnnpack())
     told = {
         name: xnnpack.multiplies(Function(int(start), int(end)))
         for name, start, end in zip(
