@@ -162,7 +162,8 @@ def _address_taken(code: list[_Segment], taken: NDArray[np.int64], known: list[E
     found: list[tuple[int, int, str]] = []
     for segment in code:
         for low, high in _between(segment.address, segment.address + segment.size, known):
-            starts = taken[(taken >= low) & (taken < high)].tolist()
+            first, last = np.searchsorted(taken, (low, high))
+            starts = taken[first:last].tolist()
             found += [(start, end, "") for start, end in zip(starts, [*starts[1:], high], strict=False)]
     return Extents.of(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,6 +165,17 @@ def test_a_library_that_is_not_here_leaves_its_functions_unknown(tmp_path: Path)
     (tmp_path / "libmade.so").write_bytes(b"\x7fELF something else")
     (file,) = read_samples(path, [tmp_path]).files
     assert "damaged library" in file.problem
+
+
+def test_a_library_that_cannot_be_known_again_leaves_them_unknown_too(tmp_path: Path) -> None:
+    """Another one of that name may have run elsewhere."""
+    library = tmp_path / "libmade.so"
+    header = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\2\1", 3, 183, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)
+    library.write_bytes(header)
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps({**WRITTEN, "files": [{"path": str(library), "build_id": None}]}))
+    (file,) = read_samples(path).files
+    assert "no build id" in file.problem
 
 
 @pytest.mark.parametrize(
