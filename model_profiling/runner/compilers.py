@@ -185,7 +185,7 @@ def _identity(command: Sequence[str], cure: str) -> str:
     program = shutil.which(command[0]) or command[0]
     # Zig, asked for its version where it compiles for macOS, leaves an object behind where it is.
     with tempfile.TemporaryDirectory() as folder:
-        asked = [Path(program).absolute(), *command[1:], "--version"]
+        asked = [str(Path(program).absolute()), *command[1:], "--version"]
         said = process.run(asked, timeout=60, cwd=Path(folder))
     first = said.stdout.strip().splitlines()
     if not said.ok or not first:
