@@ -54,6 +54,21 @@ def missing(what: str) -> None:
     pytest.skip(f"this machine lacks {what}")
 
 
+def arm_xnnpack() -> Path:
+    """The XNNPACK backend of ExecuTorch's Arm wheel."""
+    from model_profiling.runner.sdk import installed_sdk
+    from model_profiling.targets.cross import aarch64_sdk
+
+    sdk = installed_sdk()
+    if not ON_ARM:
+        try:
+            sdk = aarch64_sdk(sdk)
+        except SetupError as problem:
+            missing(str(problem))
+    (library,) = sdk.libraries.glob("libexecutorch_backend_xnnpack.*")
+    return library
+
+
 def _export_fingerprint() -> str:
     """Changes whenever an export could come out differently."""
     digest = hashlib.sha256()

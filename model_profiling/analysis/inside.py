@@ -169,7 +169,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     calls = _delegate_calls(analysed) if analysed else []
     note = samples.unknown_operators or ""
     if note:
-        note = f"which operator threads worked for is not known: {note}"
+        calls, note = [], f"which operator threads worked for is not known: {note}"
     elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
         calls, note = (
             [],

@@ -84,7 +84,7 @@ _TILE = re.compile(r"\d+x\d+v?|\d+p\d*[cx]?\d*v?|u\d+v?")
 
 _KAI_NAME = re.compile(r"kai_(?:run|kernel)_(?P<body>\w+)")
 _KAI_OPERATION = re.compile(
-    r"(?P<operation>(?:lhs|rhs)_(?:\w+?_)?pack|i?matmul|dwconv)"
+    r"(?P<operation>(?:lhs|rhs)_(?:\w+?_)?pack|i?matmul_pack_(?:lhs|rhs)|i?matmul|dwconv)"
     r"(?P<variant>(?:_(?:clamp|transpose|pack|kxn|nxk))*)_(?P<rest>\w+)"
 )
 _KAI_ISA = (

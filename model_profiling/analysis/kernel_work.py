@@ -20,21 +20,24 @@ _NO_ROOM = (0, 0, 0)
 def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
     """What `symbol` worked on, most calls first. Its kind tells what its first arguments are: KleidiAI's
     headers have m, n, k for a product; m, k or groups, n, k for packing; and in place of k, where rows are
-    gathered through pointers, how many pieces of what length."""
+    gathered through pointers, how many pieces of what length. Those of a product are then four, and k is not
+    among the three that were kept; what depthwise kernels are given is none of the three."""
     operation = classify(symbol).operation
     found: Counter[tuple[int | None, int | None, int | None]] = Counter()
     for first, second, third, calls in (size for size in sizes if len(size) == 4):
         if (first, second, third) == _NO_ROOM:
             key: tuple[int | None, int | None, int | None] = (None, None, None)
-        elif operation in ("matmul", "imatmul"):
+        elif operation == "matmul":
             key = (first, second, third)
+        elif operation == "imatmul":
+            key = (first, second, None)
         elif operation == "lhs_imatmul_pack":
             key = (first, None, second * third)
-        elif operation == "rhs_imatmul_pack":
+        elif operation in ("rhs_imatmul_pack", "imatmul_pack_rhs"):
             key = (None, first, second * third)
-        elif operation.startswith("lhs_"):
+        elif operation in ("lhs_pack", "lhs_quant_pack"):
             key = (first, None, second)
-        elif operation.startswith("rhs_"):
+        elif operation in ("rhs_pack", "rhs_quant_pack"):
             key = (None, second, third)
         else:
             key = (None, None, None)

@@ -182,7 +182,11 @@ def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str 
 
 
 def _identity(command: Sequence[str], cure: str) -> str:
-    said = process.run([*command, "--version"], timeout=60)
+    program = shutil.which(command[0]) or command[0]
+    # Zig, asked for its version where it compiles for macOS, leaves an object behind where it is.
+    with tempfile.TemporaryDirectory() as folder:
+        asked = [str(Path(program).absolute()), *command[1:], "--version"]
+        said = process.run(asked, timeout=60, cwd=Path(folder))
     first = said.stdout.strip().splitlines()
     if not said.ok or not first:
         raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)

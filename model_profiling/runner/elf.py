@@ -8,7 +8,7 @@ from pathlib import Path
 
 from model_profiling.errors import FormatError
 
-AARCH64 = 183
+AARCH64, X86_64 = 183, 62
 _LOAD, _DYNAMIC, _INTERP = 1, 2, 3
 _NEEDED, _STRTAB, _STRSZ = 1, 5, 10
 _LONGEST = 4096

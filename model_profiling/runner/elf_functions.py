@@ -1,6 +1,6 @@
 """The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a
-library built for unwinding has, hidden ones too. Functions in Arm assembly often have neither: where such a
-one begins is known where code takes its address."""
+library built for unwinding has, hidden ones too. Functions in assembly often have neither: where such a one
+begins is known where code takes its address, or the loader writes it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from model_profiling.runner import arm_code
+from model_profiling.runner import arm_code, x86_code
 from model_profiling.runner.code_functions import CodeFunctions, Extents
-from model_profiling.runner.elf import AARCH64
+from model_profiling.runner.elf import AARCH64, X86_64
 
 _LOAD, _NOTE, _EH_FRAME_HDR = 1, 4, 0x6474E550
-_SYMTAB, _DYNSYM = 2, 11
+_SYMTAB, _RELA, _DYNSYM = 2, 4, 11
 _FUNCTION = 2
 _BUILD_ID = 3
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
+_RELOCATION = np.dtype([("place", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+_RELATIVE = {AARCH64: 1027, X86_64: 8}
+"""The type of a relocation that writes an address in the file itself."""
 _TABLE = np.dtype([("start", "<i4"), ("entry", "<i4")])
 # How an address is written (DWARF's exception header encodings): low bits the format, high bits what it is
 # relative to.
@@ -44,15 +48,16 @@ def parse_elf(data: bytes) -> CodeFunctions:
     segments = _segments(data)
     named, unwound = _symbols(data), _unwind_entries(data, segments)
     (machine,) = struct.unpack_from("<H", data, 18)
-    if machine != AARCH64:
-        return CodeFunctions(_build_id(data, segments), named, unwound)
-    code = [
+    executable = [each for each in segments if each.executable]
+    made = [_addresses_made(data, each, machine) for each in executable] + _relocated_to(data, machine)
+    taken = np.unique(np.concatenate(made)) if made else np.zeros(0, np.int64)
+    unnamed = Extents.joined(unwound, _address_taken(executable, taken, [named, unwound]))
+    code = tuple(
         (each.address, arm_code.words_of(data, each.offset, each.size))
-        for each in segments
-        if each.executable
-    ]
-    taken = _address_taken(code, [named, unwound])
-    return CodeFunctions(_build_id(data, segments), named, Extents.joined(unwound, taken), tuple(code))
+        for each in executable
+        if machine == AARCH64
+    )
+    return CodeFunctions(_build_id(data, segments), named, unnamed, code)
 
 
 def _segments(data: bytes) -> list[_Segment]:
@@ -79,10 +84,14 @@ def _build_id(data: bytes, segments: list[_Segment]) -> str | None:
     return None
 
 
-def _symbols(data: bytes) -> Extents:
+def _sections(data: bytes) -> list[tuple[int, ...]]:
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * place) for place in range(count)]
+    return [struct.unpack_from("<IIQQQQIIQQ", data, table + size * place) for place in range(count)]
+
+
+def _symbols(data: bytes) -> Extents:
+    sections = _sections(data)
     found: list[tuple[int, int, str]] = []
     for _, kind, _, _, offset, length, link, *_ in sections:
         if kind not in (_SYMTAB, _DYNSYM):
@@ -126,14 +135,35 @@ def _unwind_entries(data: bytes, segments: list[_Segment]) -> Extents:
     return Extents.of(found)
 
 
-def _address_taken(code: list[tuple[int, arm_code.Words]], known: list[Extents]) -> Extents:
-    """Functions between those that are `known`: they begin where an address that code takes leads to."""
+def _addresses_made(data: bytes, segment: _Segment, machine: int) -> NDArray[np.int64]:
+    if machine == AARCH64:
+        words = arm_code.words_of(data, segment.offset, segment.size)
+        made = arm_code.addresses_made(words, segment.address)
+        aligned: NDArray[np.int64] = made[made % 4 == 0]
+        return aligned
+    if machine == X86_64:
+        code = np.frombuffer(data, np.uint8, segment.size, segment.offset)
+        return x86_code.addresses_made(code, segment.address)
+    return np.zeros(0, np.int64)
+
+
+def _relocated_to(data: bytes, machine: int) -> list[NDArray[np.int64]]:
+    """The addresses that the loader writes into tables."""
+    found = []
+    for _, kind, _, _, offset, length, *_ in _sections(data):
+        if kind == _RELA:
+            every = np.frombuffer(data, _RELOCATION, length // _RELOCATION.itemsize, offset)
+            found.append(every["addend"][every["type"] == _RELATIVE.get(machine, -1)].astype(np.int64))
+    return found
+
+
+def _address_taken(code: list[_Segment], taken: NDArray[np.int64], known: list[Extents]) -> Extents:
+    """Functions between those that are `known`: they begin where an address that is `taken` leads to."""
     found: list[tuple[int, int, str]] = []
-    made = [arm_code.addresses_made(words, address) for address, words in code]
-    taken = np.unique(np.concatenate(made)) if made else np.zeros(0, np.int64)
-    for begin, words in code:
-        for low, high in _between(begin, begin + 4 * len(words), known):
-            starts = [start for start in taken[(taken >= low) & (taken < high)].tolist() if start % 4 == 0]
+    for segment in code:
+        for low, high in _between(segment.address, segment.address + segment.size, known):
+            first, last = np.searchsorted(taken, (low, high))
+            starts = taken[first:last].tolist()
             found += [(start, end, "") for start, end in zip(starts, [*starts[1:], high], strict=False)]
     return Extents.of(found)
 

@@ -16,6 +16,7 @@
 #include <ctime>
 
 #include <dirent.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -54,6 +55,9 @@ struct Record {
       return;
     }
     const BackendClock::Moment doing = BackendClock::now();
+    if (execution.load(std::memory_order_relaxed) != number) {
+      return; // it was held up in between: what is done now is another execution's
+    }
     const int64_t time = now_ns();
     const size_t at = taken.fetch_add(1, std::memory_order_relaxed);
     if (at < kMostSamples) {
@@ -97,6 +101,8 @@ struct Handled {
 };
 
 std::atomic<Handled*> seen_by_handler{nullptr};
+std::atomic<uint32_t> handlers{0}; // that run now, in any thread
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "a signal handler writes it");
 
 uintptr_t program_counter(const ucontext_t& context) {
 #if defined(__aarch64__)
@@ -119,13 +125,15 @@ void arm(Timed& timed, int64_t period_ns) {
 // It runs on the thread's own stack: what the kernel saves of SME's ZA would not fit on a small one of its own.
 void on_timer(int, siginfo_t* info, void* context) {
   const int kept = errno;
-  Handled* const handled = seen_by_handler.load(std::memory_order_acquire);
+  handlers.fetch_add(1); // before it looks whether there is still something to write to
+  Handled* const handled = seen_by_handler.load();
   const auto number = static_cast<size_t>(info->si_value.sival_int);
   if (handled != nullptr && info->si_code == SI_TIMER && number < handled->threads.size()) {
     handled->record.add(
         static_cast<uint32_t>(number), program_counter(*static_cast<const ucontext_t*>(context)));
     arm(handled->threads[number], handled->record.period_ns);
   }
+  handlers.fetch_sub(1);
   errno = kept;
 }
 
@@ -146,7 +154,6 @@ std::vector<pid_t> threads_now() {
 
 struct Sampler::Parts {
   Handled handled;
-  struct sigaction before {};
   Record& record = handled.record;
 };
 
@@ -157,7 +164,7 @@ Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
   action.sa_sigaction = on_timer;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  if (sigaction(SIGPROF, &action, &parts_->before) != 0) {
+  if (sigaction(SIGPROF, &action, nullptr) != 0) {
     unavailable_ = "this system does not let a program handle SIGPROF";
     return;
   }
@@ -181,21 +188,33 @@ Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
     unavailable_ = "this system does not list the threads of a process";
     return;
   }
-  seen_by_handler.store(&handled, std::memory_order_release);
+  seen_by_handler.store(&handled);
   for (Timed& timed : handled.threads) {
     arm(timed, handled.record.period_ns);
   }
 }
 
-Sampler::~Sampler() {
+void Sampler::stop() {
+  if (stopped_) {
+    return;
+  }
+  stopped_ = true;
   for (Timed& timed : parts_->handled.threads) {
     syscall(SYS_timer_delete, timed.timer);
   }
-  seen_by_handler.store(nullptr, std::memory_order_release);
-  // One that is still on its way would end the process if nobody handled it.
+  seen_by_handler.store(nullptr);
+  // A handler that was held up still writes.
+  while (handlers.load() != 0) {
+    sched_yield();
+  }
+  // A signal that is still on its way would end the process if nobody handled it.
   struct sigaction nobody {};
   nobody.sa_handler = SIG_IGN;
   sigaction(SIGPROF, &nobody, nullptr);
+}
+
+Sampler::~Sampler() {
+  stop();
 }
 
 #elif defined(__APPLE__) && defined(__aarch64__)
@@ -246,11 +265,16 @@ Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
   parts_->watcher = std::thread([parts = parts_.get()] { parts->watch(); });
 }
 
-Sampler::~Sampler() {
+void Sampler::stop() {
+  stopped_ = true;
   parts_->ended.store(true);
   if (parts_->watcher.joinable()) {
     parts_->watcher.join();
   }
+}
+
+Sampler::~Sampler() {
+  stop();
   for (const thread_act_t thread : parts_->threads) {
     mach_port_deallocate(mach_task_self(), thread);
   }
@@ -268,6 +292,10 @@ Sampler::Sampler(uint32_t hz)
       unavailable_("threads are looked at on Linux, and on macOS on Arm"),
       parts_(std::make_unique<Parts>()) {}
 
+void Sampler::stop() {
+  stopped_ = true;
+}
+
 Sampler::~Sampler() = default;
 
 #endif
@@ -282,11 +310,13 @@ void Sampler::end_execution() {
   parts_->record.execution.store(0, std::memory_order_relaxed);
 }
 
-std::string Sampler::seen(const BackendClock& clock) const {
+std::string Sampler::seen(const BackendClock& clock) {
+  stop();
   const Record& record = parts_->record;
   const size_t taken = record.taken.load();
   const size_t kept = taken < kMostSamples ? taken : kMostSamples;
   const std::vector<CodeFile> files = loaded_code();
+  const bool known = clock.unavailable().empty();
   std::vector<int64_t> time, offset;
   std::vector<uint32_t> execution, thread;
   std::vector<int32_t> call, op, file;
@@ -296,9 +326,11 @@ std::string Sampler::seen(const BackendClock& clock) const {
     time.push_back(sample.time_ns);
     execution.push_back(sample.execution);
     const uint32_t before = record.invocations_before[sample.execution - 1];
-    const bool in_call = sample.doing.invocation != BackendClock::kNone;
+    // A clock that came to doubt itself counted no further invocations.
+    const bool in_call = known && sample.doing.invocation != BackendClock::kNone;
+    const bool in_operator = in_call && sample.doing.op != BackendClock::kNone;
     call.push_back(in_call ? static_cast<int32_t>(sample.doing.invocation - before) : -1);
-    op.push_back(sample.doing.op == BackendClock::kNone ? -1 : static_cast<int32_t>(sample.doing.op));
+    op.push_back(in_operator ? static_cast<int32_t>(sample.doing.op) : -1);
     thread.push_back(sample.thread);
     file.push_back(in);
     offset.push_back(static_cast<int64_t>(in < 0 ? 0 : sample.pc - files[static_cast<size_t>(in)].base));
@@ -311,7 +343,7 @@ std::string Sampler::seen(const BackendClock& clock) const {
   // Of the calls in the first execution; those of the others are the same.
   const std::vector<uint32_t>& before = record.invocations_before;
   std::vector<size_t> operators;
-  if (!before.empty() && clock.unavailable().empty()) {
+  if (!before.empty() && known) {
     const uint32_t end = before.size() > 1 ? before[1] : clock.invocation_count();
     for (uint32_t i = before[0]; i < end; ++i) {
       operators.push_back(clock.invocation(i).ends_ns.size());

@@ -15,7 +15,7 @@ class BackendClock;
 class Sampler {
  public:
   // The threads to look at are those that exist now. Which operator they work for is what BackendClock says at that
-  // moment. Where they cannot be looked at, what stop() gives says why.
+  // moment. Where they cannot be looked at, what seen() gives says why.
   explicit Sampler(uint32_t hz);
   ~Sampler();
   Sampler(const Sampler&) = delete;
@@ -24,12 +24,15 @@ class Sampler {
   // Only what is seen between these two is kept. `invocations` is how many of the backend's are over.
   void begin_execution(uint32_t invocations);
   void end_execution();
-  // Everything that was seen, as JSON; `clock` is the one that knew the operators.
-  std::string seen(const BackendClock& clock) const;
+  // Ends the looking. Everything that was seen, as JSON; `clock` is the one that knew the operators.
+  std::string seen(const BackendClock& clock);
 
  private:
   struct Parts;
 
+  void stop();
+
+  bool stopped_ = false;
   uint32_t hz_;
   std::string unavailable_;
   std::unique_ptr<Parts> parts_;

@@ -163,9 +163,10 @@ def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFuncti
         except FormatError as damaged:
             problem = damaged.problem
             continue
-        if code.build_id == file.build_id:
+        if file.build_id and code.build_id == file.build_id:
             return SampledFile(name, file.build_id), code
-        problem = "another build of it is on this machine"
+        here = "another build of it is on this machine"
+        problem = here if file.build_id else "it has no build id that would tell which build ran"
     return SampledFile(name, file.build_id, problem), None
 
 

@@ -159,9 +159,10 @@ def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     assert not refused.ok and "lays std::variant out unlike ExecuTorch's" in refused.stderr
 
 
-def test_the_runner_compiles_and_links_for_macos() -> None:
+def test_the_runner_compiles_and_links_for_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be seen of a Mac from here: the sources compile, and every symbol they ask of ExecuTorch is in
     the macOS wheel's libraries. Nothing is run."""
+    monkeypatch.chdir(tmp_path)
     compiler = from_zig(AARCH64_MACOS)
     try:
         sdk = cross.aarch64_sdk(installed_sdk(), AARCH64_MACOS)
@@ -169,6 +170,7 @@ def test_the_runner_compiles_and_links_for_macos() -> None:
         missing(str(problem))
     assert sdk.platform == AARCH64_MACOS
     image = MachO(build_runner(sdk, compiler).path.read_bytes())
+    assert list(tmp_path.iterdir()) == [], "nothing is left where the user is"
     assert image.cpu == 0x0100000C and image.filetype == 2, "an executable for arm64"
     ours = {name for name in image.dylibs if "executorch" in name}
     assert ours == {

@@ -37,7 +37,8 @@ def test_every_thread_is_seen_in_the_operators_it_works_for(exported, tmp_path: 
     assert found.executions == 30 and found.taken == found.kept > 60
     (operators,) = found.operators_of_calls
     assert all(call in (-1, 0) and -1 <= operator < operators for call, operator, *_ in found.seen)
-    assert {row[2] for row in found.seen} == {0, 1}, "the thread that executes, and the pool's"
+    seen = {row[2] for row in found.seen}
+    assert len(seen) == 2 and 0 in seen, "the thread that executes, and the pool's"
     assert sum(row[4] for row in found.seen if row[1] >= 0) > 0.9 * found.kept
     assert not [file.problem for file in found.files if "executorch" in file.name and file.problem]
     unknown = sum(row[4] for row in found.seen if found.functions[row[3]].start is None)
@@ -84,6 +85,10 @@ def test_a_run_shows_inside_its_operators(
     (table,) = moved.rglob(f"*{names.INSIDE_CSV}")
     assert table.read_text().startswith("operator,call,position,category,samples,part,")
     assert sme2prof("validate", moved).returncode == 0
-    (moved / record.relative_to(run_dir)).write_text("{}")
-    assert sme2prof("report", moved).returncode == 0
-    assert "nothing is known of what its threads did" in (moved / names.REPORT).read_text()
+    kept = moved / record.relative_to(run_dir)
+    hostile = json.loads(kept.read_text())
+    hostile["seen"][0][3] = len(hostile["functions"])
+    for content in ({}, hostile):
+        kept.write_text(json.dumps(content))
+        assert sme2prof("report", moved).returncode == 0
+        assert "nothing is known of what its threads did" in (moved / names.REPORT).read_text()

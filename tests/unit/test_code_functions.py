@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import arm_xnnpack
 
 from model_profiling.errors import FormatError
-from model_profiling.runner import arm_code
+from model_profiling.runner import arm_code, elf_functions, x86_code
 from model_profiling.runner.code_functions import CodeFunctions, Extents, Function, read_functions
 from model_profiling.runner.sdk import installed_sdk
 
@@ -49,9 +50,8 @@ def test_a_function_without_a_symbol_is_told_apart_and_has_no_name(xnnpack: Code
     assert xnnpack.holding(0) is None and xnnpack.holding(1 << 40) is None
 
 
-def test_instructions_tell_which_functions_multiply(xnnpack: CodeFunctions) -> None:
-    if not xnnpack.code:
-        pytest.skip("only the instructions of Arm are read")
+def test_instructions_tell_which_functions_multiply() -> None:
+    xnnpack = read_functions(arm_xnnpack())
     told = {
         name: xnnpack.multiplies(Function(int(start), int(end)))
         for name, start, end in zip(
@@ -77,6 +77,39 @@ def test_functions_in_assembly_begin_where_their_address_is_taken() -> None:
     words = np.array([adrp, 0xD503201F, add, adrp, other], np.uint32)
     assert arm_code.addresses_made(words, 0x4000).tolist() == [0x5010]
     assert not len(arm_code.addresses_made(np.zeros(0, np.uint32), 0))
+
+
+def x86_library(code: bytes) -> bytes:
+    """One segment at 0x1000 and nothing that names or unwinds what is in it."""
+    header = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\2\1", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 120, 0x1000, 0x1000, len(code), len(code), 4096)
+    return header + segment + code
+
+
+def test_those_of_x86_64_begin_where_an_instruction_takes_their_address(tmp_path: Path) -> None:
+    # lea rax, [rip + 0x10]; lea r9, [rip - 0x7]; what only resembles one; then two functions.
+    code = b"\x48\x8d\x05\x10\0\0\0" + b"\x4c\x8d\x0d\xf9\xff\xff\xff" + b"\x48\x8d\x45\x10\0\0\0"
+    (tmp_path / "lib.so").write_bytes(x86_library(code.ljust(0x40, b"\x90")))
+    found = read_functions(tmp_path / "lib.so")
+    assert found.holding(0x1006) is None
+    assert found.holding(0x1008) == Function(0x1007, 0x1017)
+    assert found.holding(0x103F) == Function(0x1017, 0x1040) and found.holding(0x1040) is None
+    assert x86_code.addresses_made(np.zeros(3, np.uint8), 0).tolist() == []
+
+
+def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunctions) -> None:
+    path = of_wheel("executorch_backend_xnnpack")
+    if path.suffix != ".so":
+        pytest.skip("in a Mach-O file every function is in a list")
+    data = path.read_bytes()
+    (machine,) = struct.unpack_from("<H", data, 18)
+    code = [each for each in elf_functions._segments(data) if each.executable]
+    written = np.concatenate(elf_functions._relocated_to(data, machine)).tolist()
+    leads = [to for to in written if any(each.address <= to < each.address + each.size for each in code)]
+    assert len(leads) >= 2
+    for to in leads:
+        found = xnnpack.holding(to)
+        assert found is not None and found.start == to
 
 
 def test_of_two_symbols_at_one_address_the_longer_holds() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,9 @@ def test_samples_of_other_operators_are_given_to_none() -> None:
     found = inside_series(made.series, samples((0, 0, 0, 0, 40), operators=3), made)
     assert found.operators[0].operator is None and "other operators" in found.note
     assert found.operators[0].name == "call 0, operator 0" and found.moving is None
+    doubted = replace(samples((0, 0, 0, 0, 40)), unknown_operators="it read the clock more often than others")
+    found = inside_series(made.series, doubted, made)
+    assert found.operators[0].operator is None and "not known: it read the clock" in found.note
 
 
 def test_the_interval_is_wilsons() -> None:
@@ -137,6 +142,13 @@ def test_sizes_are_what_the_kernels_name_says_they_are(tmp_path: Path) -> None:
     assert packing == (KernelWork(None, None, None, 9), KernelWork(16, None, 64, 3))
     weights = work_of("kai_run_rhs_pack_nxk_x16p2vlx2b_x16_x16_sme", [[1, 128, 64, 1]])
     assert weights == (KernelWork(None, 128, 64, 1),)
+    # Headers: m, n, how many pieces of k, their length; the height and width of a filter, then of an image.
+    gathered = work_of("kai_run_imatmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa", [[16, 128, 9, 2]])
+    assert gathered == (KernelWork(16, 128, None, 2),)
+    newer = work_of("kai_run_imatmul_pack_rhs_nxk_x16p2vlx2bx16_x16_x16_sme", [[128, 9, 64, 1]])
+    assert newer == (KernelWork(None, 128, 576, 1),)
+    depthwise = work_of("kai_run_rhs_dwconv_pack_x32p1vlx1b_x32_x32_sme", [[3, 3, 56, 1]])
+    assert depthwise == (KernelWork(None, None, None, 1),)
     assert multiply_adds(work_of(f"kai_run_{MOPA}", [[2, 3, 5, 7]])) == 210 and multiply_adds(packing) is None
     uses = executed_kernels({f"kai_run_{MOPA}": 3}, {f"kai_run_{MOPA}": [[16, 128, 576, 2], [1, 2, 3, 1]]})
     assert work_cell(uses[0].worked_on) == "m=16 n=128 k=576: 2; m=1 n=2 k=3: 1"
@@ -171,6 +183,17 @@ def test_a_library_that_is_not_here_leaves_its_functions_unknown(tmp_path: Path)
     (tmp_path / "libmade.so").write_bytes(b"\x7fELF something else")
     (file,) = read_samples(path, [tmp_path]).files
     assert "damaged library" in file.problem
+
+
+def test_a_library_that_cannot_be_known_again_leaves_them_unknown_too(tmp_path: Path) -> None:
+    """Another one of that name may have run elsewhere."""
+    library = tmp_path / "libmade.so"
+    header = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\2\1", 3, 183, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)
+    library.write_bytes(header)
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps({**WRITTEN, "files": [{"path": str(library), "build_id": None}]}))
+    (file,) = read_samples(path).files
+    assert "no build id" in file.problem
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import ON_ARM, missing
+from conftest import arm_xnnpack
 
 from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernels import (
@@ -19,9 +19,6 @@ from model_profiling.analysis.kernels import (
     sme_verdict,
     unknown_kernels,
 )
-from model_profiling.errors import SetupError
-from model_profiling.runner.sdk import installed_sdk
-from model_profiling.targets.cross import aarch64_sdk
 
 # What a trace run of the toy model in fp16 listed under emulated SME2, and with SME1 only.
 SME2_RUN = {
@@ -46,14 +43,7 @@ def is_kernel(symbol: str) -> bool:
 
 def wheel_names() -> list[str]:
     """Every kernel name in the XNNPACK backend of ExecuTorch's Arm wheel: no other has KleidiAI's."""
-    sdk = installed_sdk()
-    if not ON_ARM:
-        try:
-            sdk = aarch64_sdk(sdk)
-        except SetupError as problem:
-            missing(str(problem))
-    (library,) = sdk.libraries.glob("libexecutorch_backend_xnnpack.*")
-    names = re.findall(rb"(?:kai_(?:run|kernel)_|xnn_\w+_ukernel)\w+", library.read_bytes())
+    names = re.findall(rb"(?:kai_(?:run|kernel)_|xnn_\w+_ukernel)\w+", arm_xnnpack().read_bytes())
     return sorted({name.decode() for name in names if is_kernel(name.decode())})
 
 
@@ -86,6 +76,8 @@ kai_run_matmul_clamp_f32_qai8dxp1x4_qsi8cxp4x4_1x4_neon_dotprod
     dotprod matmul f32_qai8dx_qsi8cx matmul clamp 1x4
 kai_run_lhs_imatmul_pack_x8p2vlx4_x8p_sme
     SME packing x8 lhs_imatmul_pack - -
+kai_run_imatmul_pack_rhs_nxk_x16p2vlx2bx16_x16_x16_sme
+    SME packing x16 imatmul_pack_rhs nxk -
 kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon
     NEON packing qsi8cx rhs_pack nxk -
 kai_run_lhs_quant_pack_qai8dxp_f32

@@ -15,7 +15,7 @@ from zoo.expected import CATEGORIES, EXPECTED, STRUCTURAL, TIMED, Advice, Expect
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.run import RunAnalysis, advise
-from model_profiling.analysis.series import UNATTRIBUTED, SeriesAnalysis
+from model_profiling.analysis.series import OVERHEADS, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOutcome
 from model_profiling.workflow.profile import ProfileOptions, profile
@@ -217,16 +217,20 @@ def about_headline(seen: Profiled) -> Iterator[str]:
     series = seen.series
     shares = {part: series.spent(ns).share for part, ns in series.parts.items()}
     where = seen.outcome.answers.where_time_goes
+    unattributed = shares[UNATTRIBUTED]
+    if series.distorted:
+        # Of what belongs to no operator the tracer's own is then told apart, and may be most of all.
+        around = sum(shares.pop(part) for part in OVERHEADS)
+        tracer = series.tracing.share
+        shares |= {"the tracer itself": tracer, "time in no operator": around - tracer}
     largest = max(shares, key=lambda part: shares[part])
     if "takes most" in where and shares[largest] <= 0.5:
         yield f"nothing takes most: {where}"
     if "takes most" in where and largest not in where:
         yield f"{largest} takes most: {where}"
     report = (seen.outcome.run_dir / "report.md").read_text()
-    if shares[UNATTRIBUTED] > EXPLAINED_ABOVE and not re.search(
-        "(?i)unattributed time|in no operator", report
-    ):
-        yield f"{shares[UNATTRIBUTED]:.1%} are unattributed, and the report does not say why"
+    if unattributed > EXPLAINED_ABOVE and not re.search("(?i)unattributed time|in no operator", report):
+        yield f"{unattributed:.1%} are unattributed, and the report does not say why"
 
 
 def assert_closure(series: SeriesAnalysis) -> None:
