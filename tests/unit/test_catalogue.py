@@ -416,3 +416,24 @@ def test_no_operator_is_in_two_findings(times: Times) -> None:
     ):
         every = [operator.identity for one in found(model, times).values() for operator in one.operators]
         assert len(every) == len(set(every))
+
+
+def test_layout_changes_between_delegate_calls_name_what_parts_the_calls() -> None:
+    model = MadeModel()
+    first = model.delegate()
+    out = first.inserted(linear(first, model.given((1, 4, 4, 8)), 16), (0, 3, 1, 2), 300)
+    first.done(out)
+    between = model.operator("aten::_softmax.out", [out], (1, 16, 4, 4), 1, handle=model.place("", 31))
+    second = model.delegate()
+    end = linear(second, second.inserted(between, (0, 2, 3, 1), 300))
+    second.done(end)
+    model.outputs.append(end)
+    number = next(step.instruction_id for step in model.instructions if step.name == "aten::_softmax.out")
+    model.undelegated = (
+        Undelegated(
+            *("aten._softmax.default", "softmax", "", "dim must be the last dim", "refused"),
+            **{"call": "softmax", "replacement": "softmax(-1)", "instruction": number},
+        ),
+    )
+    finding = found(model)["layout-changes"]
+    assert "first `softmax` (net.py:31; instead: softmax(-1))" in finding.action

@@ -508,7 +508,8 @@ EXPECTED = (
         may=_ON_SME2 | _SMALL | _MOVES | _AT_EDGE,
         outside=(Outside("_to_dim_order", "F.hardsigmoid(scale)", "int64 to float32", "relu6"),),
     ),
-    # In fp16 it goes by way of fp32, outside: five delegates, and layouts that change at each edge.
+    # In fp16 it goes by way of fp32, outside: five delegates, and layouts that change at each edge. Those are
+    # what it costs: the conversions and the calls are a hundredth of the time.
     Expected(
         "mobilenet.py:model", "fp16",
         found=(
@@ -516,7 +517,7 @@ EXPECTED = (
             Advice("layout-changes"),
             Advice("cancelling-transposes"),
         ),
-        worth=frozenset({"outside-delegates", "layout-changes"}),
+        worth=frozenset({"layout-changes"}),
         may=_ON_SME2 | _SMALL | _MOVES | {"precision-not-as-asked"},
         outside=(
             Outside("_to_dim_order", "F.hardsigmoid(scale)", "int64 to float32", "relu6"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from model_profiling.analysis.causes.seen import MethodFlow, Seen
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.outside_lines import outside_lines
 from model_profiling.program.transposes import Undone, undone_transposes
 from model_profiling.wording import plural
 
@@ -116,8 +117,19 @@ def _one_layout(seen: Seen, added: Sequence[Concern]) -> str:
         for concern in added
         if concern.where.startswith(f"between {_INPUT}") or concern.where.endswith(f"and {_OUTPUT}")
     ]
-    inside = [concern for concern in added if concern not in at_edges]
+    at_calls = [
+        concern
+        for concern in added
+        if concern not in at_edges
+        and (
+            concern.where.startswith(f"between {_CALL_INPUT}")
+            or concern.where.endswith(f"and {_CALL_OUTPUT}")
+        )
+    ]
+    inside = [concern for concern in added if concern not in at_edges and concern not in at_calls]
     ways = []
+    if _counts(seen, at_calls, added):
+        ways.append(f"data goes between delegate calls channels-first: {_what_parts_calls(seen)}")
     if _counts(seen, at_edges, added):
         ways.append("export with a channels-last example input (it alone, not the weights), and feed that")
     if _counts(seen, inside, added):
@@ -126,6 +138,14 @@ def _one_layout(seen: Seen, added: Sequence[Concern]) -> str:
             "model's edge"
         )
     return "keep one layout through the model: " + "; ".join(ways)
+
+
+def _what_parts_calls(seen: Seen) -> str:
+    left = [each for each in seen.series.operators if not each.delegated]
+    helped = [line for line in outside_lines(seen.series, left) if line.reasons and line.helped]
+    helped.sort(key=lambda line: -len(line.operators))
+    first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
+    return f"bring the operators between the calls into the delegate{first}"
 
 
 def _counts(seen: Seen, some: Sequence[Concern], every: Sequence[Concern]) -> bool:

@@ -18,14 +18,12 @@ _PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 def same_each_time(seen: Seen) -> Finding | None:
     """Operators that compute the same whatever the program is given: masks, positions, index arithmetic."""
-    depending = {
-        source_line(each) for each in seen.series.operators if not seen.does_not_depend_on_input(each)
-    }
+    replaced = _lines_of_replaced_calls(seen)
     same = seen.largest(
         lambda operator: (
             seen.does_not_depend_on_input(operator)
             and not _in_torch(operator)
-            and not (source_line(operator) in depending and _goes_with_its_call(seen, operator))
+            and not (source_line(operator) in replaced and _goes_with_its_call(seen, operator))
         )
     )
     if not same or not _worth_telling(seen, same):
@@ -46,11 +44,21 @@ def _in_torch(operator: Operator) -> bool:
     return operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
 
 
+def _lines_of_replaced_calls(seen: Seen) -> set[str]:
+    """Lines with a call to be replaced that inputs reach elsewhere: numbers that `hardsigmoid` converts are
+    not the model's to keep, and another call in its place makes none."""
+    depending = {
+        source_line(each) for each in seen.series.operators if not seen.does_not_depend_on_input(each)
+    }
+    reasons = ((each, why_outside(seen.series, each)) for each in seen.series.operators)
+    return {source_line(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
+
+
 def _goes_with_its_call(seen: Seen, operator: Operator) -> bool:
-    """Numbers that `hardsigmoid` converts are not the model's to keep: another call in its place makes none.
-    Attention alone can be given what it would make, its mask."""
+    """What delegates took of such a call goes with it. Attention alone can be given what it would make, its
+    mask."""
     why = why_outside(seen.series, operator)
-    return why is not None and why.replaced_as_a_call and why.call != _ATTENTION
+    return operator.delegated if why is None else why.replaced_as_a_call and why.call != _ATTENTION
 
 
 def _worth_telling(seen: Seen, same: Sequence[Operator]) -> bool:
