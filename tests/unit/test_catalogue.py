@@ -50,8 +50,8 @@ def test_what_no_input_reaches_could_be_computed_once(times: Times) -> None:
     assert len(finding.concerns) == 3 and "register_buffer" in finding.action
     assert "outside-delegates" not in found(model, times), "folded, they are outside no more"
     assert finding.max_gain_pct == (
-        pytest.approx(100 * 200 / 1224, abs=0.01) if times is Times.HARDWARE else None
-    )
+        pytest.approx(100 * (200 + 3) / 1224, abs=0.01) if times is Times.HARDWARE else None
+    ), "they take 200 us, and calling each takes one more"
 
 
 @pytest.mark.parametrize(

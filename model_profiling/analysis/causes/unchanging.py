@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from model_profiling.analysis.calls import calls_of
 from model_profiling.analysis.causes.seen import Seen, counted
 from model_profiling.analysis.findings import Finding, concerns_of, source_line
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import why_outside
 from model_profiling.analysis.roofline import seen_roofline
+from model_profiling.analysis.series import Spent
 from model_profiling.wording import plural
 
 _ATTENTION = "scaled_dot_product_attention"
@@ -28,15 +30,25 @@ def same_each_time(seen: Seen) -> Finding | None:
     )
     if not same or not _worth_telling(seen, same):
         return None
+    series, beside = seen.series, _calling(seen, same)
     return Finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
         f"nothing that they read depends on the model's input: {'; '.join(_once(same))}",
-        seen.series,
+        series,
         concerns_of(same),
         {"outside_delegates": sum(not operator.delegated for operator in same)},
-        seen.gain_pct(seen.series.spent_by(same).ms),
+        seen.gain_pct(series.spent_by(same).ms, beside.ms),
+        besides=beside if beside.ms else None,
+        besides_what="calling them",
     )
+
+
+def _calling(seen: Seen, same: Sequence[Operator]) -> Spent:
+    """What calling those outside delegates takes. They wait for no delegate, so they part none."""
+    calls = {operator.call for operator in same if not operator.delegated}
+    ms = calls_of(seen.series).saved_ms(0, calls) if seen.timed and calls else 0.0
+    return Spent(ms, ms / seen.series.e2e_ms if seen.series.e2e_ms else 0.0)
 
 
 def _in_torch(operator: Operator) -> bool:
