@@ -262,7 +262,7 @@ def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:
     assert "a part of the path is a file" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path: Path) -> None:
     """The program is stopped the moment its first part file appears, between making and renaming it."""
     child = subprocess.Popen(

@@ -241,7 +241,7 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     runner = (str(host.build.path),)
     wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
     assert execute(Job(pte), tmp_path, "wide", runner=runner, transport=wide).result.iterations_ns
-    tight = LocalTransport(prefix=("prlimit", "--as=40000000", "--"))
+    tight = LocalTransport(prefix=("prlimit", "--as=33000000", "--"))
     with pytest.raises(RunError, match="the runner ran out of memory; free some memory"):
         execute(Job(pte), tmp_path, "tight", runner=runner, transport=tight)
 

@@ -25,7 +25,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report, write_report
 
-SEEDS = range(10239, 10251)
+SEEDS = range(10239, 10245)
 LOSSES = [
     ("metrics.json", 1),
     ("analysis_summary.json", 1),

@@ -23,13 +23,13 @@ from model_profiling.workflow.profile import ProfileOptions, profile
 ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
-# Every architecture once, and what only another dtype shows, are part of `make test`; the rest is slow.
+# Twelve architectures, two of them in the dtype that shows most, are part of `make test`; the rest is slow.
 QUICK = frozenset({"lstm_model_int8", "mobilenet_model_fp16"})
 SLOW = frozenset(
     expected.name
     for expected in EXPECTED
     if expected.name not in QUICK and (expected.dtype != "fp32" or not expected.model.endswith(":model"))
-) | {"lstm_model_fp32"}
+) | {"lstm_model_fp32", "mobilenet_model_fp32", "mobilevit_model_fp32", "shufflenet_model_fp32"}
 # The cheapest to run under QEMU.
 EMULATED = ("resnet_model_fp32", "squeezenet_model_fp32", "lstm_model_int8")
 
