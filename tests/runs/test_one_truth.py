@@ -25,7 +25,8 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report, write_report
 
-SEEDS = range(10239, 10245)
+SEEDS = (10239, 10240, 10243, 10246, 10247, 10248, 10249)
+"""Few that reach every kind of run; each costs seconds."""
 LOSSES = [
     ("metrics.json", 1),
     ("analysis_summary.json", 1),
