@@ -235,7 +235,7 @@ def _not_seen(work: MatrixWork) -> MatrixOperator:
         on_sme=False,
         why_not=miss.words,
         module_path=work.place.module_path,
-        source=f"{work.place.file}:{work.place.line}" if work.place.line else "",
+        source=work.place.source_line,
         cause=miss.cause,
     )
 

@@ -24,7 +24,7 @@ from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import parse_xnntrace
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
-from model_profiling.run import Evidence, Result, Run, Series, Times, names
+from model_profiling.run import Evidence, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry
 from model_profiling.run.metrics import PairParity
@@ -117,7 +117,7 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
     found = []
     for series in run.series:
         result = run.result(series)
-        uses = _listed(run, result)
+        uses = listed_kernels(run, series)
         dumps = known.get(series)
         if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
             uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
@@ -138,7 +138,9 @@ def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
     return executed_kernels(dict.fromkeys(sampled_entries(samples))) if samples else ()
 
 
-def _listed(run: Run, result: Result | None) -> tuple[KernelUse, ...]:
+def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:
+    """Those of its `_kernels.csv`; none where it has none."""
+    result = run.result(series)
     path = run.path / result.kernels if result and result.kernels else None
     return read_kernels_csv(path) if path and path.is_file() else ()
 

@@ -97,7 +97,7 @@ def _matrix_operators(series: SeriesAnalysis, uses: Sequence[KernelUse]) -> Iter
             on_sme=on_sme,
             why_not=miss.words if miss else "",
             module_path=source.module_path,
-            source=f"{source.place.file}:{source.place.line}" if source.place.line else "",
+            source=source.place.source_line,
             cause=miss.cause if miss else "",
             precision=operator.precision,
         )

@@ -11,9 +11,8 @@ from model_profiling.analysis.causes.precision import precision_not_as_asked
 from model_profiling.analysis.causes.sme2_misses import misses_sme2
 from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of
-from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
+from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence, listed_kernels
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.kernel_files import read_kernels_csv
 from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.pair_findings import about_pairing, about_threads, compares_sme2
 from model_profiling.analysis.pairing import Pairing, pair_series
@@ -159,10 +158,8 @@ def analyse_run(
 def _repacking(run: Run, series: Series) -> dict[str, int]:
     """The kernels that packed weights while the program ran, with their calls; those that did so while it was
     loaded are not in the list."""
-    result = run.result(series)
-    path = run.path / result.kernels if result and result.kernels else None
     try:
-        uses = read_kernels_csv(path) if path and path.is_file() else ()
+        uses = listed_kernels(run, series)
     except FormatError:
         uses = ()  # reports name the damaged file
     return {

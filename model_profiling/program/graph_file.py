@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,7 @@ _LINES_AROUND = 2
 _LONGEST_LINE = 400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProgramGraph:
     """A program and, where there is one, its record."""
 
@@ -39,14 +40,13 @@ class ProgramGraph:
 
     def why_outside(self, method: str, instruction: int) -> Undelegated | None:
         """Why an operator is outside; None where that is not known."""
-        return next(
-            (
-                each
-                for each in self.undelegated or ()
-                if (each.method, each.instruction) == (method, instruction)
-            ),
-            None,
-        )
+        return self._reasons.get((method, instruction))
+
+    @cached_property
+    def _reasons(self) -> Mapping[tuple[str, int], Undelegated]:
+        """By place: every operator of a series is asked for, more than once."""
+        # The first that a record names at a place counts.
+        return {(each.method, each.instruction): each for each in reversed(self.undelegated or ())}
 
 
 def record_beside(pte: Path) -> Path | None:

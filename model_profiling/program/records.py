@@ -214,6 +214,11 @@ class SourceRef:
     """The function of torch that the model called, of which it is a part: `scaled_dot_product_attention`.
     Unlike `code` it says nothing of the model's own text, so it stays in what is shared."""
 
+    @property
+    def source_line(self) -> str:
+        """`/folder/model.py:12`; empty where the record names no line."""
+        return f"{self.file}:{self.line}" if self.line else ""
+
 
 @dataclass(frozen=True, slots=True)
 class EtRecord:

@@ -174,9 +174,7 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
         "gflops_per_s": operator.gflops,
         "gbytes_per_s": operator.gbytes_per_s,
         "module_path": operator.source.module_path,
-        "source": f"{operator.source.place.file}:{operator.source.place.line}"
-        if operator.source.place.line
-        else "",
+        "source": operator.source.place.source_line,
     }
 
 

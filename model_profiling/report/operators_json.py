@@ -28,7 +28,7 @@ def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
             "delegate_backend": operator.backend,
             "origin": operator.origin,
             "module_path": operator.source.module_path,
-            "source": _line(operator),
+            "source": operator.source.place.source_line,
             "dtype": operator.source.dtype,
             "input_shapes": [list(shape) for shape in operator.source.input_shapes],
             "output_shape": list(operator.source.output_shape),
@@ -38,11 +38,6 @@ def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
         }
         for operator in series.operators
     ]
-
-
-def _line(operator: Operator) -> str:
-    place = operator.source.place
-    return f"{place.file}:{place.line}" if place.line else ""
 
 
 def _times(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:

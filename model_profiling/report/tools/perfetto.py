@@ -73,7 +73,7 @@ def arguments(operator: Operator) -> dict[str, Argument]:
         "bytes moved": source.bytes_moved,
         "module": place.module_path,
         "module class": place.module_class,
-        "source line": f"{place.file}:{place.line}" if place.line else "",
+        "source line": place.source_line,
         "source": place.code,
     }
     return {name: value for name, value in known.items() if value is not None and value != ""}
