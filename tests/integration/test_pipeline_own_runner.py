@@ -42,7 +42,8 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
         "output_root": str(tmp_path / "run"),
         "target": {"name": "host"},
         "experiments": [
-            {"name": f"x_sme2_{switch}", "runner_path": str(path), "num_runs": 3, "warmup": 2}
+            # Numbers in quotes and this name of the runner's path are the earlier kit's.
+            {"name": f"x_sme2_{switch}", "quiet_runner": str(path), "runs": "3", "warmup": 2, "threads": ["1"]}
             for switch, path in runners.items()
         ],
         "schedule": {"rounds": 3, "budget_s": 60},
@@ -55,7 +56,9 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
         ("on", [], 2),
         ("off", [], 2),
     ]
-    assert "tracer_on" in {remark["code"] for remark in manifest["warnings"]}
+    told = {remark["code"] for remark in manifest["warnings"]}
+    assert {"tracer_on", "quiet_runner", "quoted_number"} <= told
+    assert "is taken for runner_path" in done.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [one["end_to_end_ms"]["count"] for one in metrics["latencies"]] == [9, 9]
     assert metrics["parity"][0]["parity"] is None
