@@ -70,6 +70,8 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     """
     check_directory(run_dir, resume=resume, force=force)
     manifest = read_manifest(run_dir)
+    if manifest is not None and manifest.version_0:
+        return Earlier(moved=_keep(run_dir, manifest))
     if manifest is None or not has_journal(run_dir):
         return Earlier()
     earlier = Earlier(manifest)
@@ -86,11 +88,15 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
             "continue it with its own config, discard it with --force, or choose another output_root",
         )
     if ended:
-        kept = earlier_name(run_dir, manifest.started)
-        run_dir.rename(kept)
-        return Earlier(moved=kept)
+        return Earlier(moved=_keep(run_dir, manifest))
     _discard(run_dir)  # unfinished, so --force was given
     return Earlier()
+
+
+def _keep(run_dir: Path, manifest: Manifest) -> Path:
+    kept = earlier_name(run_dir, manifest.started)
+    run_dir.rename(kept)
+    return kept
 
 
 def _fits(manifest: Manifest, head: Manifest) -> bool:
