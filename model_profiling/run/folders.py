@@ -12,7 +12,7 @@ from model_profiling.run.version_0 import is_summary_0
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a file says that `folder` is a run directory: a manifest, or the earlier kit's pipeline summary."""
+    """Whether a file says that `folder` is a run directory: a manifest, or an earlier kit's summary."""
     return (folder / names.MANIFEST).is_file() or any(map(_is_summary, folder.glob(f"*{names.SUMMARY}")))
 
 

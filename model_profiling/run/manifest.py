@@ -323,7 +323,7 @@ def read_manifest(run_dir: Path) -> Manifest | None:
 
 
 def read_summary_0(run_dir: Path) -> Manifest | None:
-    """What the pipeline summary of the earlier kit says, which wrote no manifest; None where there is none."""
+    """What a pipeline summary of the earlier kit says, which wrote no manifest; None without one."""
     for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
         content = read_json_object(path, MEASURE_AGAIN)
         if is_summary_0(content):
