@@ -252,7 +252,7 @@ def _repeated(config: ProfileConfig, latencies: bool, *, resume: bool) -> Profil
         return config
     manifest = read_manifest(config.output_root) if resume else None
     part = _same_part(manifest, config) if manifest else None
-    begun = part.config.get("experiments") if part else None
+    begun = part.settings.get("experiments") if part else None
     written = [(each.name, each.runs, each.warmup) for each in config.experiments]
     if isinstance(begun, list) and written == [
         (each.get("name"), each.get("runs"), each.get("warmup")) for each in begun

@@ -257,8 +257,8 @@ def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
         # The earlier kit's have the same names; the end-to-end times only this one writes.
         foreign = [dump for dump in there if not _csv(dump).e2e.is_file()]
         if foreign:
-            said = f"those of {plural(len(foreign), 'dump')} are the earlier kit's; sme2prof analyze makes them anew"
-            yield Check("CSV files", "skipped", said)
+            whose = f"those of {plural(len(foreign), 'dump')} are the earlier kit's"
+            yield Check("CSV files", "skipped", f"{whose}; sme2prof analyze makes them anew")
             return
     if there and checked.manifest is not None and not checked.explained:
         yield Check("CSV files", "skipped", "the program that explained them is not here to do it again")
