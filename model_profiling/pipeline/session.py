@@ -29,7 +29,7 @@ from model_profiling.program.graph_file import make_graph, record_beside, write_
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
-from model_profiling.run.manifest import Part, Session, State, read_manifest
+from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
@@ -205,10 +205,15 @@ def reopen(config: ProfileConfig) -> Measured:
 
     The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
     """
-    manifest = read_manifest(config.output_root)
+    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
         raise InputError(
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
+        )
+    if manifest.version_0:
+        raise InputError(
+            f"{config.output_root} holds a run of the earlier kit",
+            f"analyse it as it is: sme2prof analyze {config.output_root}",
         )
     here = config.model.is_file()
     features = manifest.machine.before.features if manifest.machine.before else ()

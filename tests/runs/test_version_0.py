@@ -15,11 +15,13 @@ import version_0_runs as version_0
 from recorded_runs import ARM, PROGRAM, edit, load, replay
 from version_0_runs import OFF, ON, TRACED_OFF, TRACED_ON
 
-from model_profiling.errors import FormatError
-from model_profiling.run import Run, Series, Times
+from model_profiling.errors import FormatError, InputError
+from model_profiling.pipeline.starting import settle_earlier
+from model_profiling.run import Manifest, Run, Series, Times
 from model_profiling.run.folders import runs_in
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.measure import RunOptions
 
 LAYOUTS: dict[str, Callable[[Path], Path]] = {
     "flat": version_0.lay_out_flat,
@@ -153,8 +155,15 @@ def test_the_tools_read_their_csv_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Convolution" in capsys.readouterr().out
 
 
-def test_a_new_run_keeps_them_under_their_date(tmp_path: Path) -> None:
-    run_dir = version_0.lay_out_folders(tmp_path)
+@pytest.mark.parametrize("layout", ["flat", "folders"])
+def test_a_new_run_keeps_them_under_their_date(tmp_path: Path, layout: str) -> None:
+    run_dir = LAYOUTS[layout](tmp_path)
+    with pytest.raises(InputError, match="run of the earlier kit; analyse it as it is: sme2prof analyze"):
+        replay(ARM, run_dir, program=PROGRAM, options=RunOptions(analysis_only=True))
+    if layout == "flat":
+        kept = settle_earlier(run_dir, Manifest(results=()), resume=False, force=False).moved
+        assert kept is not None and kept == run_dir.with_name("mac-20251220-101112") and Run.open(kept).dumps
+        return
     done = replay(ARM, run_dir, program=PROGRAM)
     assert done.moved == run_dir.with_name("mac-20251220-101112")
     assert Run.open(done.moved).dumps and load(run_dir / "manifest.json")["schema_version"] == 3
