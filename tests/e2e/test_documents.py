@@ -36,8 +36,8 @@ _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
 @pytest.mark.parametrize("walk", [name for name, read in WALKS.items() if read])
-def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
+    clone = Clone(tmp_path, warm_python)
     told = [block for page in WALKS[walk] for block in blocks_of(page)]
     assert [block for block in told if block.language == "bash" and not block.not_run], "nothing to run"
     for block in told:
