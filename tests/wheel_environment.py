@@ -76,18 +76,8 @@ def install(wheel: Path, folder: Path, *extras: str) -> Environment:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     made = Environment(folder, folder / "empty")
     made.work.mkdir()
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        made.python,
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    ]
-    done = process.run([*pip, wheel], timeout=120)
+    pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet", "--no-compile"]
+    done = process.run([*pip, "--no-deps", "--no-index", wheel], timeout=120)
     assert done.ok, done.tail(20)
     (own,) = importlib.metadata.distributions(name="sme2-profiling-kit", path=[str(made.site)])
     for name in _closure(own.requires or [], extras):
