@@ -1,5 +1,5 @@
-"""What a config comes to on a machine: experiments that differ only in features its CPU lacks are one, and where
-times are no latencies each runs once.
+"""What a config comes to on a machine: experiments that differ only in features its CPU lacks are one, and
+where times are no latencies each runs once.
 
 A CPU without SME2 has nothing to switch. Measuring the same code twice and calling it on and off would make
 noise look like an answer, so such experiments are measured once, as a baseline.
@@ -59,7 +59,7 @@ def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
 
 
 def once_each(config: ProfileConfig) -> ProfileConfig:
-    """`config` where times are no latencies: kernels, outputs and structure are the same in every inference."""
+    """`config` where times are no latencies: kernels, outputs and structure are the same in every run."""
     once = {"runs": 1, "warmup": 0}
     experiments = tuple(experiment.model_copy(update=once) for experiment in config.experiments)
     return config.model_copy(update={"experiments": experiments})

@@ -201,8 +201,8 @@ def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -
 
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",
-    "runner_path": 'set "builtin" or give --builtin-runner (the kit\'s own: nothing to build), correct the path, '
-    "or build it (build_runners.sh)",
+    "runner_path": 'set "builtin" or give --builtin-runner (the kit\'s own: nothing to build), correct the '
+    "path, or build it (build_runners.sh)",
     "inputs": "correct the path, or drop it to use made-up inputs",
 }
 

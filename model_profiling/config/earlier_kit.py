@@ -1,4 +1,4 @@
-"""What configs of the kit before this one say in ways of their own: read as meant there, with a word about it.
+"""What configs of the kit before this one say in their own ways: read as meant there, with a word about it.
 
 Every other key that is not known here stays an error: a setting that is ignored is a wrong measurement.
 """
@@ -15,7 +15,7 @@ _NUMBERS = ("runs", "num_runs", "warmup", "threads", "num_threads")
 
 
 def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Remark, ...]]:
-    """`raw` as this kit writes it, and what was changed; anything of an unexpected shape is left to the checks."""
+    """`raw` as this kit writes it, and what was changed; wrong shapes are left to the checks."""
     changed, remarks = dict(raw), list[Remark]()
     experiments = raw.get("experiments")
     if isinstance(experiments, list):

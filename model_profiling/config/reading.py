@@ -142,7 +142,9 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
         yield Remark(None, "no_pair", seen)
 
 
-def _load(path: Path, *, files: bool, builtin: bool = False) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
+def _load(
+    path: Path, *, files: bool, builtin: bool = False
+) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
     raw = read_object(path)
     if isinstance(raw, Problem):
         return None, (raw,)

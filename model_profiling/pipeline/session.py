@@ -246,8 +246,8 @@ def _on_cpu(config: ProfileConfig, features: Collection[str], *, resume: bool) -
 
 
 def _repeated(config: ProfileConfig, latencies: bool, *, resume: bool) -> ProfileConfig:
-    """`config` with each experiment run once where times are no latencies. A run that was begun otherwise goes
-    on so: earlier versions repeated there, too."""
+    """`config` with each experiment run once where times are no latencies. A run that was begun otherwise
+    goes on so: earlier versions repeated there, too."""
     if latencies:
         return config
     manifest = read_manifest(config.output_root) if resume else None

@@ -205,9 +205,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
     if target.timings_are_latency:
         return ()
     return tuple(
-        Remark(
-            None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name)
-        )
+        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name))
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )

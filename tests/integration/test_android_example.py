@@ -110,7 +110,8 @@ def test_the_example_gives_on_a_phone_what_it_gives_under_emulation(found: tuple
     phone, emulated = found
     assert emulated.experiments == {*ON, *OFF}
     manifest = emulated.facts("manifest")
-    assert {(each["runs"], each["warmup"]) for each in manifest["results"]} == {(1, 0)}, "the config says more"
+    repeated = {(each["runs"], each["warmup"]) for each in manifest["results"]}
+    assert repeated == {(1, 0)}, "the config says more"
     assert "no_effect" in {remark["code"] for remark in manifest["warnings"]}
     times = phone.facts("manifest")["target"]["times"]
     assert times == ("hardware" if ON_ARM else "emulated")

@@ -354,9 +354,18 @@ def earlier_config(place: Path, **first: object) -> Path:
         runner.write_text("#!/bin/sh\n")
         runner.chmod(0o755)
     on = {"name": "a_sme2_on", "mode": "timing", "runs": 10, "warmup": 1, "threads": [1], **first}
-    off = {**on, "name": "a_sme2_off", "runner_path": "executorch/cmake-out/mac-arm64-sme2-off/executor_runner"}
+    off = {
+        **on,
+        "name": "a_sme2_off",
+        "runner_path": "executorch/cmake-out/mac-arm64-sme2-off/executor_runner",
+    }
     off.pop("quiet_runner", None)
-    raw = {"model": "m.pte", "output_root": "out/runs/mac", "experiments": [on, off], "analysis": {"compare_pairs": []}}
+    raw = {
+        "model": "m.pte",
+        "output_root": "out/runs/mac",
+        "experiments": [on, off],
+        "analysis": {"compare_pairs": []},
+    }
     return written(place, raw)
 
 
@@ -366,7 +375,9 @@ def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> N
     first = config.experiments[0]
     assert (first.runner, first.runs, first.threads, first.sme2) == (place / quiet, 20, (1, 2), "on")
     said = config_warnings(config)
-    assert any("experiments[0].quiet_runner is taken for runner_path; write runner_path" in line for line in said)
+    assert any(
+        "experiments[0].quiet_runner is taken for runner_path; write runner_path" in line for line in said
+    )
     assert any("experiments[0].runs is in quotes and read as 20" in line for line in said)
     assert on_target(config, TargetChoice("host")).said_otherwise == config.said_otherwise, "copies keep it"
 
