@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from model_profiling.cli.frame import fail
 from model_profiling.cli.main import main as sme2prof
@@ -14,6 +16,10 @@ _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pi
 
 
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
+    """Its examples name the tool as it was started: a file of the repository, or an installed command."""
+    name = Path(sys.argv[0]).name
+    if name.startswith("sme2prof-"):
+        description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stand_ins import lay_out_checkout
 
 from model_profiling import process
 from model_profiling.cli.main import COMMANDS
@@ -46,6 +47,7 @@ def test_the_workflow_page_runs_from_top_to_bottom(
     """Scripts in processes of their own, `sme2prof` in this one: it need not import torch each time."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model_profiling").symlink_to(ROOT / "model_profiling")
+    lay_out_checkout(tmp_path)  # where `setup_repo.sh --from-source` puts one; it is not to be imported
     commands = _commands(PAGE)
     assert len(commands) >= 10
     for line in commands:
@@ -56,7 +58,7 @@ def test_the_workflow_page_runs_from_top_to_bottom(
             done = sme2prof(*words[1:])
         else:
             argv = [sys.executable, *words[1:]]
-            done = process.run(argv, timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+            done = process.run(argv, timeout=300, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
         # Comparing two runs on a noisy machine may find a regression: that is an answer, not a failure.
         accepted = {0, 1, 2} if "compare" in words else {0}
         assert done.returncode in accepted, f"{line}\n{done.tail(20)}"
