@@ -34,7 +34,7 @@ ASSISTANTS = {
 RECORD = ".sme2prof-skills.json"
 """Beside the skills: what was written, so that a later version tells its own files from changed ones."""
 SKILL = "SKILL.md"
-_TEXTS = Path(__file__).resolve().parents[2] / "agent_skill_ml_profiling"
+_FOLDER = "agent_skill_ml_profiling"
 _REFERENCES = "references"
 _ONLY_IN_A_CLONE = "## In a clone"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
@@ -65,11 +65,18 @@ class Installed:
     removed: tuple[str, ...]
 
 
+def _texts() -> Path:
+    """In the package where it was built into a wheel (setup.py), else in the clone."""
+    package = Path(__file__).resolve().parents[1]
+    built = package / "skills"
+    return built if built.is_dir() else package.parent / _FOLDER
+
+
 def list_skills() -> tuple[Skill, ...]:
     """Every skill of the kit, in the order of the workflow."""
-    sources = sorted(_TEXTS.glob("[0-9][0-9]_*.md"))
+    sources = sorted(_texts().glob("[0-9][0-9]_*.md"))
     if not sources:
-        raise SetupError(f"the skills' texts are not in {_TEXTS}", f"install {DISTRIBUTION} again")
+        raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
     texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
     headers = {name: _header(name, text) for name, text in texts.items()}
     names = {source: header["name"] for source, header in headers.items()}
@@ -153,7 +160,7 @@ def _as_installed(
     found = {SKILL: "\n".join(lines) + made}
     while needed:
         reference = needed.pop()
-        text = (_TEXTS / reference).read_text(encoding="utf-8")
+        text = (_texts() / reference).read_text(encoding="utf-8")
         found[reference], more = _relinked(reference, _without_clone(text), names)
         needed |= more - found.keys()
     return found
@@ -186,7 +193,7 @@ def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, se
         if posixpath.dirname(place) == _REFERENCES:
             references.add(place)
             return f"[{words}]({posixpath.basename(place) if in_references else place}{mark}{anchor})"
-        in_clone = posixpath.normpath(posixpath.join(_TEXTS.name, place))
+        in_clone = posixpath.normpath(posixpath.join(_FOLDER, place))
         return f"{words} (`{in_clone}` in the kit's repository)"
 
     # Every second part is a block of code, in which brackets are the language's own.
