@@ -153,6 +153,23 @@ def test_runs_are_read_without_executorch_torch_and_pandas(readers: Environment)
     assert done.stdout.splitlines() == [f"the Python package pandas is not installed; {fix}"] * 2
 
 
+def test_the_agent_skills_come_along(built: Built, readers: Environment) -> None:
+    from model_profiling.workflow.skills import list_skills
+
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    texts = [path.relative_to(ROOT) for path in (ROOT / "agent_skill_ml_profiling").rglob("*.md")]
+    assert {str(path) for path in texts} <= names
+    done = readers.run("sme2prof", "skills", "install", "--for", "claude", "--json", timeout=60)
+    assert done.ok, done.stderr
+    for skill in list_skills():
+        for path, text in skill.files.items():
+            assert (readers.work / ".claude" / "skills" / skill.name / path).read_text(
+                encoding="utf-8"
+            ) == text
+    shutil.rmtree(readers.work / ".claude")
+
+
 def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Environment) -> None:
     fix = f"{readers.python} -m pip install executorch==1.5.1 torch==2.13.0"
     for words in (("profile", "toy_cnn"), ("export", "toy_cnn", "--dtype", "fp16")):
