@@ -76,9 +76,16 @@ def assistant(root: Path, *words: str) -> Iterator[Assistant]:
         args=["-m", "model_profiling", "mcp", "--root", str(root), *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
+    stray: list[Exception] = []
+
+    async def noted(message: object) -> None:
+        if isinstance(message, Exception):
+            stray.append(message)
+
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(Client(server)) as client,
+        portal.wrap_async_context_manager(Client(server, message_handler=noted)) as client,
     ):
         listed = portal.call(client.list_tools).tools
         yield Assistant(portal, client, {tool.name: tool.output_schema or {} for tool in listed})
+    assert stray == [], "something other than the protocol was on stdout"

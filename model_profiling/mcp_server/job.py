@@ -23,7 +23,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from model_profiling.errors import InputError, RunError
+from model_profiling.errors import InputError, RunError, SetupError, system_reason
 
 Told = Callable[[float, str], Awaitable[None]]
 """Hears of progress: seconds since the job began, and what it is doing."""
@@ -92,15 +92,7 @@ class _Job:
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
     async def run(self, time_limit_s: float) -> Ended:
-        child = await anyio.open_process(
-            [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            env={**os.environ, "SME2PROF_PROGRESS": "json"},
-            start_new_session=True,
-        )
+        child = await self._start()
         try:
             with anyio.move_on_after(time_limit_s) as limit:
                 async with anyio.create_task_group() as tasks:
@@ -116,6 +108,22 @@ class _Job:
                 "call it again with a larger time_limit_s; `profile` with resume=true goes on from there",
             )
         return Ended(child.returncode or 0, _facts(self.output), tuple(self.said))
+
+    async def _start(self) -> anyio.abc.Process:
+        try:
+            return await anyio.open_process(
+                [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self.folder,
+                env={**os.environ, "SME2PROF_PROGRESS": "json"},
+                start_new_session=True,
+            )
+        except OSError as problem:
+            reason = system_reason(problem)
+            fix = "ask the user to start the server again"
+            raise SetupError(f"a job cannot be started in {self.folder}: {reason}", fix) from problem
 
     async def _follow(self, child: anyio.abc.Process) -> None:
         """Read what it says until it has ended."""

@@ -134,7 +134,7 @@ class AskProfile(Question):
         bool, Field(description="Switch CPU features off one after the other: what does each buy?")
     ] = False
     sample: Annotated[
-        bool, Field(description="Also look which kernels run inside each operator, in runs of their own.")
+        bool, Field(description="Also look which kernels run inside each operator; the report shows it.")
     ] = False
     resume: Annotated[
         bool,

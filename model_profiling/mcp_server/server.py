@@ -239,7 +239,7 @@ def _described(tool: Tool) -> types.Tool:
             read_only_hint=tool.read_only,
             destructive_hint=not tool.read_only,
             idempotent_hint=tool.name != "profile",
-            open_world_hint=tool.name == "profile",
+            open_world_hint=not tool.read_only,  # example models and emulators may be fetched
         ),
     )
 

@@ -16,10 +16,10 @@ from typing import Any, get_args
 import anyio
 import pytest
 from assistant import Assistant, assistant
-from conftest import ROOT
+from conftest import ROOT, Artifact
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from recorded_runs import copied
+from recorded_runs import ARM, EMULATED, SME2
 
 from model_profiling.analysis.categories import Category
 from model_profiling.errors import InputError
@@ -31,10 +31,13 @@ from model_profiling.mcp_server.doing import Workshop
 from model_profiling.mcp_server.job import Jobs
 from model_profiling.mcp_server.server import make_server
 from model_profiling.models.registry import DTYPES
+from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.targets.protocol import TargetKind
 from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse
 
 RUN = "out_small_cnn/runs/xnnpack_fp16/linux"
+EMULATED_RUN = RUN.replace("linux", "emulated")
 WITH_SME2 = f"with_sme2/{RUN}"
 TOOLS = [
     "doctor",
@@ -52,12 +55,11 @@ TOOLS = [
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, arm_home: Path, sme2_home: Path) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: runs of a CPU without SME2 and of one with it, and links that lead out of it."""
     folder = tmp_path_factory.mktemp("user") / "root"
-    folder.mkdir()
-    copied(arm_home, folder)
-    copied(sme2_home, folder / "with_sme2")
+    for recorded, place in ((ARM, RUN), (EMULATED, EMULATED_RUN), (SME2, WITH_SME2)):
+        shutil.copytree(recorded, folder / place)
     outside = folder.parent / "outside"
     shutil.copytree(folder / "with_sme2", outside)
     (outside / "model.py").write_text("raise SystemExit('this must never be run')\n")
@@ -76,8 +78,9 @@ def client(root: Path) -> Iterator[Assistant]:
         yield connected
 
 
-def summary_file(root: Path, run: str) -> dict[str, Any]:
-    content = json.loads((root / run / "analysis_summary.json").read_text())
+def facts_of(root: Path, run: str) -> dict[str, Any]:
+    """What `sme2prof analyze` writes of it."""
+    content = json.loads(json.dumps(analysis_summary(analyse(root / run))))
     assert isinstance(content, dict)
     return content
 
@@ -92,7 +95,7 @@ def test_tools_say_what_they_take_give_and_change(client: Assistant) -> None:
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint is (name not in ("export", "profile")), name
     assert listed["export"].annotations.idempotent_hint is True
-    assert listed["profile"].annotations.open_world_hint is True
+    assert listed["profile"].annotations.idempotent_hint is False
     asked = listed["profile"].input_schema["properties"]
     assert asked["target"]["enum"] == list(get_args(TargetKind))
     assert asked["dtype"]["anyOf"][0]["enum"] == [*DTYPES, "all"]
@@ -113,7 +116,7 @@ def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof
     assert {WITH_SME2, RUN} < {run["run"] for run in found["runs"]}
     assert not [run for run in found["runs"] if run["run"].startswith("link_out")]
 
-    facts = summary_file(root, RUN)
+    facts = facts_of(root, RUN)
     told = client.ask("summary", run=RUN)
     assert told["answers"] == facts["answers"]
     assert told["times_are"] == "hardware"
@@ -144,7 +147,7 @@ def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof
     assert projected["bottleneck_after_high"]["name"] == stored["bottleneck_after"]["high"]["category"]
     measured = client.ask("headroom", run=WITH_SME2)
     assert (measured["kind"], measured["projections"]) == ("none", [])
-    assert measured["reason"] == summary_file(root, WITH_SME2)["headroom_reason"]
+    assert measured["reason"] == facts_of(root, WITH_SME2)["headroom_reason"]
 
     advice = client.ask("advice", run=RUN, limit=2)
     assert [one["id"] for one in advice["advice"]] == [one["id"] for one in facts["findings"]][:2]
@@ -158,10 +161,17 @@ def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof
     assert client.ask("compare", before=RUN, after=WITH_SME2)["headline"] == "Not comparable."
 
 
+def test_questions_at_the_same_time_are_all_answered(client: Assistant) -> None:
+    asked = [("summary", RUN), ("advice", WITH_SME2), ("headroom", RUN), ("kernel_evidence", RUN)]
+    began = [(tool, client.begin(tool, {"run": run}, [])) for tool, run in asked]
+    for (tool, answer), (_, run) in zip(began, asked, strict=True):
+        assert client.answer(tool, answer.result(timeout=120))["run"] == run
+
+
 def test_emulated_times_are_never_given(client: Assistant) -> None:
-    emulated = RUN.replace("linux", "emulated")
-    assert [one["traced_ms"] for one in client.ask("summary", run=emulated)["experiments"]] == [None, None]
-    operators = client.ask("top_operators", run=emulated)
+    told = client.ask("summary", run=EMULATED_RUN)
+    assert [one["traced_ms"] for one in told["experiments"]] == [None, None]
+    operators = client.ask("top_operators", run=EMULATED_RUN)
     assert operators["ordered_by"] == "flops"
     assert {one["ms"] for one in operators["operators"]} == {None}
 
@@ -259,25 +269,31 @@ def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-def test_jobs_tell_where_they_are_and_a_cancelled_one_leaves_nothing_running(
-    client: Assistant, root: Path
-) -> None:
+def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root: Path) -> None:
     heard: list[str] = []
-    exported = client.begin("export", {"model": "toy_cnn"}, heard)
-    made = client.answer("export", exported.result(timeout=300))
+    # The portable kernels: the quickest real export there is.
+    began = client.begin("export", {"model": "toy_cnn", "backend": "portable"}, heard)
+    made = client.answer("export", began.result(timeout=300))
     assert made["outputs_agree"] is True
-    assert "lowering to xnnpack" in heard
-    program = root / made["program"]
-    assert program.is_file()
+    assert (made["operators_delegated"], made["operators"] > 0) == (0, True)
+    assert "lowering to portable" in heard
+    assert (root / made["program"]).is_file()
+    assert (root / made["etrecord"]).is_file()
 
-    heard.clear()
-    asked = {"model": made["program"], "target": "host", "budget_s": 2, "out_dir": "jobs"}
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(
+    client: Assistant, root: Path, exported: Callable[..., Artifact]
+) -> None:
+    program = root / "my_toy_cnn.pte"
+    shutil.copy(exported("toy_cnn").pte, program)
+    heard: list[str] = []
+    asked = {"model": program.name, "target": "host", "budget_s": 2, "out_dir": "jobs"}
     first = client.begin("profile", asked, heard)
     _until(lambda: any("1 launch" in text for text in heard))
     assert _processes(program.name)
-    refusal = client.refused("profile", model=made["program"])
-    assert f"profile {made['program']}" in refusal
+    refusal = client.refused("export", model="toy_cnn")
+    assert f"profile {program.name}" in refusal
     assert "is running" in refusal
 
     first.cancel()
@@ -286,8 +302,9 @@ def test_jobs_tell_where_they_are_and_a_cancelled_one_leaves_nothing_running(
     LockFile(run_dir.parent / f".{run_dir.name}.lock", "the run", "").check_free()
     (left,) = client.ask("runs", folder="jobs")["runs"]
     assert "interrupted" in left["verdict"]
-    _until(lambda: "is running" not in client.refused("profile", **asked), 20)
-    assert "time_limit_s" in client.refused("profile", **asked, resume=True, time_limit_s=0.2)
+    limited = {**asked, "resume": True, "time_limit_s": 0.2}
+    _until(lambda: "is running" not in client.refused("profile", **limited), 20)
+    assert "larger time_limit_s" in client.refused("profile", **limited)
 
     heard.clear()
     resumed = client.begin("profile", {**asked, "resume": True}, heard)
@@ -301,9 +318,12 @@ def test_jobs_tell_where_they_are_and_a_cancelled_one_leaves_nothing_running(
     assert not _processes(program.name)
 
 
-def test_a_server_that_only_reads_offers_no_jobs(root: Path) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
+    """To clients that begin with a handshake, as before 2026-07-28, and to those that do not."""
+
     async def offered() -> list[str]:
-        async with Client(make_server(Root.at(root), read_only=True)) as client:
+        async with Client(make_server(Root.at(root), read_only=True), mode=mode) as client:
             refused = await client.call_tool("profile", {"model": "toy_cnn"})
             assert refused.is_error
             return [tool.name for tool in (await client.list_tools()).tools]
