@@ -17,10 +17,12 @@ import anyio
 import pytest
 from assistant import Assistant, assistant
 from conftest import ROOT, Artifact
+from documents import blocks_of, missing_line
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from recorded_runs import ARM, EMULATED, SME2
 
+from model_profiling import process
 from model_profiling.analysis.categories import Category
 from model_profiling.errors import InputError
 from model_profiling.export.lowering import BACKENDS
@@ -316,6 +318,18 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(
     assert validate(run_dir).ok
     assert client.ask("summary", run=run["run"])["answers"] == run["answers"]
     assert not _processes(program.name)
+
+
+def test_the_session_that_the_page_shows_is_real() -> None:
+    (block,) = (one for one in blocks_of("docs/mcp.md") if one.language == "bash" and not one.not_run)
+    done = process.run(
+        ["bash", "-e", "-o", "pipefail", "-c", block.text],
+        timeout=120,
+        cwd=ROOT,
+        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+    )
+    assert done.ok, done.tail()
+    assert not missing_line(block.output, done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
