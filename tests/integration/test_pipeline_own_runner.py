@@ -43,7 +43,13 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
         "target": {"name": "host"},
         "experiments": [
             # Numbers in quotes and this name of the runner's path are the earlier kit's.
-            {"name": f"x_sme2_{switch}", "quiet_runner": str(path), "runs": "3", "warmup": 2, "threads": ["1"]}
+            {
+                "name": f"x_sme2_{switch}",
+                "quiet_runner": str(path),
+                "runs": "3",
+                "warmup": 2,
+                "threads": ["1"],
+            }
             for switch, path in runners.items()
         ],
         "schedule": {"rounds": 3, "budget_s": 60},
