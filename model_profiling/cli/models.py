@@ -39,5 +39,5 @@ def command(as_json: bool) -> None:
 def _said_of(entry: ModelEntry) -> str:
     if entry.missing:
         return f"needs {', '.join(entry.missing)} (not installed)"
-    options = ", ".join(f"@{name}={usual}" for name, usual in entry.options.items())
+    options = ", ".join(f"@{option.shown}" for option in entry.options)
     return f"{entry.description} ({options})" if options else entry.description

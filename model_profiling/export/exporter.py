@@ -77,7 +77,7 @@ def export_model(
     with quietly(not verbose):
         named = load_model(model, name)
         if named.entry is not None:
-            named.entry.check_offered(dtype)
+            named.entry.check_dtype(dtype)
         eager = eager_model(named.name, named.model)
     folder = folder or Path(f"out_{named.name}") / "artifacts"
     _check_writable(folder)

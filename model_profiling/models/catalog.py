@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
+from model_profiling.models.options import MARK
 from model_profiling.models.registry import (
     ModelEntry,
     check_not_skipped,
+    choose,
     discover,
     load_registered,
     unknown_model,
@@ -44,19 +46,6 @@ class NamedModel:
     model: EagerModelBase
     entry: ModelEntry | None = None
     """Its row of the registry, where it has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredName:
-    """What `name@option=value,...` asks for: a row of the registry, and options that are not the usual."""
-
-    entry: ModelEntry
-    options: tuple[tuple[str, object], ...]
-
-    @property
-    def file_name(self) -> str:
-        """What its files are called: `edgetam_image_encoder_size512`."""
-        return "_".join([self.entry.name, *(f"{key}{_as_name(value)}" for key, value in self.options)])
 
 
 class FactoryModel(EagerModelBase):
@@ -89,63 +78,22 @@ def available_models() -> tuple[str, ...]:
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Make the model `spec` names; `name` replaces the name its files would carry."""
-    if is_reference(spec):
+    chosen = choose(spec)
+    if chosen is not None:
+        entry = discover()[chosen.model]
+        model = load_registered(chosen.model, chosen.values)
+        loaded = NamedModel(chosen.file_name, chosen.source, model, entry)
+    elif ":" in spec or spec.endswith(".py"):
         loaded = _load_reference(spec)
-    elif (asked := find_registered(spec)) is not None:
-        entry = asked.entry
-        model = load_registered(entry.name, dict(asked.options))
-        loaded = NamedModel(asked.file_name, entry.source, model, entry)
     elif spec in upstream_table():
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
     else:
-        check_not_skipped(spec.partition("@")[0])
-        raise unknown_model(spec, [*discover(), *upstream_table()])
+        bare = spec.partition(MARK)[0]
+        if bare in upstream_table():
+            raise InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
+        check_not_skipped(bare)
+        raise unknown_model(bare, [*discover(), *upstream_table()])
     return loaded if name is None else replace(loaded, name=name)
-
-
-def is_reference(spec: str) -> bool:
-    """Whether `spec` names a factory in a file or a module, and no row of the registry."""
-    return ":" in spec or spec.endswith(".py")
-
-
-def find_registered(spec: str) -> RegisteredName | None:
-    """The row that `spec` names, options checked; None where nobody registered it."""
-    name, _, asked = spec.partition("@")
-    entry = None if is_reference(spec) else discover().get(name)
-    if entry is None:
-        return None
-    given = dict(_option(entry, word) for word in asked.split(",")) if asked else {}
-    differing = [(key, given[key]) for key in entry.options if key in given]
-    return RegisteredName(
-        entry, tuple((key, value) for key, value in differing if value != entry.options[key])
-    )
-
-
-def _option(entry: ModelEntry, word: str) -> tuple[str, object]:
-    """`size=512` as a value of the kind the model's usual one is."""
-    key, _, text = word.partition("=")
-    known = ", ".join(f"{name}={usual}" for name, usual in entry.options.items())
-    if key not in entry.options:
-        lacks = f"'{entry.name}' has no option '{key}'"
-        raise InputError(lacks, f"it has {known}" if known else f"it has none: leave @{word} out")
-    usual = entry.options[key]
-    try:
-        return key, _KINDS[type(usual)](text)
-    except (KeyError, ValueError) as problem:
-        wrong = f"'{text}' is no value for option '{key}' of '{entry.name}'"
-        raise InputError(wrong, f"write {entry.name}@{key}={usual}") from problem
-
-
-def _truth(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-_KINDS: dict[type, Callable[[str], object]] = {bool: _truth, int: int, float: float, str: str}
-"""How an option is read, by the kind of its usual value."""
-
-
-def _as_name(value: object) -> str:
-    return re.sub(r"\W", "_", str(value))
 
 
 def load_attribute(reference: str) -> tuple[str, ModuleType, object]:

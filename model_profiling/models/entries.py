@@ -16,6 +16,7 @@ from typing import cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
+from model_profiling.models.options import ModelOption
 from model_profiling.own_commands import pip_install
 from model_profiling.wording import did_you_mean
 
@@ -38,20 +39,21 @@ class ModelEntry:
     dtypes: tuple[str, ...] = DTYPES
     missing: tuple[str, ...] = ()
     """Python packages the model imports that are not installed here."""
-    options: Mapping[str, object] = field(default_factory=dict)
-    """What may be asked for as `name@option=value`, with what it is otherwise."""
-    not_in: Mapping[str, str] = field(default_factory=dict)
-    """Why it is not offered in a dtype."""
+    options: tuple[ModelOption, ...] = ()
+    """What may be asked for as `name@option=value`."""
+    not_supported: Mapping[str, str] = field(default_factory=dict)
+    """Why not, for dtypes that are not in `dtypes`."""
     xnnpack_quantization: str | None = None
     xnnpack_delegation: bool = True
 
-    def check_offered(self, dtype: str) -> None:
+    def check_dtype(self, dtype: str) -> None:
         """Refuse a dtype the model is not registered for."""
         if dtype in self.dtypes:
             return
-        why = self.not_in.get(dtype, "its registration leaves it out")
+        why = self.not_supported.get(dtype)
         raise InputError(
-            f"'{self.name}' is not offered in {dtype}: {why}", f"choose from {', '.join(self.dtypes)}"
+            f"'{self.name}' does not support {dtype}{f': {why}' if why else ''}",
+            f"use --dtype {' or '.join(self.dtypes)}",
         )
 
     def remarks(self, dtype: str, backend: str) -> Iterator[str]:
@@ -79,18 +81,18 @@ def register_model(
     *,
     inputs: Sequence[str] | None = None,
     dtypes: Sequence[str] | None = None,
-    not_in: Mapping[str, str] | None = None,
-    options: Mapping[str, object] | None = None,
     description: str = "",
+    options: Sequence[ModelOption] = (),
+    not_supported: Mapping[str, str] | None = None,
     xnnpack_quantization: str | None = None,
     xnnpack_delegation: bool = True,
 ) -> None:
     """Add a model under `name`; `cls` is its class, or `"package.module:Class"` to load it only when used.
 
-    `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`. `not_in`
-    gives the reason for each dtype it cannot be had in. `options` names what the class takes as keywords
-    with their usual values: `{"size": 1024}` lets people name `NAME@size=512`. The last two are what
-    ExecuTorch's own XNNPACK scripts are told about the model.
+    `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`. `options` are
+    keywords of the class that a user may give as `name@option=value`. `not_supported` gives the reason for
+    each dtype that the model cannot be had in. The last two are what ExecuTorch's own XNNPACK scripts are
+    told about it.
     """
     if not name.isidentifier():
         raise InputError(
@@ -100,7 +102,7 @@ def register_model(
     held = _entries.get(name)
     if held is not None and not _same_place(held.reference, reference):
         raise InputError(f"model '{name}' is registered already by {held.reference}", "choose another name")
-    reasons = dict(not_in or {})
+    reasons = dict(not_supported or {})
     offered = tuple(dtypes) if dtypes is not None else tuple(each for each in DTYPES if each not in reasons)
     unknown = sorted({*offered, *reasons} - set(DTYPES))
     if unknown:
@@ -117,8 +119,8 @@ def register_model(
         description=description,
         inputs=tuple(inputs) if inputs is not None else None,
         dtypes=offered,
-        options=dict(options or {}),
-        not_in=reasons,
+        options=tuple(options),
+        not_supported=reasons,
         xnnpack_quantization=xnnpack_quantization,
         xnnpack_delegation=xnnpack_delegation,
     )

@@ -29,10 +29,12 @@ from model_profiling.models.entries import (
     register_model,
     unknown_model,
 )
+from model_profiling.models.options import MARK, Chosen, chosen_options
 
 __all__ = [
     "DTYPES",
     "ModelEntry",
+    "choose",
     "discover",
     "home_of",
     "load_registered",
@@ -169,3 +171,12 @@ def check_not_skipped(name: str) -> None:
     for skipped in skipped_folders():
         if name in skipped.names:
             raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
+
+
+def choose(spec: str) -> Chosen | None:
+    """The registered model that `name` or `name@option=value,...` names; None where there is none."""
+    name, mark, options = spec.partition(MARK)
+    entry = discover().get(name)
+    if entry is None:
+        return None
+    return chosen_options(name, options, entry.options) if mark else Chosen(name, {})

@@ -9,12 +9,10 @@ from model_profiling.errors import InputError, ProfilingError
 from model_profiling.export import export_model
 from model_profiling.export.exporter import versions
 from model_profiling.export.reading import read_export
-from model_profiling.models.catalog import RegisteredName, find_registered
-from model_profiling.models.registry import home_of, sources_in
+from model_profiling.models import registry
+from model_profiling.models.options import Chosen
 from model_profiling.program_name import under_either_name
 from model_profiling.progress import Progress, Silent
-
-_EXPORT = Path(export.__file__).parent
 
 
 def find_or_export(
@@ -39,11 +37,10 @@ def find_or_export(
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
-    asked = find_registered(model)
-    if asked is not None:
-        folder = artifacts or Path(f"out_{asked.file_name}") / "artifacts"
-        pte = folder / f"{asked.file_name}_{backend}_{dtype}.pte"
-        if _is_current(asked, pte):
+    if chosen := registry.choose(model):
+        folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+        pte = folder / f"{chosen.file_name}_{backend}_{dtype}.pte"
+        if _is_current(chosen, pte):
             progress.stage(f"using {pte}")
             return pte
     return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
@@ -56,10 +53,12 @@ def _named(path: Path) -> Path:
     return path
 
 
-def _is_current(asked: RegisteredName, pte: Path) -> bool:
-    """Whether the export is whole, made with what is installed, and newer than the model's source."""
-    home = home_of(asked.entry)
-    if home is None or asked.entry.source != "kit":
+def _is_current(chosen: Chosen, pte: Path) -> bool:
+    """Whether the export is whole, of the same variant, made with what is installed, and newer than the
+    model's source and the files it reads."""
+    entry = registry.discover()[chosen.model]
+    home = registry.home_of(entry)
+    if home is None or entry.source != "kit":
         return False
     try:
         summary = read_export(pte)
@@ -68,6 +67,11 @@ def _is_current(asked: RegisteredName, pte: Path) -> bool:
         return False
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
     same_tools = summary.versions == versions() and summary.seed == 0
-    sources = [*sources_in(home), *_EXPORT.glob("*.py")]
-    usable = whole and not summary.accuracy.problem
+    sources = [
+        *chosen.files,
+        *registry.sources_in(home),
+        *registry.KIT.glob("*.py"),
+        *Path(export.__file__).parent.glob("*.py"),
+    ]
+    usable = whole and not summary.accuracy.problem and summary.source == chosen.source
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)

@@ -13,7 +13,6 @@ import pytest
 from model_profiling import models, process
 from model_profiling.errors import InputError
 from model_profiling.models import entries, load_model, registry
-from model_profiling.models.catalog import find_registered
 from model_profiling.models.registry import VARIABLE, discover, skipped_folders
 
 ROOT = Path(__file__).parents[2]
@@ -140,22 +139,17 @@ def test_commands_warn_once_and_go_on(sme2prof: Callable[..., process.Completed]
     assert asked.stderr.count("\n") == 1 and "ValueError: weights are missing" in asked.stderr
 
 
-def test_options_of_a_registered_model(place: Path) -> None:
-    add(place, "sized", GOOD.replace("Tiny)", "Tiny, options={'width': 4}, not_in={'int8': 'it is tiny'})"))
+def test_options_of_a_model_of_ones_own(place: Path) -> None:
+    sized = GOOD.replace("Tiny)", "Tiny, options=[ModelOption('width', 4, 'features')])")
+    add(place, "sized", f"from model_profiling.models.options import ModelOption\n{sized}")
+    add(place, "no_int8", GOOD.replace("Tiny)", "Tiny, not_supported={'int8': 'it is tiny'})"))
     made = load_model("sized@width=7")
     assert made.name == "sized_width7"
     assert made.model.get_eager_model().in_features == 7
     assert load_model("sized@width=4").name == "sized"
-    assert made.entry is not None and made.entry.dtypes == ("fp32", "fp16")
-    with pytest.raises(InputError, match="not offered in int8: it is tiny; choose from fp32, fp16"):
-        made.entry.check_offered("int8")
-    for spec, error in (
-        ("sized@height=7", "has no option 'height'; it has width=4"),
-        ("sized@width=seven", "'seven' is no value for option 'width' of 'sized'; write sized@width=4"),
-        ("toy_cnn@size=7", "'toy_cnn' has no option 'size'; it has none: leave @size=7 out"),
-    ):
-        with pytest.raises(InputError, match=error):
-            find_registered(spec)
+    assert discover()["no_int8"].dtypes == ("fp32", "fp16")
+    with pytest.raises(InputError, match="does not support int8: it is tiny; use --dtype fp32 or fp16"):
+        discover()["no_int8"].check_dtype("int8")
 
 
 def test_what_executorchs_scripts_are_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
