@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
+    "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
     "clean": "Remove what was put on a phone or another machine.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
