@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from model_profiling.errors import ProfilingError
@@ -18,15 +19,14 @@ def holds_run(folder: Path) -> bool:
 
 def runs_below(folder: Path) -> set[Path]:
     """The run directories in `folder`, at any depth, but for itself."""
-    summaries = (path for path in folder.rglob(f"*{names.SUMMARY}") if _is_summary(path))
-    return {path.parent for path in (*folder.rglob(names.MANIFEST), *summaries)} - {folder}
+    return set(_below(folder)) - {folder}
 
 
 def runs_in(folder: Path) -> tuple[Path, ...]:
     """The run directories in `folder`, by name; itself where it is one, or holds dumps without a manifest."""
     if holds_run(folder):
         return (folder,)
-    return tuple(sorted(path for path in runs_below(folder) if not _hidden(path, folder))) or (folder,)
+    return tuple(sorted(runs_below(folder))) or (folder,)
 
 
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -42,5 +42,10 @@ def _is_summary(path: Path) -> bool:
         return False
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _below(folder: Path) -> Iterator[Path]:
+    """Hidden folders are not even entered: one of them may be a whole Python environment."""
+    for place, subfolders, held in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
+        if names.MANIFEST in held or any(map(_is_summary, summaries)):
+            yield Path(place)

@@ -185,6 +185,13 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
     }
     assert fixes["ExecuTorch SDK"] == fix
     assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK"}
+    wrong = {"model": "m.pte", "output_root": "o", "experiments": [{"name": "a", "runner_path": "none"}]}
+    (readers.work / "c.json").write_text(json.dumps(wrong))
+    checked = readers.run("sme2prof", "config", "check", "c.json")
+    assert (
+        f"({readers.python} -m model_profiling.runner.source_build build)" in checked.stdout + checked.stderr
+    )
+    assert ".sh" not in checked.stdout + checked.stderr
     listed = readers.run("sme2prof", "models")
     assert listed.ok and "toy_cnn" in listed.stdout
 

@@ -5,11 +5,18 @@ Lint, types and layering are hooks (`.pre-commit-config.yaml`), which test_hooks
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +44,14 @@ def test_no_file_names_a_registry_host_or_a_private_path() -> None:
         if forbidden.search(line)
     ]
     assert found == []
+
+
+def test_the_licence_of_every_package_that_is_asked_for_is_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8").lower()
+    lines = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    names = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in lines}
+    assert {name for name in names if not re.search(rf"\b{re.escape(name)}\b", listed)} == set()
 
 
 def test_no_tracked_file_is_large() -> None:
