@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from model_profiling.run import names
@@ -13,7 +12,8 @@ def runs_in(folder: Path) -> tuple[Path, ...]:
     """The run directories in `folder`, by name; itself where it is one, or holds dumps without a manifest."""
     if (folder / names.MANIFEST).is_file():
         return (folder,)
-    return tuple(sorted(_below(folder))) or (folder,)
+    found = (path.parent for path in folder.rglob(names.MANIFEST))
+    return tuple(sorted(path for path in found if not _hidden(path, folder))) or (folder,)
 
 
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -22,9 +22,5 @@ def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Hidden folders are not even entered: one of them may be a whole Python environment."""
-    for place, subfolders, held in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        if names.MANIFEST in held:
-            yield Path(place)
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
