@@ -6,6 +6,7 @@ Every path is resolved first, so that neither `..` nor a link leads out.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from model_profiling.models.registry import unknown_model
 from model_profiling.program_name import under_either_name
 from model_profiling.run import names
 from model_profiling.run.folders import runs_in
+from model_profiling.wording import did_you_mean
 
 _SHOWN = 5
+_OPTIONS = re.compile(r"[\w=,.]*")
+"""What may follow a model's name: it becomes part of file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Root:
         if path.suffix not in endings:
             raise InputError(f"{text} does not end in {' or '.join(endings)}", "name another file")
         if not path.is_file():
-            raise InputError(f"there is no file {text}", "correct the path; it is relative to the root")
+            raise InputError(f"there is no file {self.shown(path)}", "correct the path, relative to the root")
         return path
 
     def factory(self, text: str) -> str:
@@ -109,9 +113,13 @@ class Root:
         if ":" in text or text.endswith(".py"):
             return self.factory(text)
         known = [entry.name for entry in list_models()]
-        if text not in known:
-            problem = unknown_model(text, known)
-            raise InputError(problem.problem, "the tool `models` lists them; or name path/file.py:factory")
+        name, _, options = text.partition("@")
+        if name not in known or not _OPTIONS.fullmatch(options):
+            problem, hint = unknown_model(text, known), did_you_mean(name, known)
+            raise InputError(
+                problem.problem,
+                f"{hint}{' ' if hint else ''}the tool `models` lists them; or name path/file.py:factory",
+            )
         return text
 
     def _program(self, text: str) -> Path:

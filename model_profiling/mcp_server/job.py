@@ -23,7 +23,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from model_profiling.errors import InputError, RunError
+from model_profiling.errors import InputError, RunError, SetupError, system_reason
 
 Told = Callable[[float, str], Awaitable[None]]
 """Hears of progress: seconds since the job began, and what it is doing."""
@@ -34,11 +34,12 @@ _START = (
     "import sys; sys.path[:] = [place for place in sys.path if place] + [sys.argv.pop(1)]; "
     "from model_profiling.cli.main import main; sys.exit(main())"
 )
-_SAY_SO_EVERY_S = 5.0
+_SILENCE_S = 4.0
 _TO_END_S = 30.0
 """How long a job may take to end in order; a phone's settings are put back in that time."""
 _KEPT_LINES = 40
 _LAST_WORDS_S = 2.0
+_LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +88,12 @@ class _Job:
     began: float
     log: Callable[[str], None]
     stage: str = "starting"
-    heard: float = 0.0
+    heard: float = field(default_factory=time.monotonic)
     output: bytearray = field(default_factory=bytearray)
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
     async def run(self, time_limit_s: float) -> Ended:
-        child = await anyio.open_process(
-            [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            env={**os.environ, "SME2PROF_PROGRESS": "json"},
-            start_new_session=True,
-        )
+        child = await self._start()
         try:
             with anyio.move_on_after(time_limit_s) as limit:
                 async with anyio.create_task_group() as tasks:
@@ -117,13 +110,29 @@ class _Job:
             )
         return Ended(child.returncode or 0, _facts(self.output), tuple(self.said))
 
+    async def _start(self) -> anyio.abc.Process:
+        try:
+            return await anyio.open_process(
+                [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self.folder,
+                env={**os.environ, "SME2PROF_PROGRESS": "json"},
+                start_new_session=True,
+            )
+        except OSError as problem:
+            reason = system_reason(problem)
+            fix = "ask the user to start the server again"
+            raise SetupError(f"a job cannot be started in {self.folder}: {reason}", fix) from problem
+
     async def _follow(self, child: anyio.abc.Process) -> None:
         """Read what it says until it has ended."""
         assert child.stdout is not None and child.stderr is not None
         async with anyio.create_task_group() as readers:
             readers.start_soon(self._keep, child.stdout)
             readers.start_soon(self._listen, child.stderr)
-            await child.wait()
+            await _ended(child)
             # Whoever inherited the pipes may hold them open; what the command itself wrote is there.
             readers.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
 
@@ -154,8 +163,8 @@ class _Job:
     async def _stay_heard(self) -> None:
         """Long stages stay audible, so that no client takes silence for death."""
         while True:
-            await anyio.sleep(_SAY_SO_EVERY_S)
-            if time.monotonic() - self.heard >= _SAY_SO_EVERY_S:
+            await anyio.sleep(1.0)
+            if time.monotonic() - self.heard >= _SILENCE_S:
                 await self._tell(self.stage)
 
     async def _tell(self, text: str) -> None:
@@ -169,12 +178,19 @@ async def _end(child: anyio.abc.Process) -> None:
         with suppress(ProcessLookupError):
             child.terminate()
         with anyio.move_on_after(_TO_END_S):
-            await child.wait()
+            await _ended(child)
     if child.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        await child.wait()
-    await child.aclose()
+        await _ended(child)
+    with anyio.move_on_after(_LAST_WORDS_S):
+        await child.aclose()
+
+
+async def _ended(child: anyio.abc.Process) -> None:
+    """Not `wait()`: that also waits for whoever else holds its pipes open."""
+    while child.returncode is None:
+        await anyio.sleep(_LOOK_EVERY_S)
 
 
 def _step(line: str) -> str | None:

@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_profiling.analysis.categories import Category
+from model_profiling.targets.protocol import TargetKind
+
 Dtype = Literal["fp32", "fp16", "int8"]
 Backend = Literal["xnnpack", "portable"]
-TargetName = Literal["auto", "host", "emulated", "android", "ssh"]
-Category = Literal["Convolution", "GEMM", "Data Movement", "Elementwise", "Other"]
 
 RunPath = Annotated[
     str,
@@ -91,7 +92,7 @@ class AskProfile(Question):
         ),
     ]
     dtype: Annotated[
-        Dtype | Literal["all"] | None,
+        Literal["fp32", "fp16", "int8", "all"] | None,
         Field(
             description="Number format to export as [fp32]; `all` measures the three side by side and says "
             "which to ship; leave it out for a .pte."
@@ -99,7 +100,7 @@ class AskProfile(Question):
     ] = None
     backend: Annotated[Backend | None, Field(description="To export for [xnnpack]; not for a .pte.")] = None
     target: Annotated[
-        TargetName,
+        TargetKind,
         Field(
             description="auto: measure here and prove SME2 kernels under emulation where this CPU has no "
             "SME2. emulated: kernels and outputs only, its times are no latencies. android: a phone that "
@@ -133,7 +134,7 @@ class AskProfile(Question):
         bool, Field(description="Switch CPU features off one after the other: what does each buy?")
     ] = False
     sample: Annotated[
-        bool, Field(description="Also look which kernels run inside each operator, in runs of their own.")
+        bool, Field(description="Also look which kernels run inside each operator; the report shows it.")
     ] = False
     resume: Annotated[
         bool,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from model_profiling.analysis.categories import Category
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.doctor import examine
 from model_profiling.errors import InputError
@@ -258,7 +259,7 @@ def top_operators(root: Root, asked: questions.AskOperators) -> answers.Operator
     series = _chosen(told.data, asked)
     (analysed,) = (one.dumps for one in told.data.experiments if one.series == series and one.dumps)
     found: Sequence[Json] = [
-        one for one in operator_facts(analysed) if asked.category in (None, one["category"])
+        one for one in operator_facts(analysed) if asked.category in (None, Category(one["category"]))
     ]
     timed = analysed.times.are_shown
     key = "ms" if timed else "flops"

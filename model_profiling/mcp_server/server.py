@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -54,7 +54,7 @@ class Service:
     """What answers one client."""
 
     workshop: Workshop
-    tools: dict[str, Tool] = field(default_factory=dict)
+    tools: dict[str, Tool]
 
     @property
     def root(self) -> Root:
@@ -187,9 +187,13 @@ class Service:
 def serve(root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> None:
     """Answer one client on stdin and stdout until it hangs up."""
     os.chdir(root.folder)  # what a run's files name is meant from here, as on the command line
+    anyio.run(_serve, make_server(root, read_only=read_only, ssh_hosts=ssh_hosts))
+
+
+def make_server(root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> Server[Any]:
     offered = {tool.name: tool for tool in TOOLS if tool.read_only or not read_only}
-    service = Service(Workshop(root, Jobs(root.folder, log), tuple(ssh_hosts)), offered)
-    anyio.run(_serve, service.server())
+    workshop = Workshop(root, Jobs(root.folder, log), tuple(ssh_hosts))
+    return Service(workshop, offered).server()
 
 
 async def _serve(server: Server[Any]) -> None:
@@ -235,7 +239,7 @@ def _described(tool: Tool) -> types.Tool:
             read_only_hint=tool.read_only,
             destructive_hint=not tool.read_only,
             idempotent_hint=tool.name != "profile",
-            open_world_hint=tool.name == "profile",
+            open_world_hint=not tool.read_only,  # example models and emulators may be fetched
         ),
     )
 

@@ -142,7 +142,9 @@ def check_torchgen() -> None:
 def check_checkout(checkout: Path) -> None:
     """The checkout is ExecuTorch, in a folder of that name, and its submodules are there."""
     if not (checkout / "CMakeLists.txt").is_file():
-        raise InputError(f"{checkout} is no ExecuTorch checkout", f"{fetch_source()}, or give --executorch")
+        raise InputError(
+            f"{checkout} is no ExecuTorch checkout", "name one with --executorch, or none: it is fetched then"
+        )
     if checkout.name != "executorch":
         raise InputError(
             f"the checkout's folder is called {checkout.name}", "rename it to executorch: its build insists"
