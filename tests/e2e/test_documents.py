@@ -1,0 +1,190 @@
+"""What the documents show is what happens: a walk's commands run in order; the rest names what exists."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from documents import ROOT, Block, Clone, blocks_of, described_machine, missing_line, pages
+
+from model_profiling import process
+from model_profiling.cli.main import COMMANDS
+
+SKILLS = "agent_skill_ml_profiling"
+WALKS = {
+    "readme": ("README.md",),
+    "workflow": ("model_profiling/pipeline_commands.md",),
+    "learning path": tuple(sorted(name for name in pages() if name.startswith("docs/learning-path/"))),
+    "skills": tuple(sorted(name for name in pages() if name.startswith(f"{SKILLS}/"))),
+    "kits": tuple(
+        f"agentic-kits/{name}.md"
+        for name in ("README", "setup-agent", "pipeline-agent", "validation-agent", "troubleshooting-agent")
+        if f"agentic-kits/{name}.md" in pages()
+    ),
+}
+"""Pages that are read one after the other, in one clone; each walk is one test."""
+_FOLDERS = f"model_profiling|bench|docs|tests|test-cases|agentic-kits|{SKILLS}"
+_PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|h|yml)\b")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
+@pytest.mark.parametrize("walk", [name for name, read in WALKS.items() if read])
+def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    told = [block for page in WALKS[walk] for block in blocks_of(page)]
+    assert [block for block in told if block.language == "bash" and not block.not_run], "nothing to run"
+    for block in told:
+        if block.language == "python":
+            clone.write(block)
+        elif block.language == "bash" and not block.not_run:
+            _run(clone, block)
+
+
+def _run(clone: Clone, block: Block) -> None:
+    done = clone.run(block)
+    accepted = {0, 1} if block.may_answer_no else {0}
+    said = f"{block.where}\n{block.text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode in accepted and not done.timed_out, said
+    assert "unexpected" not in done.stderr, said
+    machine = block.output_mark.partition(":")[2].strip()
+    if block.output and machine in ("", described_machine()):
+        lost = missing_line(block.output, done.stdout + done.stderr)
+        assert not lost, (
+            f"{block.where} shows this line, which does not come: {lost!r}\n{done.stdout}\n{done.stderr}"
+        )
+
+
+def test_every_block_of_a_walk_that_is_not_run_says_why() -> None:
+    reasons = {block.where: block.mark for page in pages() for block in blocks_of(page) if block.mark}
+    known = re.compile(r"not run: \w.*|may answer no")
+    assert {where: mark for where, mark in reasons.items() if not known.fullmatch(mark)} == {}
+    shells = {
+        block.where
+        for page in pages()
+        for block in blocks_of(page)
+        if block.language in ("sh", "shell", "console")
+    }
+    assert not shells, "commands stand in ```bash blocks"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_command_option_and_file_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for command in _commands(page, text):
+        wrong = _wrong_in(command)
+        assert not wrong, f"{page}: {' '.join(command)}: {wrong}"
+    for path in _PATH.findall(text):
+        if not re.search(r"my_|/out_|your_", path):
+            assert (ROOT / path).exists(), f"{page} names {path}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_of_a_page_resolves(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    outside_blocks = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", outside_blocks):
+        if re.match(r"[a-z]+:", link):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / place if place else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
+
+
+def test_scripts_print_help_with_any_python_of_the_environment() -> None:
+    for folder in ("scripts", "tools"):
+        for script in sorted((ROOT / "model_profiling" / folder).glob("*.py")):
+            assert "usage" in _help_of(str(script.relative_to(ROOT))).lower()
+
+
+def test_what_is_not_so_is_found() -> None:
+    assert _wrong_in(shlex.split("sme2prof profle toy_cnn")) == "there is no command profle"
+    assert _wrong_in(shlex.split("sme2prof profile toy_cnn --dtpye fp16")) == "--dtpye"
+    assert _wrong_in(shlex.split("sme2prof config check --model x")) == "--model"
+    assert _wrong_in(["python", "model_profiling/scripts/generate_report.py", "--rundir", "x"]) == "--rundir"
+    assert not _wrong_in(["python", "model_profiling/scripts/generate_report.py", "--run-dir", "x"])
+    real = "wrote /tmp/a/report.md\nGEMM   12.5 ms\nCONV    7 ms\n"
+    assert not missing_line("wrote /home/me/report.md\n...\nCONV 99.1 ms", real)
+    assert missing_line("CONV 7 ms\nGEMM 12.5 ms", real) == "GEMM 12.5 ms", "lines come in that order"
+    assert missing_line("wrote report.md", real) == "wrote report.md"
+
+
+@functools.cache
+def _anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return frozenset(words)
+
+
+def _commands(page: str, text: str) -> Iterator[list[str]]:
+    """The commands of the page's blocks, and those that are named within a sentence."""
+    shown = [block.text for block in blocks_of(page) if block.language == "bash"]
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    named = [span for span in re.findall(r"`([^`\n]+)`", prose) if re.match(r"sme2prof |python ", span)]
+    for part in (*shown, *named):
+        for line in part.replace("\\\n", " ").splitlines():
+            for piece in re.split(r"&&|\|\||;|\s\|\s|\$\(|[()]", line.partition(" #")[0]):
+                try:
+                    words = shlex.split(piece)
+                except ValueError:  # half of something quoted: no command of ours
+                    continue
+                if words and (words[0] == "sme2prof" or words[:1] == ["python"]):
+                    yield words
+
+
+def _wrong_in(words: list[str]) -> str:
+    """What does not exist of a command's sub-commands and options."""
+    if words[0] == "python":
+        named = re.match(r"(?:model_profiling|bench|test-cases)/.*\.py$", " ".join(words[1:2]))
+        if not named or not (ROOT / words[1]).is_file() or not any(word[0] in "-[" for word in words[2:]):
+            return ""
+        known = _options_of_script(words[1])
+        rest = words[2:]
+    else:
+        names = [word for word in words[1:] if re.fullmatch(r"[a-z]+", word)]
+        if not names:
+            return ""
+        if names[0] not in COMMANDS:
+            return f"there is no command {names[0]}"
+        known = _options_of_command(names[0], names[1] if len(names) > 1 else "")
+        rest = words[1:]
+    asked = (re.match(r"\[?(--[a-z][\w-]*)", word) for word in rest)
+    return ", ".join(found[1] for found in asked if found and found[1] not in known)
+
+
+@functools.cache
+def _options_of_command(name: str, sub: str) -> frozenset[str]:
+    command = importlib.import_module(f"model_profiling.cli.{name}").command
+    commands = [command]
+    if isinstance(command, click.Group):
+        commands += [command.commands[sub]] if sub in command.commands else list(command.commands.values())
+    options = {
+        option
+        for each in commands
+        for param in each.params
+        for option in (*param.opts, *param.secondary_opts)
+    }
+    return frozenset(options | {"--help", "--debug", "--version"})
+
+
+@functools.cache
+def _options_of_script(path: str) -> frozenset[str]:
+    text = _help_of(path)
+    options = frozenset(re.findall(r"--[a-z][\w-]*", text))
+    as_command = re.search(r"those of\s+`sme2prof (\w+)`", text)
+    return options | (_options_of_command(as_command[1], "") if as_command else frozenset())
+
+
+@functools.cache
+def _help_of(path: str) -> str:
+    done = process.run([sys.executable, path, "--help"], timeout=60, cwd=ROOT)
+    assert done.returncode == 0, f"{path}: {done.stderr}"
+    return done.stdout
