@@ -30,7 +30,7 @@ def _typed() -> list[tuple[str, Block]]:
 
 
 @pytest.fixture
-def folder(arm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def page_folder(arm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page's commands were typed in: a program, a cut one, two runs, a config with a wrong word."""
     monkeypatch.chdir(tmp_path)
     program = PROGRAMS / "small_cnn_xnnpack_fp16.pte"
@@ -41,15 +41,14 @@ def folder(arm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     experiments = [{"name": f"linux_sme2_{side}", "sme2": side, "warmups": 3} for side in ("on", "off")]
     config = {"model": PROGRAM, "output_root": "out_toy_cnn/run", "experiments": experiments}
     Path("misspelt.json").write_text(json.dumps(config))
-    return tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the lines shown are those of Linux")
+@pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize(("typed", "block"), _typed(), ids=[typed for typed, _ in _typed()])
 def test_the_line_shown_is_the_line_that_comes(
     typed: str,
     block: Block,
-    folder: Path,
     sme2prof: Callable[..., process.Completed],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
