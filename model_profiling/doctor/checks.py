@@ -139,6 +139,18 @@ def phone_settings() -> tuple[Check, ...]:
     )
 
 
+def program_checks(pte: Path) -> tuple[Check, ...]:
+    """A program a user names, and the record of its export, which may be left out."""
+    fix = sme2prof("export", "MODEL", "--outdir", str(pte.parent))
+    if not pte.is_file():
+        return (Check("program", "fail", f"there is no {pte}", fix),)
+    record = pte.with_name(f"{pte.name}.etrecord")
+    if not record.is_file():
+        missing = f"{record.name} is not beside it: operators have no source lines"
+        return Check("program", "pass", str(pte)), Check("its record", "optional", missing, fix)
+    return Check("program", "pass", str(pte)), Check("its record", "pass", str(record))
+
+
 def packages() -> Iterator[Check]:
     """Every package the kit asks for, and those ExecuTorch asks for: there, and of versions that fit."""
     if importlib.util.find_spec("packaging") is None:  # which says what the others must be

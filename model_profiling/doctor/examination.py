@@ -59,14 +59,15 @@ class Diagnosis(CheckList):
         return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
 
 
-def prerequisites() -> Diagnosis:
-    """What must be there before the kit is installed."""
+def prerequisites(*, phones: bool = False) -> Diagnosis:
+    """What must be there before the kit is installed; with `phones`, also how it will reach them."""
     return _diagnosis(
         checks.python_version(),
         checks.virtual_environments(),
         checks.compiler(),
         checks.git(),
         checks.disk_space(checks.INSTALL_GB),
+        *((checks.adb()[0], checks.ndk()) if phones else ()),
     )
 
 

@@ -113,15 +113,17 @@ def run_file(
     options: RunOptions | None = None,
     *,
     target: TargetChoice | None = None,
+    builtin_runner: bool = False,
     precision: float | None = None,
     budget_s: float | None = None,
     sample: bool = False,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own, and
-    `sample` asks for what its schedule may not."""
+    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own,
+    `builtin_runner` its runners, and `sample` asks for what its schedule may not."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
-    config = load_config(path, files=options is None or not options.analysis_only)
+    files_too = options is None or not options.analysis_only
+    config = load_config(path, files=files_too, builtin=builtin_runner)
     if target is not None:
         config = on_target(config, target)
     if precision is not None and not 0 < precision < 1:
