@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from model_profiling.workflow.measure import RunOptions, RunOutcome
     from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AnalysedRun",

@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,6 +194,27 @@ def arm_phone(arm_phones: Callable[..., VirtualPhone]) -> VirtualPhone:
     return arm_phones()
 
 
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The socket of a Python that has exported before, one for all workers; see `warm_python.ask`."""
+    among_workers = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    shared, owner = (base.parent, os.getppid()) if among_workers else (base, os.getpid())
+    place = shared / "warm"
+    with (shared / "warm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            # Not a Popen: nobody here waits for its end, which comes with that of the tests.
+            words = [sys.executable, ROOT / "tests" / "warm_python.py", place, str(owner)]
+            said = (os.POSIX_SPAWN_OPEN, 1, shared / "warm.log", os.O_WRONLY | os.O_CREAT, 0o600)
+            files = [said, (os.POSIX_SPAWN_DUP2, 1, 2)]
+            pid = os.posix_spawn(sys.executable, words, os.environ, file_actions=files)
+            while not place.exists():
+                assert os.waitpid(pid, os.WNOHANG)[0] == 0, (shared / "warm.log").read_text()
+                time.sleep(0.2)
+    return str(place)
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., process.Completed]:
     """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
@@ -246,12 +268,15 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def script() -> Callable[..., process.Completed]:
+def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
     """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented."""
 
     def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
+        python: list[object] = [sys.executable]
+        if path in ("export/export_model.py", "scripts/run_quick_test.py"):
+            python += [ROOT / "tests" / "warm_python.py", "ask", request.getfixturevalue("warm_python")]
         return process.run(
-            [sys.executable, f"model_profiling/{path}", *(str(word) for word in words)],
+            [*map(str, python), f"model_profiling/{path}", *(str(word) for word in words)],
             timeout=timeout,
             cwd=ROOT,
             env=env,

@@ -11,6 +11,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from warm_python import ask
+
 BUDGET_S = "2"
 
 
@@ -27,7 +29,17 @@ def main(name: str, words: list[str]) -> None:
         (tool,) = (found for found in entry_points(group="console_scripts") if found.name == name)
         code = f"import sys; from {tool.module} import {tool.attr} as main; sys.exit(main())"
         argv = ["-c", code, *words]
+    warm = os.environ.get("DOCUMENTED_WARM")
+    if warm and _exports(name, words):
+        sys.exit(ask(warm, argv))
     os.execv(sys.executable, [sys.executable, *argv])
+
+
+def _exports(name: str, words: list[str]) -> bool:
+    if name == "sme2prof":
+        return not {"export", "profile", "onboard"}.isdisjoint(words) and "--help" not in words
+    script = words[0] if words else ""
+    return script.endswith(("export_model.py", "run_quick_test.py")) or "test-cases/" in script
 
 
 def _clone() -> Path:

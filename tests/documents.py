@@ -130,7 +130,8 @@ def missing_line(shown: str, real: str) -> str:
 class Clone:
     """A copy of the working tree in which blocks are run one after the other, as in one shell."""
 
-    def __init__(self, folder: Path, stand_ins: dict[str, Path] | None = None) -> None:
+    def __init__(self, folder: Path, warm: str, stand_ins: dict[str, Path] | None = None) -> None:
+        self._warm = warm
         self.root = folder / "kit"
         self.here = self.root
         self._state = folder / "here"
@@ -150,6 +151,7 @@ class Clone:
             "DOCUMENTED_STATE": str(self._state),
             "DOCUMENTED_VENV": str(self._venv),
             "DOCUMENTED_ROOT": str(self.root),
+            "DOCUMENTED_WARM": self._warm,
             "GIT_CONFIG_GLOBAL": str(self._git),
             "COLUMNS": "120",
             "PYTHONPATH": "",

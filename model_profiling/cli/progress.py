@@ -1,10 +1,14 @@
-"""How progress looks: a live line on a terminal; plain lines or nothing where output is piped."""
+"""How progress looks: a live line on a terminal; plain lines or nothing where output is piped; JSON lines for
+a program that drives this one."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -13,6 +17,9 @@ from model_profiling.printable import printable
 from model_profiling.progress import Progress, Silent
 
 _SECONDS_BETWEEN_LINES = 10.0
+DRIVEN = "SME2PROF_PROGRESS"
+"""Set to `json`, a program drives this one: it reads progress as JSON lines on stderr and holds stdin open;
+when it is gone, so that stdin ends, the work ends as by Ctrl-C."""
 
 
 class LiveLine:
@@ -71,10 +78,49 @@ class PlainLines:
             say(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
 
 
+class JsonLines:
+    """A JSON object for each step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
+
+    def __init__(self) -> None:
+        # As for the live line: what torch prints is kept back, and this must not be.
+        self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
+        self._stage = ""
+
+    def __enter__(self) -> JsonLines:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def stage(self, text: str) -> None:
+        self._stage = text
+        self._write({"stage": text})
+
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        self._write({"stage": self._stage, "done": done, "total": total, "text": text})
+
+    def _write(self, step: dict[str, object]) -> None:
+        # Nobody reads it any more: stdin tells the same, and ends the work in order.
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.write(json.dumps(step) + "\n")
+            self._stream.flush()
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextlib.contextmanager
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
-    """Progress on stderr if a person watches it; otherwise silence, or plain `lines` for long jobs."""
-    if quiet:
+    """Progress on stderr if a person or a program watches it; otherwise silence, or plain `lines` for long
+    jobs."""
+    if os.environ.get(DRIVEN) == "json":
+        with JsonLines() as steps:
+            yield steps
+    elif quiet:
         yield Silent()
     elif sys.stderr.isatty():
         with LiveLine() as line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,10 @@ _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pi
 
 
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
+    """Its examples name the tool as it was started: a file of the repository, or an installed command."""
+    name = Path(sys.argv[0]).name
+    if name.startswith("sme2prof-"):
+        description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model_profiling.config.problems import Problem
 from model_profiling.config.settings import Experiment, ProfileConfig, Side, TargetSettings
+from model_profiling.own_commands import build_runners
 from model_profiling.run.series import switch_in_name
 from model_profiling.wording import did_you_mean, plural
 
@@ -202,7 +203,7 @@ def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",
     "runner_path": 'set "builtin" or give --builtin-runner (the kit\'s own: nothing to build), correct the '
-    "path, or build it (build_runners.sh)",
+    f"path, or build it ({build_runners()})",
     "inputs": "correct the path, or drop it to use made-up inputs",
 }
 

@@ -29,7 +29,7 @@ from model_profiling.program.graph_file import make_graph, record_beside, write_
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
-from model_profiling.run.manifest import Part, Session, State, read_manifest
+from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
@@ -148,7 +148,7 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     earlier = settle_earlier(place.path, head, resume=way.resume, force=way.force)
     part = earlier.part
     config = _with_mode(config, part)
-    head = replace(head, config=config.model_dump(mode="json"))
+    head = replace(head, settings=config.model_dump(mode="json"))
     if earlier.manifest is not None and part is not None:
         check_unchanged(place.path, earlier.manifest, part, head)
         begun = Journal(place.path).rounds_begun(head.experiments)
@@ -205,10 +205,15 @@ def reopen(config: ProfileConfig) -> Measured:
 
     The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
     """
-    manifest = read_manifest(config.output_root)
+    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
         raise InputError(
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
+        )
+    if manifest.version_0:
+        raise InputError(
+            f"{config.output_root} holds a run of the earlier kit",
+            f"analyse it as it is: sme2prof analyze {config.output_root}",
         )
     here = config.model.is_file()
     features = manifest.machine.before.features if manifest.machine.before else ()
@@ -217,19 +222,19 @@ def reopen(config: ProfileConfig) -> Measured:
     part = _same_part(manifest, config) or manifest
     now = replace(
         manifest,
-        config=config.model_dump(mode="json"),
+        settings=config.model_dump(mode="json"),
         model_sha256=files.sha256(config.model) if here else manifest.model_sha256,
     )
     check_unchanged(config.output_root, manifest, part, now)
     config = config.model_copy(
         update={
             "model": config.model if here else Path(manifest.model),
-            "schedule": ScheduleSettings.model_validate(part.config["schedule"]),
+            "schedule": ScheduleSettings.model_validate(part.settings["schedule"]),
         }
     )
     config = _with_mode(config, part)
     place = names.RunFiles(config.output_root, config.model.stem)
-    now = _newest(manifest, part, config=config.model_dump(mode="json"))
+    now = _newest(manifest, part, settings=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
 
 
@@ -238,7 +243,7 @@ def _on_cpu(config: ProfileConfig, features: Collection[str], *, resume: bool) -
     earlier versions measured SME2 on and off on any CPU."""
     manifest = read_manifest(config.output_root) if resume else None
     part = _same_part(manifest, config) if manifest else None
-    begun = part.config.get("experiments") if part else None
+    begun = part.settings.get("experiments") if part else None
     written = [(each.name, each.sme2) for each in config.experiments]
     if isinstance(begun, list) and written == [(each.get("name"), each.get("sme2")) for each in begun]:
         return OnCpu(config)
@@ -252,7 +257,7 @@ def _repeated(config: ProfileConfig, latencies: bool, *, resume: bool) -> Profil
         return config
     manifest = read_manifest(config.output_root) if resume else None
     part = _same_part(manifest, config) if manifest else None
-    begun = part.config.get("experiments") if part else None
+    begun = part.settings.get("experiments") if part else None
     written = [(each.name, each.runs, each.warmup) for each in config.experiments]
     if isinstance(begun, list) and written == [
         (each.get("name"), each.get("runs"), each.get("warmup")) for each in begun

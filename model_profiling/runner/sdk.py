@@ -47,7 +47,8 @@ def installed_sdk() -> Sdk:
     folder = wheel_folder()
     if folder is None:
         raise SetupError("no wheel of ExecuTorch is installed in this Python", install_extra("executorch"))
-    return sdk_at(folder, this_platform().machine)
+    # By its real place: environments that share a wheel share the runner built for it.
+    return sdk_at(folder.resolve(), this_platform().machine)
 
 
 def sdk_at(root: Path, machine: str) -> Sdk:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds ExecuTorch's executor_runner from a source checkout: SME2 on and off, timing and XNNPACK log.
+# Builds ExecuTorch's own executor_runner: SME2 on and off, timing and XNNPACK log. Profiling does not need it.
 # All options: bash model_profiling/scripts/build_runners.sh --help
 set -euo pipefail
 
@@ -14,7 +14,8 @@ python="${PYTHON:-$root/.venv/bin/python}"
   exit 2
 }
 
-# EXECUTORCH_DIR, then the checkout that setup_repo.sh --from-source makes; --executorch overrides both.
+# EXECUTORCH_DIR, then executorch/, where the sources are fetched to if they are not there; --executorch
+# overrides both.
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" -m model_profiling.runner.source_build build \
   --executorch "${EXECUTORCH_DIR:-$root/executorch}" "$@"

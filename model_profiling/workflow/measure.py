@@ -188,11 +188,7 @@ def run_made(
         # Of several runs one may have been finished or not even begun when the job was cut short.
         begun = read_manifest(config.output_root) is not None
         asked.append((config, replace(options, resume=options.resume and begun)))
-    outcomes = run_together(asked, target, progress=progress)
-    for outcome in outcomes:
-        assert outcome.run.manifest is not None
-        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
-    return outcomes
+    return run_together(asked, target, progress=progress)
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -200,6 +196,8 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
     if options.factors is not None:
         keep_factors(measured.place.path, options.factors)
     progress.stage("analysing")
+    if measured.manifest.config_file is None:
+        files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
     write_kernel_lists(measured)
     measured = refresh(measured)
     keep_evidence(measured.place.path, measured.manifest)

@@ -74,7 +74,7 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
     rows, problems = [], []
     for run_dir in runs:
         progress.stage(f"reading {run_dir}")
-        row = _row(run_dir, page.parent)
+        row = run_row(run_dir, page.parent)
         rows.append(row)
         problems += [row.problem] if row.problem else []
     if len(problems) == len(runs):
@@ -85,7 +85,8 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
     return ViewedPage(page, runs, tuple(problems))
 
 
-def _row(run_dir: Path, home: Path) -> IndexRow:
+def run_row(run_dir: Path, home: Path) -> IndexRow:
+    """What a list of runs says about one of them; its place is relative to `home`."""
     place = _relative(run_dir, home)
     try:
         data = report_data(Run.open(run_dir), None)

@@ -37,8 +37,8 @@ _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
 @pytest.mark.parametrize("walk", [name for name, read in WALKS.items() if read])
-def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
+    clone = Clone(tmp_path, warm_python)
     if walk == "workflow":
         lay_out_checkout(clone.root)  # where `setup_repo.sh --from-source` puts one: it is not the wheel
     told = [block for page in WALKS[walk] for block in blocks_of(page)]

@@ -211,6 +211,8 @@ def test_timelines_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
         "-v",
     )
     assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
+    latency = (tmp_path / "m_A_e2e_latency.csv").read_text()
+    assert latency.startswith("model_name,num_runs,total_ms,avg_ms,min_ms,max_ms\nm_A,")
     assert (tmp_path / "m_comparison.csv").read_text().startswith("category,A_ms,B_ms,speedup,A_pct,B_pct")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,12 @@ def test_an_editable_install_is_no_wheel(tmp_path: Path, monkeypatch: pytest.Mon
     assert wheel_folder() is None
     with pytest.raises(SetupError, match="no wheel of ExecuTorch is installed"):
         installed_sdk()
+
+
+@pytest.mark.slow
+def test_a_model_is_exported_beside_a_checkout(cli: Callable[..., process.Completed], tmp_path: Path) -> None:
+    """Above it is seen that nothing is found in the checkout; this loads all that an export needs."""
+    lay_out_checkout(tmp_path)
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    done = cli("export", "toy_cnn", "--outdir", "out", PYTHONPATH=path)
+    assert done.ok and (tmp_path / "out" / "toy_cnn_xnnpack_fp32.pte").is_file(), done.tail()

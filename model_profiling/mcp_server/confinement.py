@@ -1,0 +1,162 @@
+"""What the assistant may name: paths inside one folder, models that lie in it or that the kit knows.
+
+Every path is resolved first, so that neither `..` nor a link leads out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import InputError, system_reason
+from model_profiling.models import list_models
+from model_profiling.models.registry import unknown_model
+from model_profiling.program_name import under_either_name
+from model_profiling.run import names
+from model_profiling.run.folders import runs_in
+from model_profiling.wording import did_you_mean
+
+_SHOWN = 5
+_OPTIONS = re.compile(r"[\w=,.]*")
+"""What may follow a model's name: it becomes part of file names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The folder that the user named; `folder` is resolved."""
+
+    folder: Path
+
+    @classmethod
+    def at(cls, folder: Path) -> Root:
+        if not folder.is_dir():
+            raise InputError(
+                f"there is no folder {folder}", "name the folder that holds your models and runs"
+            )
+        return cls(folder.resolve())
+
+    def place(self, text: str) -> Path:
+        """The resolved path that `text` names inside the root, whether it exists or not."""
+        if not text.strip() or "\0" in text:
+            raise InputError("an empty path names nothing", "give a path relative to the root, such as '.'")
+        try:
+            found = (self.folder / text).resolve()
+        except (OSError, RuntimeError) as problem:  # a circle of links
+            raise InputError(f"{text} cannot be resolved: {problem}", "name another path") from problem
+        if not found.is_relative_to(self.folder):
+            raise InputError(
+                f"{text} leads outside of the root {self.folder}",
+                "name one inside it, relative to it; only the user can serve another root",
+            )
+        return found
+
+    def shown(self, path: Path | str) -> str:
+        """As an assistant names it again: relative to the root where it lies inside."""
+        whole = self.folder / path
+        return whole.relative_to(self.folder).as_posix() if whole.is_relative_to(self.folder) else str(path)
+
+    def word(self, path: Path) -> str:
+        """The same, for a command line: no name is taken for an option."""
+        shown = self.shown(path)
+        return f"./{shown}" if shown.startswith("-") else shown
+
+    def run_dir(self, text: str) -> Path:
+        """The run directory that `text` names, or the only one in the folder that it names."""
+        folder = self.place(text)
+        if not folder.is_dir():
+            raise InputError(f"there is no run directory {text}", "the tool `runs` lists those there are")
+        found = [run for run in runs_in(folder) if run.resolve().is_relative_to(self.folder)]
+        if len(found) != 1:
+            listed = ", ".join(self.shown(run) for run in found[:_SHOWN])
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            raise InputError(f"{text} holds {len(found)} runs", f"name one of them: {listed}{more}")
+        self._refuse_links_out(found[0])
+        return found[0]
+
+    def _refuse_links_out(self, run_dir: Path) -> None:
+        for folder, subfolders, files in os.walk(run_dir):
+            for name in (*subfolders, *files):
+                path = Path(folder, name)
+                if path.is_symlink() and not path.resolve().is_relative_to(self.folder):
+                    raise InputError(
+                        f"{self.shown(path)} is a link that leads outside of the root",
+                        "ask the user to replace it by a copy",
+                    )
+
+    def file(self, text: str, *endings: str) -> Path:
+        """A file inside the root."""
+        path = self.place(text)
+        if path.suffix not in endings:
+            raise InputError(f"{text} does not end in {' or '.join(endings)}", "name another file")
+        if not path.is_file():
+            raise InputError(f"there is no file {self.shown(path)}", "correct the path, relative to the root")
+        return path
+
+    def factory(self, text: str) -> str:
+        """`file.py:function` with the file inside the root, as a command takes it."""
+        file, _, function = text.rpartition(":")
+        if not file.endswith(".py"):
+            raise InputError(
+                f"{text} would import a module from anywhere",
+                "name a Python file inside the root, path/file.py:factory, or what the tool `models` lists",
+            )
+        if not function.isidentifier():
+            raise InputError(f"'{function}' is no name of a function", "write path/file.py:factory")
+        return f"{self.word(self.file(file, '.py'))}:{function}"
+
+    def model(self, text: str) -> str:
+        """A model as a command takes it: a known name, a program or a factory inside the root."""
+        if text.endswith(".pte"):
+            return self.word(self._program(text))
+        if ":" in text or text.endswith(".py"):
+            return self.factory(text)
+        known = [entry.name for entry in list_models()]
+        name, _, options = text.partition("@")
+        if name not in known or not _OPTIONS.fullmatch(options):
+            problem, hint = unknown_model(text, known), did_you_mean(name, known)
+            raise InputError(
+                problem.problem,
+                f"{hint}{' ' if hint else ''}the tool `models` lists them; or name path/file.py:factory",
+            )
+        return text
+
+    def _program(self, text: str) -> Path:
+        path = self.place(str(under_either_name(self.place(text))))
+        return self.file(str(path), ".pte")
+
+    def outputs(self, model: str, out_dir: str | None) -> str | None:
+        """The folder that a job is told to write to; None leaves the choice to the command, inside the root.
+
+        `model` is what `model()` returned."""
+        if out_dir is not None:
+            return self.word(self.place(out_dir))
+        if model.endswith(".pte"):
+            self.place(str(names.run_home(self.folder / model)))
+        else:
+            file, _, factory = model.rpartition(":")
+            home = f"out_{Path(file).stem}_{factory}" if file else f"out_{model}"
+            for folder in ("artifacts", "runs"):
+                self.place(f"{home}/{folder}")
+        return None
+
+    def listing(self, text: str) -> list[Path]:
+        """The run directories in a folder, the latest first."""
+        folder = self.place(text)
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {text}", "give a folder relative to the root, such as '.'")
+        found = [run for run in runs_in(folder) if self._is_run(run)]
+        return sorted(found, key=_changed, reverse=True)
+
+    def _is_run(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.folder) and (path / names.MANIFEST).is_file()
+
+
+def _changed(run_dir: Path) -> float:
+    try:
+        return (run_dir / names.MANIFEST).stat().st_mtime
+    except OSError as problem:
+        raise InputError(
+            f"cannot read {run_dir}: {system_reason(problem)}", "ask for the list again"
+        ) from problem

@@ -1,0 +1,213 @@
+"""A job that exports or measures: one `sme2prof` command in a process of its own, one at a time.
+
+A process of its own keeps what torch prints off the protocol's stream, and is what makes cancelling real: it
+is ended as by Ctrl-C, so that it ends what it measures, keeps what was measured and gives its locks back.
+Should the server itself die, the process notices that its stdin ends, and does the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from model_profiling.errors import InputError, RunError, SetupError, system_reason
+
+Told = Callable[[float, str], Awaitable[None]]
+"""Hears of progress: seconds since the job began, and what it is doing."""
+
+_KIT = Path(__file__).resolve().parents[2]
+# Not `python -m`: that would import whatever lies in the root under the name of a library.
+_START = (
+    "import sys; sys.path[:] = [place for place in sys.path if place] + [sys.argv.pop(1)]; "
+    "from model_profiling.cli.main import main; sys.exit(main())"
+)
+_SILENCE_S = 4.0
+_TO_END_S = 30.0
+"""How long a job may take to end in order; a phone's settings are put back in that time."""
+_KEPT_LINES = 40
+_LAST_WORDS_S = 2.0
+_LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended: its facts, where it gave any, and the lines for people."""
+
+    code: int
+    facts: dict[str, Any] | None
+    said: tuple[str, ...]
+
+    def lines(self, kind: str) -> list[str]:
+        """Those that begin with `error: ` or `warning: `."""
+        return [line.removeprefix(f"{kind}: ") for line in self.said if line.startswith(f"{kind}: ")]
+
+
+@dataclass
+class Jobs:
+    """The one job that may run; it counts as running until all of it has ended, cancelled or not."""
+
+    folder: Path
+    log: Callable[[str], None]
+    """Gets every line a job says that is not progress."""
+    running: str = ""
+    _since: float = 0.0
+
+    async def run(self, words: Sequence[str], *, time_limit_s: float, told: Told) -> Ended:
+        """Run `sme2prof` with `words` in the folder; cancelling ends it in order."""
+        if self.running:
+            spent = time.monotonic() - self._since
+            raise InputError(
+                f"`{self.running}` is running, since {spent:.0f} s, and two at once would disturb each other",
+                "wait until it has answered or cancel it, then call this again; tools that read answer now",
+            )
+        self.running, self._since = f"sme2prof {' '.join(words)}", time.monotonic()
+        try:
+            return await _Job(words, self.folder, told, self._since, self.log).run(time_limit_s)
+        finally:
+            self.running = ""
+
+
+@dataclass
+class _Job:
+    words: Sequence[str]
+    folder: Path
+    told: Told
+    began: float
+    log: Callable[[str], None]
+    stage: str = "starting"
+    heard: float = field(default_factory=time.monotonic)
+    output: bytearray = field(default_factory=bytearray)
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
+
+    async def run(self, time_limit_s: float) -> Ended:
+        child = await self._start()
+        try:
+            with anyio.move_on_after(time_limit_s) as limit:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._stay_heard)
+                    await self._follow(child)
+                    tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(child)
+        if limit.cancelled_caught:
+            raise RunError(
+                f"the job was ended at its limit of {time_limit_s:g} s, while it was {self.stage}",
+                "call it again with a larger time_limit_s; `profile` with resume=true goes on from there",
+            )
+        return Ended(child.returncode or 0, _facts(self.output), tuple(self.said))
+
+    async def _start(self) -> anyio.abc.Process:
+        try:
+            return await anyio.open_process(
+                [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self.folder,
+                env={**os.environ, "SME2PROF_PROGRESS": "json"},
+                start_new_session=True,
+            )
+        except OSError as problem:
+            reason = system_reason(problem)
+            fix = "ask the user to start the server again"
+            raise SetupError(f"a job cannot be started in {self.folder}: {reason}", fix) from problem
+
+    async def _follow(self, child: anyio.abc.Process) -> None:
+        """Read what it says until it has ended."""
+        assert child.stdout is not None and child.stderr is not None
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(self._keep, child.stdout)
+            readers.start_soon(self._listen, child.stderr)
+            await _ended(child)
+            # Whoever inherited the pipes may hold them open; what the command itself wrote is there.
+            readers.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
+
+    async def _keep(self, stdout: anyio.abc.ByteReceiveStream) -> None:
+        async for chunk in stdout:
+            self.output += chunk
+
+    async def _listen(self, stderr: anyio.abc.ByteReceiveStream) -> None:
+        """Progress is passed on; everything else is kept, and goes to the server's own log."""
+        rest = b""
+        async for chunk in stderr:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                await self._heard(line.decode("utf-8", "replace"))
+        await self._heard(rest.decode("utf-8", "replace"))
+
+    async def _heard(self, line: str) -> None:
+        step = _step(line)
+        if step is None:
+            if line.strip():
+                self.said.append(line)
+                self.log(line)
+            return
+        before, self.stage = self.stage, step
+        if before != step:
+            await self._tell(step)
+
+    async def _stay_heard(self) -> None:
+        """Long stages stay audible, so that no client takes silence for death."""
+        while True:
+            await anyio.sleep(1.0)
+            if time.monotonic() - self.heard >= _SILENCE_S:
+                await self._tell(self.stage)
+
+    async def _tell(self, text: str) -> None:
+        self.heard = time.monotonic()
+        await self.told(self.heard - self.began, text)
+
+
+async def _end(child: anyio.abc.Process) -> None:
+    """End it as by Ctrl-C if it still runs, and only if that does not help by force."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.terminate()
+        with anyio.move_on_after(_TO_END_S):
+            await _ended(child)
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await _ended(child)
+    with anyio.move_on_after(_LAST_WORDS_S):
+        await child.aclose()
+
+
+async def _ended(child: anyio.abc.Process) -> None:
+    """Not `wait()`: that also waits for whoever else holds its pipes open."""
+    while child.returncode is None:
+        await anyio.sleep(_LOOK_EVERY_S)
+
+
+def _step(line: str) -> str | None:
+    """`measuring 3/12: text` of a line of progress; None of any other."""
+    try:
+        step = json.loads(line)
+        stage = step["stage"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    amount = f" {step['done']}/{step['total']}" if "done" in step else ""
+    text = step.get("text")
+    return f"{stage}{amount}: {text}" if text else f"{stage}{amount}"
+
+
+def _facts(output: bytearray) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(output)
+    except ValueError:
+        return None
+    return facts if isinstance(facts, dict) else None
