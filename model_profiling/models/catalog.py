@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
-from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
+from model_profiling.models.options import MARK
+from model_profiling.models.registry import ModelEntry, choose, discover, load_registered, unknown_model
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
 if TYPE_CHECKING:
@@ -63,14 +64,19 @@ def list_models() -> list[ModelEntry]:
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Make the model `spec` names; `name` replaces the name its files would carry."""
-    if ":" in spec or spec.endswith(".py"):
+    chosen = choose(spec)
+    if chosen is not None:
+        model = load_registered(chosen.model, chosen.values)
+        loaded = NamedModel(chosen.file_name, chosen.source, model)
+    elif ":" in spec or spec.endswith(".py"):
         loaded = _load_reference(spec)
-    elif spec in discover():
-        loaded = NamedModel(spec, "kit", load_registered(spec))
     elif spec in upstream_table():
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
     else:
-        raise unknown_model(spec, [*discover(), *upstream_table()])
+        bare = spec.partition(MARK)[0]
+        if bare in upstream_table():
+            raise InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
+        raise unknown_model(bare, [*discover(), *upstream_table()])
     return loaded if name is None else replace(loaded, name=name)
 
 

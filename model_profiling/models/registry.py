@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
+from model_profiling.models.options import MARK, Chosen, ModelOption, chosen_options
 from model_profiling.wording import did_you_mean
 
 DTYPES = ("fp32", "fp16", "int8")
@@ -31,6 +32,9 @@ class ModelEntry:
     dtypes: tuple[str, ...] = DTYPES
     missing: tuple[str, ...] = ()
     """Python packages the model imports that are not installed here."""
+    options: tuple[ModelOption, ...] = ()
+    not_supported: Mapping[str, str] = field(default_factory=dict)
+    """Why not, for each dtype that is not in `dtypes`."""
 
 
 _entries: dict[str, ModelEntry] = {}
@@ -44,10 +48,14 @@ def register_model(
     inputs: Sequence[str] | None = None,
     dtypes: Sequence[str] = DTYPES,
     description: str = "",
+    options: Sequence[ModelOption] = (),
+    not_supported: Mapping[str, str] | None = None,
 ) -> None:
     """Add a model under `name`; `cls` is its class, or `"package.module:Class"` to load it only when used.
 
-    `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`.
+    `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`. `options` are
+    keywords of the class that a user may give as `name@option=value`. `not_supported` gives the reason for a
+    dtype that is left out of `dtypes`.
     """
     if not name.isidentifier():
         raise InputError(
@@ -68,17 +76,41 @@ def register_model(
         description=description,
         inputs=tuple(inputs) if inputs is not None else None,
         dtypes=tuple(dtypes),
+        options=tuple(options),
+        not_supported=dict(not_supported or {}),
     )
     if not isinstance(cls, str):
         _classes[name] = cls
 
 
-def load_registered(name: str) -> EagerModelBase:
+def load_registered(name: str, options: Mapping[str, object] | None = None) -> EagerModelBase:
     """Make the model registered under `name`; its class is imported now."""
     if name in _classes:
-        return _classes[name]()
+        return _classes[name](**(options or {}))
     module, _, attribute = _entries[name].reference.partition(":")
-    return cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))()
+    made = cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))
+    return made(**(options or {}))
+
+
+def choose(spec: str) -> Chosen | None:
+    """The registered model that `name` or `name@option=value,...` names; None where none goes by that
+    name."""
+    name, mark, options = spec.partition(MARK)
+    entry = discover().get(name)
+    if entry is None:
+        return None
+    return chosen_options(name, options, entry.options) if mark else Chosen(name, {})
+
+
+def check_dtype(name: str, dtype: str) -> None:
+    """Refuse a dtype that the registered model says it does not support."""
+    entry = discover()[name]
+    if dtype not in entry.dtypes:
+        reason = entry.not_supported.get(dtype)
+        raise InputError(
+            f"'{name}' does not support {dtype}{f': {reason}' if reason else ''}",
+            f"use --dtype {' or '.join(entry.dtypes)}",
+        )
 
 
 def discover(package: str = "model_profiling.models") -> dict[str, ModelEntry]:
