@@ -1,13 +1,15 @@
 """SME2 ExecuTorch Profiling Kit: where the time goes, what SME2 changes, what to do next.
 
 The names in `__all__` are the public API; each is loaded when it is first used, so importing the package is
-free. Everything else is private and may change.
+free. Everything else is private and may change. `import executorch` is the installed wheel from here on.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
+
+from model_profiling.executorch_wheel import import_only_the_wheel
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run import RunAnalysis
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from model_profiling.workflow.measure import RunOptions, RunOutcome
     from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AnalysedRun",
@@ -71,6 +73,9 @@ _PLACES = {
     "register_model": "models",
     "write_analysis": "workflow.analyse",
 }
+
+
+import_only_the_wheel()
 
 
 def __getattr__(name: str) -> object:

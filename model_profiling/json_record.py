@@ -54,9 +54,11 @@ def read_record(
 ) -> Record:
     """The record in `path`; `upgrade` turns an older file's content into today's."""
     content = read_json_object(path, fix)
+    if upgrade is not None:
+        content = upgrade(content)
     if "schema_version" not in content:
         raise FormatError(f"{path}: schema_version: required", fix)
-    return parse_record(kind, upgrade(content) if upgrade else content, str(path), fix)
+    return parse_record(kind, content, str(path), fix)
 
 
 def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:

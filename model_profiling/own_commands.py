@@ -11,6 +11,7 @@ from pathlib import Path
 
 DISTRIBUTION = "sme2-profiling-kit"
 _CLONE = Path(__file__).resolve().parents[1]
+_SCRIPTS = _CLONE / "model_profiling" / "scripts"
 
 
 def pip_install(*words: str) -> str:
@@ -42,7 +43,28 @@ def _requirements(extra: str) -> list[str]:
 
 def set_up() -> str:
     """What makes an environment of its own in the clone, for a Python that is the system's."""
-    return shlex.join(["bash", str(_CLONE / "model_profiling" / "scripts" / "setup_repo.sh")])
+    return shlex.join(["bash", str(_SCRIPTS / "setup_repo.sh")])
+
+
+def with_another_python() -> str:
+    """What installs the kit with another Python, which the reader names; only a clone has scripts."""
+    if (_SCRIPTS / "setup_repo.sh").is_file():
+        return f"{set_up()} --python PYTHON"
+    return f"PYTHON -m pip install '{DISTRIBUTION}[executorch]'"
+
+
+def build_runners() -> str:
+    """What builds runners from ExecuTorch's source, in a clone and where only the wheel is."""
+    if (_SCRIPTS / "build_runners.sh").is_file():
+        return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
+    return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
+
+
+def fetch_source() -> str:
+    """What fetches ExecuTorch's source to where `build_runners` looks for it."""
+    if (_SCRIPTS / "setup_repo.sh").is_file():
+        return f"{set_up()} --from-source"
+    return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "fetch"])
 
 
 def sme2prof(*words: str) -> str:

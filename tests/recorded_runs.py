@@ -11,6 +11,7 @@ from typing import Any
 from replay import ReplayTarget
 
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.run import names
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
 
 Json = dict[str, Any]
@@ -107,6 +108,11 @@ def copied(home: Path, to: Path) -> Path:
     for path in out.rglob("*.json"):
         path.write_text(path.read_text().replace(str(home), str(out)))
     return out
+
+
+def dumps_in(folder: Path) -> list[Path]:
+    """Every dump, those of later rounds too."""
+    return sorted(path for path in folder.rglob(f"*{names.DUMP}*") if names.is_dump(path))
 
 
 def load(path: Path) -> Json:

@@ -49,3 +49,17 @@ def linked(folder: Path, names: Iterable[str]) -> Path:
         if found and not (folder / name).exists():
             (folder / name).symlink_to(found)
     return folder
+
+
+def lay_out_checkout(root: Path, *, as_package: bool = False) -> Path:
+    """What a checkout of ExecuTorch looks like to Python: packages that are not to be imported from there."""
+    checkout = root / "executorch"
+    for package in ("exir", "backends/xnnpack", "devtools", "runtime", "extension", "examples/models"):
+        for folder in (checkout / package, *(checkout / package).relative_to(checkout).parents):
+            place = checkout / folder
+            place.mkdir(parents=True, exist_ok=True)
+            if place != checkout or as_package:
+                (place / "__init__.py").write_text("raise RuntimeError(f'{__name__} is the checkout')\n")
+    (checkout / "CMakeLists.txt").write_text("project(executorch)\n")
+    (checkout / "version.txt").write_text("1.6.0a0\n")
+    return checkout

@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 EXECUTE = "Method::execute"
 DELEGATE_CALL = "DELEGATE_CALL"
-_CALLS = {
+CALLS = {
     "OPERATOR_CALL": "operator",
     DELEGATE_CALL: "delegate",
     "MOVE_CALL": "move",
@@ -186,7 +186,7 @@ def attribute(
     blocks = table.block[last].astype(np.int64)
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
-    lost = sum(name in _CALLS for name in _outside(table, first, last).name)
+    lost = sum(name in CALLS for name in _outside(table, first, last).name)
     numbers = counted_runs(len(last), warmup_runs, turn_length)
     if warmup_runs >= len(last):
         what = f"{table.source} holds {len(last)} runs, all of them warm-up"
@@ -279,10 +279,10 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
     pending: list[int] = []
     calls = 0
     for column in range(execute):
-        if delegated[column] or names[column] not in _CALLS:
+        if delegated[column] or names[column] not in CALLS:
             pending.append(column)
             continue
-        kind = _CALLS[names[column]]
+        kind = CALLS[names[column]]
         inside = [child for child in pending if places[child] == places[column]]
         pending = [child for child in pending if places[child] != places[column]]
         occurrence = seen.get(places[column], 0)

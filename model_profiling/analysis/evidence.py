@@ -21,7 +21,7 @@ from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.operator_proof import prove_operators
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
-from model_profiling.analysis.xnntrace import parse_xnntrace
+from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Evidence, Run, Series, Times, names
@@ -139,10 +139,13 @@ def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
 
 
 def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:
-    """Those of its `_kernels.csv`; none where it has none."""
+    """Those of its `_kernels.csv`, else of the log that a list can be made of; none where it has neither."""
     result = run.result(series)
     path = run.path / result.kernels if result and result.kernels else None
-    return read_kernels_csv(path) if path and path.is_file() else ()
+    if path and path.is_file():
+        return read_kernels_csv(path)
+    log = run.path / result.xnntrace_log if result and result.xnntrace_log else None
+    return kernel_uses(read_xnntrace(log)) if log and log.is_file() else ()
 
 
 def _proving(

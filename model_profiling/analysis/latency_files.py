@@ -14,6 +14,7 @@ from typing import NamedTuple
 from model_profiling.analysis.attribution import EXECUTE, counted_runs
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
+from model_profiling.run import names
 from model_profiling.run.comparability import why_not_comparable
 from model_profiling.run.opened import origin_of_file, times_of_file
 from model_profiling.run.times import Times
@@ -72,7 +73,7 @@ def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) ->
             start = stream.read(64)
     except OSError as problem:
         raise InputError(f"cannot read {path}: {problem.strerror}", "correct the path") from problem
-    if start[4:6] == b"ED" or path.suffix == ".etdump":
+    if start[4:6] == b"ED" or names.is_dump(path):
         runs = _from_etdump(path)
         counted = tuple(runs[number] for number in counted_runs(len(runs), warmup_runs, turn_length))
         found = Latencies(path, "etdump", (counted,), tracer_on=True)

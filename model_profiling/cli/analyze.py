@@ -39,6 +39,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 @frame.times_option
 @frame.factor_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
+@frame.quiet_option
 def command(  # noqa: PLR0917  click passes every option by name
     run_dir: Path,
     model: Path | None,
@@ -46,13 +47,14 @@ def command(  # noqa: PLR0917  click passes every option by name
     times: Times | None,
     factors: Factors | None,
     out: Path | None,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
     RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
     """
-    with shown_progress() as progress:
+    with shown_progress(quiet=quiet) as progress:
         if factors is not None and run_dir.is_dir():
             # Imported here: making a whole run's files again knows configs, which analysing does without.
             from model_profiling.workflow.measure import use_factors
@@ -67,12 +69,13 @@ def command(  # noqa: PLR0917  click passes every option by name
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
     data = report_data(analysis.run, analysis)
-    frame.say(render_terminal(_blocks(data, analysis)).strip())
-    of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
-    for line in warning_lines((*analysis.warnings, *of_dumps)):
-        frame.warn(line.text)
-    frame.say()
-    print_answers(answers(data))
+    if not quiet:
+        frame.say(render_terminal(_blocks(data, analysis)).strip())
+        of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
+        for line in warning_lines((*analysis.warnings, *of_dumps)):
+            frame.warn(line.text)
+        frame.say()
+    print_answers(answers(data), quiet=quiet)
     frame.say(f"{len(written)} files written; the summary is {written[-1]}")
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "config": "Make, check or describe a config.",
     "clean": "Remove what was put on a phone or another machine.",
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
+    "skills": "Give the kit's skills to a coding assistant.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
 

@@ -26,6 +26,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--target", help=f"Where, if the config does not say: {', '.join(target_kinds()[1:])}.")
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
+@click.option("--builtin-runner", is_flag=True, help="Use the kit's own runner in place of the config's.")
 @click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
@@ -44,6 +45,7 @@ def command(
     config: Path,
     target: str | None,
     only: tuple[str, ...],
+    builtin_runner: bool,
     analysis_only: bool,
     resume: bool,
     force: bool,
@@ -77,6 +79,7 @@ def command(
                 config,
                 options,
                 target=where,
+                builtin_runner=builtin_runner,
                 precision=precision,
                 budget_s=budget_s,
                 sample=sample,

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from model_profiling.cli.frame import fail
+from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.errors import ProfilingError
 
+_COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
 
 
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
+    """Its examples name the tool as it was started: a file of the repository, or an installed command."""
+    name = Path(sys.argv[0]).name
+    if name.startswith("sme2prof-"):
+        description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,24 +41,98 @@ def run_script(
     description: str | None,
     *,
     several: bool = False,
-    system: str = "",
     defaults: Sequence[str] = (),
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run `command` on what `option` names; every other option is the command's own.
 
-    `several` takes more than one; `system` is the only one the script's name promises to run on; `defaults`
-    are given where the user does not. Names of `option` are parted by `|`.
+    `several` takes more than one; `defaults` are given where the user does not. Names of `option` are parted
+    by `|`.
     """
-    parser = tool_parser(description)
-    parser.epilog = f"Further options are those of `sme2prof {command}`; see `sme2prof {command} --help`."
-    parser.allow_abbrev = False
+    parser = _parser_of(command, description)
     parser.add_argument(*option.split("|"), dest="named", required=True, nargs="+" if several else 1)
+    options, rest = parser.parse_known_args(argv)
+    return sme2prof([command, *options.named, *_with(defaults, rest)])
+
+
+def run_pipeline(
+    description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
+) -> int:
+    """Run the config that --config names; `system` is the only one the script's name promises to run on."""
+    parser = _parser_of("run", description)
+    parser.add_argument("--config", required=True, help="the config to run")
+    parser.add_argument(
+        "--only", nargs="*", action="extend", default=[], metavar="EXPERIMENT", help="run only these"
+    )
+    parser.add_argument("--verbose", action="store_true", help="say where the words of every process are")
+    if android:
+        what = "the phone on the network: --target android:HOST:PORT"
+        parser.add_argument("--remote-device", metavar="HOST:PORT", help=what)
     options, rest = parser.parse_known_args(argv)
     if system and sys.platform != system:
         here, script = _SYSTEMS.get(sys.platform, (sys.platform, "sme2prof run"))
         fail(f"this is {here}, not {_SYSTEMS[system][0]}; use {script}")
         return 2
-    if defaults and defaults[0] not in rest:
-        rest = [*rest, *defaults]
-    return sme2prof([command, *options.named, *rest])
+    if options.verbose:
+        warn("the command of each process and all it printed are in the .log beside its dump")
+    device = f":{options.remote_device}" if android and options.remote_device else ""
+    if device and "--target" in rest:
+        fail("--remote-device and --target both name a phone; give one of them")
+        return 2
+    rest = _with(("--target", f"android{device}"), rest) if android else rest
+    only = [word for name in options.only for word in ("--only", name)]
+    return sme2prof(["run", options.config, *only, *rest])
+
+
+def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
+    """Several runs on one page: any number, or a Mac's and a phone's. Of those two, one may be missing, and
+    the page lies beside them where --out does not say."""
+    parser = _parser_of("report", description)
+    parser.add_argument("--run-dirs", "--run-dir", nargs="+", default=[], help="run directories")
+    parser.add_argument("--mac-dir", type=Path, help="the run directory of a Mac")
+    parser.add_argument("--android-dir", type=Path, help="the run directory of a phone")
+    parser.add_argument("--model-name", help="the model, for the first heading; runs know theirs")
+    options, rest = parser.parse_known_args(argv)
+    two = [path for path in (options.mac_dir, options.android_dir) if path]
+    there = [path for path in two if path.exists()]
+    if not options.run_dirs and not there:
+        missing = f"there is neither {two[0]} nor {two[-1]}" if len(set(two)) > 1 else "no run is named"
+        fail(f"{missing}; give --run-dirs, or --mac-dir and --android-dir")
+        return 2
+    for path in two:
+        if path not in there:
+            warn(f"there is no {path}: the page is without it")
+    if options.model_name:
+        rest = _with(("--title", f"{options.model_name}: several runs"), rest)
+    page = there[0].resolve().parent / _COMBINED if there else Path(_COMBINED)
+    return sme2prof(["report", *options.run_dirs, *map(str, there), *_with(("--out", str(page)), rest)])
+
+
+def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
+    """Export the model that --model names. Quantizing means int8 here, whatever the number format is of what
+    was quantized, and says so where that was asked for too."""
+    parser = _parser_of("export", description)
+    parser.add_argument("--model", required=True, help="a registered name, or file.py:factory")
+    parser.add_argument("--dtype", help="fp32, fp16 (default) or int8")
+    parser.add_argument("--quantize", action="store_true", help="int8, whatever --dtype says")
+    parser.add_argument("--outdir", required=True, help="folder to write to")
+    parser.add_argument("--verbose", action="store_true", help="also show what PyTorch and ExecuTorch say")
+    options, rest = parser.parse_known_args(argv)
+    dtype = "int8" if options.quantize else options.dtype or "fp16"
+    if options.quantize and options.dtype not in (None, "int8"):
+        warn(f"--quantize makes int8, with float32 around it: --dtype {options.dtype} has no effect")
+    words = ["export", options.model, "--dtype", dtype, "--outdir", options.outdir, *rest]
+    return sme2prof([*words, *["--debug"] * options.verbose])
+
+
+def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
+    parser = tool_parser(description)
+    parser.epilog = f"Further options are those of `sme2prof {command}`; see `sme2prof {command} --help`."
+    parser.allow_abbrev = False
+    return parser
+
+
+def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
+    """`rest` and, where it does not have that option, `defaults`."""
+    given = any(word.partition("=")[0] == defaults[0] for word in rest) if defaults else True
+    return [*rest, *(() if given else defaults)]

@@ -1,4 +1,5 @@
-"""What a config comes to on a CPU: experiments that differ only in features it lacks are one.
+"""What a config comes to on a machine: experiments that differ only in features its CPU lacks are one, and
+where times are no latencies each runs once.
 
 A CPU without SME2 has nothing to switch. Measuring the same code twice and calling it on and off would make
 noise look like an answer, so such experiments are measured once, as a baseline.
@@ -55,6 +56,22 @@ def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
     analysis = config.analysis.model_copy(update={"compare_pairs": pairs})
     update = {"experiments": tuple(experiments), "analysis": analysis}
     return OnCpu(config.model_copy(update=update), tuple(stands_for))
+
+
+def once_each(config: ProfileConfig) -> ProfileConfig:
+    """`config` where times are no latencies: kernels, outputs and structure are the same in every run."""
+    once = {"runs": 1, "warmup": 0}
+    experiments = tuple(experiment.model_copy(update=once) for experiment in config.experiments)
+    return config.model_copy(update={"experiments": experiments})
+
+
+def asks_to_repeat(config: ProfileConfig) -> bool:
+    """Whether somebody wrote that an experiment is to run more than once."""
+    return any(
+        (each.runs > 1 and "runs" in each.model_fields_set)
+        or (each.warmup > 0 and "warmup" in each.model_fields_set)
+        for each in config.experiments
+    )
 
 
 def _bundles(experiments: Iterable[Experiment], features: Collection[str]) -> list[_Bundle]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model_profiling.config.problems import Problem
 from model_profiling.config.settings import Experiment, ProfileConfig, Side, TargetSettings
+from model_profiling.own_commands import build_runners
 from model_profiling.run.series import switch_in_name
 from model_profiling.wording import did_you_mean, plural
 
@@ -29,6 +30,15 @@ _OWN_FLAGS = {
     "--disable": "disable",
     "--time-limit": "schedule.timeout_s",
     "--count-kernels": "mode",
+}
+# Of the script that an earlier kit ran its runners with.
+_OWN_FLAGS |= {
+    "--quiet-runner": "runner_path",
+    "--verbose-runner": "runner_path",
+    "--timing-runs": "runs",
+    "--mode": "mode",
+    "--exp": "name",
+    "--outdir": "output_root",
 }
 _KITS_FLAGS = (
     "--etdump",
@@ -71,7 +81,6 @@ def _experiment_problems(config: ProfileConfig) -> Iterator[Problem]:
             repeated = [entry for entry in entries if entries.count(entry) > 1]
             if repeated:
                 yield Problem(f"{where}.{field}", f"lists {repeated[0]} twice", "list it once")
-    yield from _same_binary_problems(config.experiments)
 
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
@@ -99,11 +108,13 @@ def _argument_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
             yield Problem(f"{where}.extra_args", f"sets {word!r}, which the kit sets itself", "drop it")
 
 
-def _same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
-    """On and off with one stock runner would measure the same code twice."""
-    on = {experiment.runner_path for experiment in experiments if experiment.sme2 == "on"}
-    for place, experiment in enumerate(experiments):
-        if experiment.sme2 == "off" and experiment.runner is not None and experiment.runner_path in on:
+def same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
+    """On and off with one stock runner would measure the same code twice. Asked of resolved experiments: a
+    side may follow from a name alone, and two paths may lead to one file."""
+    binaries = [experiment.runner and experiment.runner.resolve() for experiment in experiments]
+    on = {binary for experiment, binary in zip(experiments, binaries, strict=True) if experiment.side == "on"}
+    for place, (experiment, binary) in enumerate(zip(experiments, binaries, strict=True)):
+        if experiment.side == "off" and binary is not None and binary in on:
             what = "is off, but an experiment with SME2 on uses the same runner, which has no switch"
             fix = 'set runner_path to "builtin", or to a runner built without SME2'
             yield Problem(f"experiments[{place}].sme2", what, fix)
@@ -191,7 +202,8 @@ def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -
 
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",
-    "runner_path": 'build it (build_runners.sh), correct the path, or set "builtin"',
+    "runner_path": 'set "builtin" or give --builtin-runner (the kit\'s own: nothing to build), correct the '
+    f"path, or build it ({build_runners()})",
     "inputs": "correct the path, or drop it to use made-up inputs",
 }
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model_profiling.config.checks import file_problems, setting_problems
+from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems
+from model_profiling.config.earlier_kit import translate
 from model_profiling.config.json_text import read_object
 from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.settings import (
@@ -26,7 +27,7 @@ from model_profiling.config.settings import (
 from model_profiling.errors import InputError
 from model_profiling.program_name import under_either_name
 from model_profiling.run.remarks import Remark, warning_lines
-from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
+from model_profiling.run.series import Pair, Series, make_pair, natural_pairs
 from model_profiling.targets.protocol import TargetChoice
 from model_profiling.wording import plural
 
@@ -34,11 +35,12 @@ from model_profiling.wording import plural
 __all__ = ["Experiment", "ProfileConfig", "Schedule"]
 
 
-def load_config(path: Path, *, files: bool = True) -> ProfileConfig:
+def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
     """The config in `path` with absolute paths and nothing left to infer; raises InputError on the first
-    problem. `files=False` leaves out whether the model and the runners exist.
+    problem. `files=False` leaves out whether the model and the runners exist; `builtin` puts the kit's own
+    runner in the place of those it names.
     """
-    config, problems = _load(path, files=files)
+    config, problems = _load(path, files=files, builtin=builtin)
     if config is None or problems:
         first = problems[0]
         more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
@@ -52,17 +54,21 @@ def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
 
 
 def parse_config(
-    raw: Mapping[str, object], *, folder: Path, files: bool = True
+    raw: Mapping[str, object], *, folder: Path, files: bool = True, builtin: bool = False
 ) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
     """A config from its JSON object, as if written in a file in `folder`, and what is wrong with it."""
-    cleaned = {key: value for key, value in raw.items() if key != "$schema"}
+    cleaned, otherwise = translate({key: value for key, value in raw.items() if key != "$schema"})
     try:
         written = ProfileConfig.model_validate(cleaned)
     except ValidationError as error:
         return None, problems_of(error, cleaned)
     if problems := tuple(setting_problems(written)):
         return None, problems
+    written._said_otherwise = otherwise
+    written = _with_own_runner(written) if builtin else written
     config = _resolved(written, folder.resolve())
+    if problems := tuple(same_binary_problems(config.experiments)):
+        return None, problems
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
 
 
@@ -113,6 +119,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 
 def _unwise(config: ProfileConfig) -> Iterator[Remark]:
+    yield from config.said_otherwise
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
@@ -135,20 +142,29 @@ def _unwise(config: ProfileConfig) -> Iterator[Remark]:
         yield Remark(None, "no_pair", seen)
 
 
-def _load(path: Path, *, files: bool) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
+def _load(
+    path: Path, *, files: bool, builtin: bool = False
+) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
     raw = read_object(path)
     if isinstance(raw, Problem):
         return None, (raw,)
-    return parse_config(raw, folder=path.parent, files=files)
+    return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
+
+
+def _with_own_runner(config: ProfileConfig) -> ProfileConfig:
+    """`config` with the kit's own runner, which switches as the runners it replaces were built."""
+    experiments = tuple(
+        each.model_copy(update={"runner_path": BUILTIN, "sme2": each.side}) for each in config.experiments
+    )
+    return config.model_copy(update={"experiments": experiments})
 
 
 def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
     """`config` with absolute paths and every experiment's switch."""
     experiments = []
     for experiment in config.experiments:
-        switch = switch_in_name(experiment.runner_path) or switch_in_name(experiment.name) or "on"
-        runner = experiment.runner and str(_found(experiment.runner, folder))
-        update = {"sme2": experiment.sme2 or switch, "runner_path": runner or BUILTIN}
+        runner = experiment.runner and str(_runner(experiment.runner, folder))
+        update = {"sme2": experiment.side, "runner_path": runner or BUILTIN}
         experiments.append(experiment.model_copy(update=update))
     files = tuple(_found(file, folder) for file in config.inputs.files)
     return config.model_copy(
@@ -176,6 +192,13 @@ def _found(path: Path, folder: Path) -> Path:
     """`path` in the config's folder, or else in the working folder; the first when it is in neither."""
     places = [under_either_name(_absolute(start / path)) for start in (folder, Path.cwd())]
     return next((place for place in places if place.exists()), places[0])
+
+
+def _runner(path: Path, folder: Path) -> Path:
+    """A runner's path may also start in the checkout, as an earlier kit had it."""
+    found = _found(path, folder)
+    inside = found if found.exists() else _found(Path("executorch") / path, folder)
+    return inside if inside.exists() else found
 
 
 def _absolute(path: Path) -> Path:

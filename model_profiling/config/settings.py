@@ -17,12 +17,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    PrivateAttr,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from model_profiling.run.series import Switch
+from model_profiling.run.remarks import Remark
+from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
 from model_profiling.targets.device.records import ClusterName
 from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
@@ -184,6 +186,12 @@ class Experiment(Settings):
     def runner(self) -> Path | None:
         """The user's own runner, or None for the kit's."""
         return None if self.runner_path == BUILTIN else Path(self.runner_path)
+
+    @property
+    def side(self) -> Switch:
+        """Whether SME2 may be used: as written, or as the runner's path says, or else the name."""
+        said = switch_in_name(self.runner_path) or switch_in_name(self.name)
+        return self.sme2 or said or "on"
 
     @property
     def switched_off(self) -> tuple[str, ...]:
@@ -381,3 +389,9 @@ class ProfileConfig(Settings):
     """The program's method to run."""
     notes: Text = ""
     """Free text, kept with the results."""
+    _said_otherwise: tuple[Remark, ...] = PrivateAttr(default=())
+
+    @property
+    def said_otherwise(self) -> tuple[Remark, ...]:
+        """What was written as only an earlier kit reads it, and how it was taken."""
+        return self._said_otherwise

@@ -1,5 +1,6 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
+from model_profiling.doctor.checks import program_checks
 from model_profiling.doctor.examination import (
     Diagnosis,
     TargetState,
@@ -16,4 +17,5 @@ __all__ = [
     "fetch_emulation",
     "phone_report",
     "prerequisites",
+    "program_checks",
 ]

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from model_profiling import process
 from model_profiling.check import Check, CheckList, check_unless
 from model_profiling.errors import SetupError
-from model_profiling.own_commands import DISTRIBUTION, install_extra, pip_install, set_up, sme2prof
+from model_profiling.own_commands import (
+    DISTRIBUTION,
+    install_extra,
+    pip_install,
+    set_up,
+    sme2prof,
+    with_another_python,
+)
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
@@ -39,7 +46,7 @@ def python_version() -> Check:
     low, high = PYTHON
     if low <= sys.version_info[:2] <= high:
         return Check("Python", "pass", found)
-    fix = f"{set_up()} --python PYTHON, with a Python {low[0]}.{low[1]} to {high[0]}.{high[1]}"
+    fix = f"{with_another_python()}, with a Python {low[0]}.{low[1]} to {high[0]}.{high[1]}"
     return Check("Python", "fail", found, fix)
 
 
@@ -137,6 +144,18 @@ def phone_settings() -> tuple[Check, ...]:
         for left in unfinished_work()
         if not MachineLock(left.device, (left.device,)).is_held()
     )
+
+
+def program_checks(pte: Path) -> tuple[Check, ...]:
+    """A program a user names, and the record of its export, which may be left out."""
+    fix = sme2prof("export", "MODEL", "--outdir", str(pte.parent))
+    if not pte.is_file():
+        return (Check("program", "fail", f"there is no {pte}", fix),)
+    record = pte.with_name(f"{pte.name}.etrecord")
+    if not record.is_file():
+        missing = f"{record.name} is not beside it: operators have no source lines"
+        return Check("program", "pass", str(pte)), Check("its record", "optional", missing, fix)
+    return Check("program", "pass", str(pte)), Check("its record", "pass", str(record))
 
 
 def packages() -> Iterator[Check]:

@@ -11,7 +11,7 @@ from model_profiling.check import Check, CheckList, check_lines
 from model_profiling.doctor import checks
 from model_profiling.doctor.devices import DEVICES, Device
 from model_profiling.errors import ProfilingError
-from model_profiling.own_commands import sme2prof
+from model_profiling.own_commands import sme2prof, with_another_python
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import FEATURES, detect_host
 from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
@@ -59,14 +59,15 @@ class Diagnosis(CheckList):
         return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
 
 
-def prerequisites() -> Diagnosis:
-    """What must be there before the kit is installed."""
+def prerequisites(*, phones: bool = False) -> Diagnosis:
+    """What must be there before the kit is installed; with `phones`, also how it will reach them."""
     return _diagnosis(
         checks.python_version(),
         checks.virtual_environments(),
         checks.compiler(),
         checks.git(),
         checks.disk_space(checks.INSTALL_GB),
+        *((checks.adb()[0], checks.ndk()) if phones else ()),
     )
 
 
@@ -107,7 +108,7 @@ def _cpu() -> Check:
     """What the CPU is; no fix gives it what it lacks, but another Python may see what it has."""
     host = detect_host()
     if "Rosetta" in host.source:
-        fix = "make .venv again with an arm64 Python (setup_repo.sh --python /path/to/it)"
+        fix = f"{with_another_python()}, with a Python for arm64"
         return Check("CPU", "fail", host.source, fix)
     if this_platform().machine != "aarch64":
         return Check("CPU", "skipped", f"{platform.machine()}: not an Arm CPU")

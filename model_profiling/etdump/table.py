@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from model_profiling.extras import needed
 from model_profiling.flatbuffer import Int64
 from model_profiling.wording import plural
 
@@ -129,7 +130,11 @@ class EventTable:
         return chosen
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per profile event, in file order; texts are missing and numbers -1 where unset."""
+        """One row per profile event, in file order; texts are missing and numbers -1 where unset.
+
+        Needs the extra `pandas`; reading and every array above do not.
+        """
+        needed("pandas", "pandas")
         import pandas
 
         return pandas.DataFrame(

@@ -168,6 +168,9 @@ class Measuring:
         if entry.features_note and self.target.facts().is_arm:
             note = f"CPU features, as the runner found them: {entry.features_note}"
             self.warn(Remark(step.series, "features", note))
+        if outcome.result.traced and step.kind == "untraced":
+            seen = "this executor_runner tells the times of executions in its dump alone"
+            self.warn(Remark(step.series, "tracer_on", seen, "they were measured with the tracer on"))
         if outcome.etdump is not None:
             entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
         if outcome.gauge is not None and entry.energy is not None:

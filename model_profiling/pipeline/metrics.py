@@ -189,7 +189,7 @@ def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> Trac
 
 
 def _speedup(manifest: Manifest, journal: Journal, pair: Pair) -> Speedup:
-    asked = manifest.part_of(pair.candidate.experiment).config.get("analysis")
+    asked = manifest.part_of(pair.candidate.experiment).settings.get("analysis")
     settings = AnalysisSettings.model_validate(asked or {})
     rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
     return compare_timed(

@@ -59,11 +59,11 @@ def _changes(earlier: Manifest, part: Part, now: Manifest) -> Iterator[tuple[str
     ):
         if before != after:
             yield name, _shown(before), _shown(after)
-    yield from _differences("", part.config, now.config)
+    yield from _differences("", part.settings, now.settings)
 
 
 def _mode(now: Manifest) -> object:
-    schedule = now.config.get("schedule")
+    schedule = now.settings.get("schedule")
     return (schedule.get("mode") if isinstance(schedule, Mapping) else None) or now.schedule.mode
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.config.baseline import OnCpu, on_cpu
+from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
 from model_profiling.errors import FormatError, InputError, ProfilingError
@@ -27,11 +27,13 @@ from model_profiling.pipeline.schedule import Schedule, make_schedule
 from model_profiling.pipeline.starting import Earlier, check_directory, clear_work, settle_earlier
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.progress import Progress, Silent
-from model_profiling.run import Manifest, Metrics, Result, names
+from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
-from model_profiling.run.manifest import Part, Session, State, read_manifest
+from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import MachineFacts, Target, TunedTarget
+
+_REPEATS = "`runs` and `warmup` of the config have no effect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +142,20 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     place = names.RunFiles(config.output_root, config.model.stem)
     facts = target.facts()
     here = _on_cpu(config, facts.features, resume=way.resume)
-    config, only = here.config, here.renamed(way.only)
+    latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
+    config, only = _repeated(here.config, latencies, resume=way.resume), here.renamed(way.only)
     head = replace(manifests.head(config, way.config_file, target, facts), stands_for=here.stands_for)
     earlier = settle_earlier(place.path, head, resume=way.resume, force=way.force)
     part = earlier.part
     config = _with_mode(config, part)
-    head = replace(head, config=config.model_dump(mode="json"))
+    head = replace(head, settings=config.model_dump(mode="json"))
     if earlier.manifest is not None and part is not None:
         check_unchanged(place.path, earlier.manifest, part, head)
         begun = Journal(place.path).rounds_begun(head.experiments)
         check_rounds(place.path, begun, config.schedule.most_rounds)
     clear_work(place)
     files.make_folder(place.path)
-    seed, latencies = _seed(config, part), target.timings_are_latency
+    seed = _seed(config, part)
     journal = Journal(place.path)
     number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
     measuring = Measuring(
@@ -172,6 +175,9 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     record.write("running")
     measuring.warnings += _keep_graph(config.model, place.path)
     measuring.warnings += _about_accuracy(config.model, head.model_sha256)
+    measuring.warnings += config.said_otherwise
+    if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
+        measuring.warnings.append(Remark(None, "no_effect", _REPEATS, why_once(target.name)))
     return _Begun(record, earlier)
 
 
@@ -199,30 +205,36 @@ def reopen(config: ProfileConfig) -> Measured:
 
     The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
     """
-    manifest = read_manifest(config.output_root)
+    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
         raise InputError(
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
         )
+    if manifest.version_0:
+        raise InputError(
+            f"{config.output_root} holds a run of the earlier kit",
+            f"analyse it as it is: sme2prof analyze {config.output_root}",
+        )
     here = config.model.is_file()
     features = manifest.machine.before.features if manifest.machine.before else ()
     config = _on_cpu(config, features, resume=True).config
+    config = _repeated(config, manifest.target.times is not Times.EMULATED, resume=True)
     part = _same_part(manifest, config) or manifest
     now = replace(
         manifest,
-        config=config.model_dump(mode="json"),
+        settings=config.model_dump(mode="json"),
         model_sha256=files.sha256(config.model) if here else manifest.model_sha256,
     )
     check_unchanged(config.output_root, manifest, part, now)
     config = config.model_copy(
         update={
             "model": config.model if here else Path(manifest.model),
-            "schedule": ScheduleSettings.model_validate(part.config["schedule"]),
+            "schedule": ScheduleSettings.model_validate(part.settings["schedule"]),
         }
     )
     config = _with_mode(config, part)
     place = names.RunFiles(config.output_root, config.model.stem)
-    now = _newest(manifest, part, config=config.model_dump(mode="json"))
+    now = _newest(manifest, part, settings=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
 
 
@@ -231,11 +243,31 @@ def _on_cpu(config: ProfileConfig, features: Collection[str], *, resume: bool) -
     earlier versions measured SME2 on and off on any CPU."""
     manifest = read_manifest(config.output_root) if resume else None
     part = _same_part(manifest, config) if manifest else None
-    begun = part.config.get("experiments") if part else None
+    begun = part.settings.get("experiments") if part else None
     written = [(each.name, each.sme2) for each in config.experiments]
     if isinstance(begun, list) and written == [(each.get("name"), each.get("sme2")) for each in begun]:
         return OnCpu(config)
     return on_cpu(config, features)
+
+
+def _repeated(config: ProfileConfig, latencies: bool, *, resume: bool) -> ProfileConfig:
+    """`config` with each experiment run once where times are no latencies. A run that was begun otherwise
+    goes on so: earlier versions repeated there, too."""
+    if latencies:
+        return config
+    manifest = read_manifest(config.output_root) if resume else None
+    part = _same_part(manifest, config) if manifest else None
+    begun = part.settings.get("experiments") if part else None
+    written = [(each.name, each.runs, each.warmup) for each in config.experiments]
+    if isinstance(begun, list) and written == [
+        (each.get("name"), each.get("runs"), each.get("warmup")) for each in begun
+    ]:
+        return config
+    return once_each(config)
+
+
+def why_once(target: str) -> str:
+    return f"times on target {target} are not latencies, so each experiment runs once"
 
 
 def _same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:

@@ -20,8 +20,9 @@ from pathlib import Path
 from model_profiling import files, process
 from model_profiling.errors import InputError, system_reason
 from model_profiling.pipeline.locking import check_free
+from model_profiling.run.folders import holds_run
 from model_profiling.run.journal import has_journal
-from model_profiling.run.manifest import Manifest, Part, read_manifest
+from model_profiling.run.manifest import Manifest, Part, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 
 
@@ -66,10 +67,12 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     """Decide what becomes of an earlier run in `run_dir`, now that the new one (`head`) can start.
 
     A finished run of the same program on the same machine is joined by a config with other experiments, and
-    else kept under its date and time. The caller holds the lock.
+    else kept under its date and time, as one of the earlier kit always is. The caller holds the lock.
     """
     check_directory(run_dir, resume=resume, force=force)
-    manifest = read_manifest(run_dir)
+    manifest = read_manifest(run_dir) or read_summary_0(run_dir)
+    if manifest is not None and manifest.version_0:
+        return Earlier(moved=_keep(run_dir, manifest))
     if manifest is None or not has_journal(run_dir):
         return Earlier()
     earlier = Earlier(manifest)
@@ -86,11 +89,15 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
             "continue it with its own config, discard it with --force, or choose another output_root",
         )
     if ended:
-        kept = earlier_name(run_dir, manifest.started)
-        run_dir.rename(kept)
-        return Earlier(moved=kept)
+        return Earlier(moved=_keep(run_dir, manifest))
     _discard(run_dir)  # unfinished, so --force was given
     return Earlier()
+
+
+def _keep(run_dir: Path, manifest: Manifest) -> Path:
+    kept = earlier_name(run_dir, manifest.started)
+    run_dir.rename(kept)
+    return kept
 
 
 def _fits(manifest: Manifest, head: Manifest) -> bool:
@@ -146,7 +153,7 @@ def clear_work(place: RunFiles) -> None:
 def _check_is_run(run_dir: Path) -> None:
     """A folder with other things in it is not ours to move or fill."""
     check_folder(run_dir)
-    if not run_dir.exists() or (run_dir / MANIFEST).exists():
+    if not run_dir.exists() or (run_dir / MANIFEST).exists() or holds_run(run_dir):
         return
     if others := sorted(path.name for path in run_dir.iterdir() if not path.name.startswith(".")):
         raise InputError(

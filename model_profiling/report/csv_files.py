@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_profiling import files
-from model_profiling.analysis.attribution import Int64, RunGroup, Share
+from model_profiling.analysis.attribution import CALLS, EXECUTE, Int64, OutsideEvents, RunGroup, Share
 from model_profiling.analysis.categories import operator_type
 from model_profiling.analysis.operator_clock import EXACT_CALL
 from model_profiling.analysis.operators import Operator
@@ -24,12 +25,12 @@ from model_profiling.run import names
 TIMELINE_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
     "node_id", "run_index", "block",
-    "self_ms", "level", "call", "position", "category", "kind",
+    "self_ms", "level", "call", "position", "category", "kind", "pct_of_e2e",
 )  # fmt: skip
 STATS_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
     "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
-    "method", "call", "position", "origin", "module_path", "all_runs_ms",
+    "method", "call", "position", "origin", "module_path", "all_runs_ms", "runs", "pct_of_e2e",
 )  # fmt: skip
 DETAIL_COLUMNS = tuple(DETAILS)
 CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
@@ -91,14 +92,23 @@ def _write_summaries(dump: DumpAnalysis, paths: Sequence[Path], model_id: str) -
 
 
 def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
-    write_rows(path, STATS_COLUMNS, (_stats(dump, operator, model_id) for operator in dump.operators))
+    """One row for each operator. The first eight columns mean what they do in other kits: `count` and
+    `total_ms` are of one inference, `pct_total` is the share of the durations of all events together."""
+    loading = dump.attribution.outside
+    durations = sum(int(group.duration_ns.sum()) for group in dump.attribution.groups)
+    together = durations / dump.runs + int(loading.duration_ns[_loading(loading)].sum())
+    write_rows(
+        path, STATS_COLUMNS, (_stats(dump, operator, model_id, together) for operator in dump.operators)
+    )
 
 
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> int:
     """Write every event of all runs, or of one, and return the number of rows.
 
-    Events outside runs (loading) come first, with run 0 and level `outside`. `self_ms` of the other rows of
-    a run add up to the duration of its `Method::execute`; `pct_total` is the share of that duration.
+    Loading comes first, with run 0 and level `outside`; warm-up and what a run left that never finished are
+    in no row. `self_ms` of the other rows of a run add up to the duration of its `Method::execute`, of which
+    `pct_of_e2e` is the share. The first eleven columns mean what they do in other kits: `pct_total` is the
+    share of the durations of all rows of the run together, though these lie within each other.
     """
     columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
@@ -134,16 +144,15 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
     if len(parts) > 2:
         order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e >= 0))
         rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
-    outside, timeless = rows.e2e < 0, rows.e2e <= 0
-    share = rows.duration * 1e6 / np.where(timeless, 1, rows.e2e)
-    # A damaged dump may hold an event that lasts longer than a number can say.
-    percent = np.rint(np.clip(share, -1e15, 1e15)).astype(np.int64)
+    outside = rows.e2e < 0
+    _, of_run = np.unique(rows.run, return_inverse=True)
+    together = np.bincount(of_run, weights=rows.duration)[of_run]
     return [
         TextColumn(rows.head, tuple(heads)),
         NumberColumn(rows.start, 3),
         NumberColumn(rows.start + rows.duration, 3),
         NumberColumn(rows.duration, 6),
-        NumberColumn(percent, 4, empty=timeless),
+        _percent(rows.duration, together),
         NumberColumn(rows.node),
         NumberColumn(rows.run),
         TextColumn(
@@ -151,7 +160,16 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         ),
         NumberColumn(rows.own, 6, empty=outside),
         TextColumn(rows.tail, tuple(tails)),
+        _percent(rows.duration, rows.e2e),
     ]
+
+
+def _percent(part: Int64, whole: Int64 | NDArray[np.float64]) -> NumberColumn:
+    """Shares with four digits; empty where there is no whole."""
+    none = whole <= 0
+    # A damaged dump may hold an event that lasts longer than a number can say.
+    share = np.clip(part * 1e6 / np.where(none, 1, whole), -1e15, 1e15)
+    return NumberColumn(np.rint(share).astype(np.int64), 4, empty=none)
 
 
 def _group_rows(
@@ -194,19 +212,32 @@ def _group_rows(
 
 def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tails: dict[str, int]) -> _Rows:
     outside = dump.attribution.outside
-    nothing = np.zeros(len(outside.block), np.int64)
-    head = [_code(heads, (model_id, name, operator_type(name), "runtime")) for name in outside.name]
+    loading = _loading(outside)
+    nothing = np.zeros(len(loading), np.int64)
+    head = [
+        _code(heads, (model_id, name, operator_type(name), "runtime"))
+        for name in (outside.name[event] for event in loading.tolist())
+    ]
     return _Rows(
         head=np.array(head, np.int64),
-        start=outside.start_ns,
-        duration=outside.duration_ns,
+        start=outside.start_ns[loading],
+        duration=outside.duration_ns[loading],
         own=nothing,
         e2e=nothing - 1,
-        node=outside.node,
+        node=outside.node[loading],
         run=nothing,
-        block=outside.block,
+        block=outside.block[loading],
         tail=nothing + _code(tails, ("outside", "", "", "", "")),
     )
+
+
+def _loading(outside: OutsideEvents) -> Int64:
+    """Events of blocks in which nothing was executed: whoever adds up `Method::execute` by run must not meet
+    warm-up, which counts in no run."""
+    executed = [name == EXECUTE or name in CALLS for name in outside.name]
+    blocks = outside.block[np.array(executed, np.bool_)]
+    found: Int64 = np.flatnonzero(~np.isin(outside.block, blocks))
+    return found
 
 
 def _code(texts: dict[str, int], fields: Iterable[object]) -> int:
@@ -217,14 +248,15 @@ def _index(number: int) -> object:
     return number if number >= 0 else ""
 
 
-def _stats(dump: DumpAnalysis, operator: Operator, model_id: str) -> tuple[object, ...]:
+def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: float) -> tuple[object, ...]:
     times = operator.times
+    each = times.total_ns / dump.runs
     return (
-        model_id, operator.name, operator.type, operator.backend, times.runs, _ms(times.total_ns / dump.runs),
-        _ms(times.mean_ns), _number(100 * dump.share_of(operator)),
+        model_id, operator.name, operator.type, operator.backend, 1, _ms(each), _ms(times.mean_ns),
+        _number(100 * each / together if together else None),
         operator.category.value, operator.kind, *_spread(operator),
         operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
-        _ms(times.total_ns),
+        _ms(times.total_ns), times.runs, _number(100 * dump.share_of(operator)),
     )  # fmt: skip
 
 

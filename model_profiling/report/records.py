@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
+from model_profiling.errors import SetupError
+from model_profiling.extras import needed
 from model_profiling.wording import plural
 
 if TYPE_CHECKING:
@@ -55,7 +57,11 @@ class Records(Sequence[Mapping[str, Value]]):
         return (dict(zip(self.kinds, row, strict=True)) for row in self.rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame with a row for each row; numbers that are not known are missing, texts empty."""
+        """A DataFrame with a row for each row; numbers that are not known are missing, texts empty.
+
+        Needs the extra `pandas`; so does nothing else here.
+        """
+        needed("pandas", "pandas")
         import pandas
 
         return pandas.DataFrame(
@@ -70,9 +76,13 @@ class Records(Sequence[Mapping[str, Value]]):
         rest = f" and {more} more columns" if more > 0 else ""
         return f"<Records: {plural(len(self), 'row')} of {', '.join(first)}{rest}>"
 
-    def _repr_html_(self) -> str:
-        """Pandas' own picture of a table, which escapes what it shows."""
-        html: str = self.to_pandas().to_html(max_rows=20, max_cols=16, notebook=True)
+    def _repr_html_(self) -> str | None:
+        """Pandas' own picture of a table, which escapes what it shows; none without pandas."""
+        try:
+            frame = self.to_pandas()
+        except SetupError:
+            return None
+        html: str = frame.to_html(max_rows=20, max_cols=16, notebook=True)
         return html
 
 

@@ -80,7 +80,7 @@ _SERIAL = re.compile(r"\badb -s (\S+)|\bANDROID_SERIAL=(\S+)")
 _SOURCE_MARKS = "(=["
 _SHORTEST_SOURCE = 12
 _PATH_KEYS = frozenset(
-    {"model", "output_root", "config_file", "etrecord", "source", "file", "runner_path", "run_dir"}
+    {"model", "output_root", "config", "config_file", "etrecord", "source", "file", "runner_path", "run_dir"}
 )
 _WORD_LISTS = frozenset({"command_line", "extra_args", "files"})
 

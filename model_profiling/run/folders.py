@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from model_profiling.errors import ProfilingError
+from model_profiling.json_record import read_json_object
 from model_profiling.run import names
+from model_profiling.run.version_0 import is_summary_0
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a file says that `folder` is a run directory: a manifest, or an earlier kit's summary."""
+    return (folder / names.MANIFEST).is_file() or any(map(_is_summary, folder.glob(f"*{names.SUMMARY}")))
+
+
+def runs_below(folder: Path) -> set[Path]:
+    """The run directories in `folder`, at any depth, but for itself."""
+    return set(_below(folder)) - {folder}
 
 
 def runs_in(folder: Path) -> tuple[Path, ...]:
     """The run directories in `folder`, by name; itself where it is one, or holds dumps without a manifest."""
-    if (folder / names.MANIFEST).is_file():
+    if holds_run(folder):
         return (folder,)
-    found = (path.parent for path in folder.rglob(names.MANIFEST))
-    return tuple(sorted(path for path in found if not _hidden(path, folder))) or (folder,)
+    return tuple(sorted(runs_below(folder))) or (folder,)
 
 
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -22,5 +35,17 @@ def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _is_summary(path: Path) -> bool:
+    try:
+        return is_summary_0(read_json_object(path, ""))
+    except ProfilingError:
+        return False
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Hidden folders are not even entered: one of them may be a whole Python environment."""
+    for place, subfolders, held in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
+        if names.MANIFEST in held or any(map(_is_summary, summaries)):
+            yield Path(place)

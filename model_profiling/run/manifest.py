@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.json_record import JsonObject, read_record
+from model_profiling.json_record import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.run import names
 from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
+from model_profiling.run.version_0 import is_manifest_0, is_summary_0, manifest_of_today
 from model_profiling.runner.result import OutputFacts
 from model_profiling.targets.device.records import Battery, Cluster
 from model_profiling.targets.protocol import MachineFacts
@@ -19,6 +20,7 @@ from model_profiling.targets.protocol import MachineFacts
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
 """`partial` is all that --only asked for; `failed` is everything but an experiment that does not work."""
 
+_EARLIER_VERSIONS = (1, 2)
 MEASURE_AGAIN = "measure again with --force, or another output_root"
 
 
@@ -189,8 +191,12 @@ class StandsFor:
 class Part:
     """What one config put into a run: timing and trace configs with one output_root are two parts of it."""
 
-    config: JsonObject = field(default_factory=dict)
+    config: str = ""
+    """Where its config is: the file that was named, or the one that the run keeps of what was asked for."""
+    settings: JsonObject = field(default_factory=dict)
+    """What was in it, with everything that was left out filled in."""
     config_file: str | None = None
+    """None where nobody wrote one."""
     experiments: tuple[str, ...] = ()
     stands_for: tuple[StandsFor, ...] = ()
     machine: Machine = Machine()
@@ -213,7 +219,7 @@ class Part:
 class Manifest(Part):
     """The whole run; what a part says stands for the newest, the others are in `earlier_parts`."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     kit_version: str = ""
     model: str = ""
     model_sha256: str = ""
@@ -228,6 +234,8 @@ class Manifest(Part):
     pairs: tuple[Pair, ...] | None = None
     """What is compared, and what may not be; None in run directories of 0.1.0, which did not say."""
     earlier_parts: tuple[Part, ...] = ()
+    version_0: bool = False
+    """Whether it was read from files without a schema_version: the earlier kit's, which says less."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -292,11 +300,11 @@ class Manifest(Part):
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """The result that a dump, or a file made of one, belongs to."""
-        stem = names.dump_stem(path.name)
+        stem, folders = names.dump_stem(path.name), path.resolve().parents
         for result in self.results:
-            own = {names.dump_stem(Path(name).name) for name in (*result.dumps, result.latency) if name}
-            if stem in own and (run_dir / result.experiment).resolve() in path.resolve().parents:
-                return result
+            for own in (run_dir / name for name in (*result.dumps, result.latency) if name):
+                if names.dump_stem(own.name) == stem and own.resolve().parent in folders:
+                    return result
         return None
 
 
@@ -305,38 +313,57 @@ def read_manifest(run_dir: Path) -> Manifest | None:
     path = run_dir / names.MANIFEST
     if not path.is_file():
         return None
+
+    def upgrade(content: JsonObject) -> JsonObject:
+        return manifest_of_today(content, run_dir) if is_manifest_0(content) else _upgrade(content)
+
     return read_record(
-        Manifest, path, f"without it nothing says what the times are worth; {MEASURE_AGAIN}", _upgrade
+        Manifest, path, f"without it nothing says what the times are worth; {MEASURE_AGAIN}", upgrade
     )
 
 
+def read_summary_0(run_dir: Path) -> Manifest | None:
+    """What a pipeline summary of the earlier kit says, which wrote no manifest; None without one."""
+    for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
+        content = read_json_object(path, MEASURE_AGAIN)
+        if is_summary_0(content):
+            return parse_record(Manifest, manifest_of_today(content, run_dir), str(path), MEASURE_AGAIN)
+    return None
+
+
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of a manifest; 0.1.0's held one part, called the meaning of times a bool and gave warnings
-    no kind."""
-    target, config = content.get("target"), content.get("config")
-    upgraded = _with_kinds(content)
+    """Today's form of a manifest. Until version 3, `config` held what `settings` holds now; 0.1.0's held one
+    part, called the meaning of times a bool and gave warnings no kind."""
+    target, version = content.get("target"), content.get("schema_version")
+    upgraded = _part_of_today(content, version)
     if isinstance(earlier := content.get("earlier_parts"), list):
         upgraded["earlier_parts"] = [
-            _with_kinds(part) if isinstance(part, dict) else part for part in earlier
+            _part_of_today(part, version) if isinstance(part, dict) else part for part in earlier
         ]
     if isinstance(target, dict):
         said = target.get("times", times_of_bool(target.get("timings_are_latency", "unknown")))
         emulated = target.get("platform") == "emulated"
         upgraded["target"] = {**target, "times": Times.EMULATED.value if emulated else said}
-    if content.get("schema_version") == 1:
-        upgraded["schema_version"] = 2
-        experiments = config.get("experiments") if isinstance(config, dict) else None
+    if version in _EARLIER_VERSIONS:
+        upgraded["schema_version"] = 3
+    if version == 1:
+        settings = upgraded.get("settings")
+        experiments = settings.get("experiments") if isinstance(settings, dict) else None
         if isinstance(experiments, list):
             upgraded["experiments"] = [entry.get("name") for entry in experiments if isinstance(entry, dict)]
     return upgraded
 
 
-def _with_kinds(part: JsonObject) -> JsonObject:
+def _part_of_today(part: JsonObject, version: object) -> JsonObject:
+    upgraded = dict(part)
+    if version in _EARLIER_VERSIONS:
+        upgraded["settings"] = part.get("config", {})
+        upgraded["config"] = part.get("config_file") or ""
     said = part.get("warnings")
     if not isinstance(said, list):
-        return dict(part)
+        return upgraded
     return {
-        **part,
+        **upgraded,
         "warnings": [
             {"series": None, "code": NOTE, "seen": entry} if isinstance(entry, str) else entry
             for entry in said

@@ -10,6 +10,7 @@ from model_profiling.json_record import JsonObject, read_record
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.run.times import Times, times_of_bool
+from model_profiling.run.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
@@ -155,7 +156,10 @@ def read_robust_stats(path: Path) -> RobustStats:
 
 
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of 0.1.0's metrics, where the figures of an entry stood beside its names."""
+    """Today's form of 0.1.0's metrics, where the figures of an entry stood beside its names. Those of another
+    kit (version 0) are of traced runs on a machine that nothing names: none of them is a latency."""
+    if is_metrics_0(content):
+        return {"schema_version": 2}
     if content.get("schema_version") != 1:
         return content
     return {

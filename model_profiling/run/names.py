@@ -12,6 +12,8 @@ from model_profiling.run.series import Series
 MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 JOURNAL = "journal.jsonl"
+SUMMARY = "_pipeline_summary.json"
+"""Ends the name of the pipeline summary, which follows the model's."""
 ANALYSIS = "analysis_summary.json"
 CONFIG = "config.json"
 GRAPH = "program_graph.json"
@@ -36,8 +38,11 @@ FAILED_LAUNCH = "failed_launch.log"
 """What the last launch that failed had said."""
 
 DUMP = ".etdump"
-BOUNDARIES = f"{DUMP}.boundaries"
-"""Ends the name of the file beside a dump that says when its operators began and ended."""
+ROUND_DUMP = ".etdump_round"
+"""Ends the names of later rounds' dumps, so that who looks for every `*.etdump` meets each series once."""
+DUMPS = (DUMP, ROUND_DUMP)
+BOUNDARIES = ".boundaries"
+"""Follows the name of a dump: the file beside it that says when its operators began and ended."""
 LOG = ".log"
 ROBUST_STATS = "_robust_stats.json"
 KERNELS_CSV = "_kernels.csv"
@@ -55,7 +60,8 @@ CATEGORIES_CSV = "_exec_category_summary.csv"
 _THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d+)$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
-_MADE_OF_DUMPS = (BOUNDARIES, DUMP, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
+_MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
+_MODEL = re.compile(r".+?_(?:xnnpack|portable)_(?:fp32|fp16|int8|q8)_(?=.)")
 _VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
 
 
@@ -76,7 +82,7 @@ class RunFiles:
         return self.path / WORK
 
     def summary(self, ending: Literal["json", "md"]) -> Path:
-        return self.path / f"{self.model_stem}_pipeline_summary.{ending}"
+        return (self.path / f"{self.model_stem}{SUMMARY}").with_suffix(f".{ending}")
 
     def of_series(self, series: Series, ending: str) -> Path:
         """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
@@ -84,19 +90,29 @@ class RunFiles:
         return self.path / series.experiment / f"{stem}{ending}"
 
     def dump(self, series: Series, number: int) -> Path:
-        """The first dump of a series has the contract's name; those of later rounds lie in `rounds/`."""
+        """The first dump of a series has the contract's name; those of later rounds lie in `rounds/`, where
+        earlier kits called them `.etdump` too."""
         if number == 0:
             return self.of_series(series, DUMP)
-        named = self.of_series(series, f"_r{number}{DUMP}")
+        named = self.of_series(series, f"_r{number}{ROUND_DUMP}")
         return named.parent / ROUNDS / named.name
 
     def boundaries(self, series: Series, number: int) -> Path:
         """Beside the dump of the same round."""
         dump = self.dump(series, number)
-        return dump.with_name(f"{dump.name.removesuffix(DUMP)}{BOUNDARIES}")
+        return dump.with_name(f"{dump.name}{BOUNDARIES}")
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
+
+
+def is_dump(path: Path) -> bool:
+    return path.suffix in DUMPS
+
+
+def without_dump_ending(name: str) -> str:
+    """The name of a dump without what says that it is one."""
+    return name.removesuffix(DUMP).removesuffix(ROUND_DUMP)
 
 
 def dump_stem(name: str) -> str:
@@ -109,13 +125,20 @@ def dump_stem(name: str) -> str:
 
 def series_of_dump(path: Path, folder: Path) -> tuple[Series, int]:
     """The series and the round that a dump's name and place under `folder` tell."""
-    stem = path.name.removesuffix(DUMP)
+    stem = without_dump_ending(path.name)
     in_rounds = path.parent.name == ROUNDS
     home = path.parent.parent if in_rounds else path.parent
     threads, number = _THREADS.search(stem), _ROUND.search(stem)
-    experiment = home.name if home.resolve() != folder.resolve() else stem
+    experiment = home.name if home.resolve() != folder.resolve() else _experiment_in(stem)
     series = Series(experiment, int(threads[1]) if threads else None)
     return series, int(number[1]) if number and in_rounds else 0
+
+
+def _experiment_in(stem: str) -> str:
+    """`mac_sme2_on` of `toy_cnn_xnnpack_fp16_mac_sme2_on_t1`, as some kits name all dumps of one folder."""
+    name = _THREADS.sub("", stem)
+    model = _MODEL.match(name)
+    return name[model.end() :] if model else name
 
 
 def variant_of(program: Path) -> tuple[str, str]:

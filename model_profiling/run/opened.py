@@ -16,13 +16,15 @@ from model_profiling.json_record import JsonObject
 from model_profiling.run import names
 from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
+from model_profiling.run.folders import holds_run, runs_below
 from model_profiling.run.journal import Journal, has_journal
-from model_profiling.run.manifest import Manifest, Result, read_manifest
+from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series, Switch, make_pair, natural_pairs, switch_in_name
 from model_profiling.run.times import Times, times_without_manifest
+from model_profiling.run.version_0 import remark_0
 from model_profiling.wording import plural
 
 
@@ -52,7 +54,7 @@ class Dump:
 
     @property
     def stem(self) -> str:
-        return self.path.name.removesuffix(names.DUMP)
+        return names.without_dump_ending(self.path.name)
 
 
 class Run:
@@ -81,6 +83,9 @@ class Run:
         manifest = read_manifest(path)
         if manifest is None:
             _refuse_other_runs(path)
+            manifest = read_summary_0(path)
+        if manifest is not None and manifest.version_0:
+            manifest = replace(manifest, target=TargetFacts(times=times or Times.UNKNOWN))
         metrics = read_metrics(path / names.METRICS)
         listed, missing = _listed(path, manifest) if manifest else ([], [])
         known = {dump.path.resolve() for dump in listed}
@@ -89,6 +94,9 @@ class Run:
         if listed and others:
             seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
             remarks.insert(0, Remark(None, "unlisted_dump", seen))
+        if manifest is not None and manifest.version_0:
+            remarks = [remark for remark in remarks if remark.code != "unknown_machine"]
+            remarks.insert(0, remark_0(machine_known=manifest.target.times.are_latencies))
         dumps = (*listed, *bare)
         if manifest is None and metrics is None and not dumps:
             raise InputError(
@@ -120,7 +128,7 @@ class Run:
     def around(cls, path: Path) -> Run | None:
         """The run that a file or folder lies in, at most two folders down; None where there is none."""
         for folder in list(path.resolve().parents)[:3]:
-            if (folder / names.MANIFEST).is_file():
+            if holds_run(folder):
                 return cls.open(folder)
         return None
 
@@ -280,7 +288,7 @@ class Run:
         if self.metrics:
             yield from (comparison.pair for comparison in self.metrics.comparisons)
             return
-        analysis = self.manifest.config.get("analysis") if self.manifest else None
+        analysis = self.manifest.settings.get("analysis") if self.manifest else None
         for asked in _objects(analysis.get("compare_pairs") if isinstance(analysis, dict) else None):
             before, after = (self._asked_side(asked.get(side)) for side in ("baseline", "candidate"))
             label = asked.get("label")
@@ -299,11 +307,11 @@ _SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
 
 
 def _refuse_other_runs(folder: Path) -> None:
-    around = next((up for up in folder.resolve().parents if (up / names.MANIFEST).is_file()), None)
+    around = next((up for up in folder.resolve().parents if holds_run(up)), None)
     if around is not None:
         raise InputError(f"{folder} is a part of the run in {around}", f"name {around}")
-    within = sorted(path.parent for path in folder.rglob(names.MANIFEST))
-    if within:
+    within = sorted(runs_below(folder))
+    if within and not holds_run(folder):
         raise InputError(
             f"{folder} holds {plural(len(within), 'run')}, none of its own", f"name one, such as {within[0]}"
         )
@@ -311,11 +319,12 @@ def _refuse_other_runs(folder: Path) -> None:
 
 def _dumps_in(folder: Path) -> list[Path]:
     """Every dump below `folder`, but for hidden ones and those of other runs."""
-    others = {path.parent for path in folder.rglob(names.MANIFEST)} - {folder}
+    others = runs_below(folder)
     return [
         path
-        for path in sorted(folder.rglob(f"*{names.DUMP}"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        for path in sorted(folder.rglob(f"*{names.DUMP}*"))
+        if names.is_dump(path)
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         and not others.intersection(path.parents)
     ]
 
@@ -353,8 +362,10 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
     remarks: dict[Remark, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
-        if any((dump.series, dump.round) == (series, number) for dump in dumps):
-            series = replace(series, experiment=path.parent.relative_to(folder).as_posix())
+        known = {(dump.series, dump.round) for dump in dumps}
+        for name in (path.parent, path.parent / names.without_dump_ending(path.name)):
+            if (series, number) in known:
+                series = replace(series, experiment=name.relative_to(folder).as_posix())
         times, said_by = times_without_manifest(path)
         if times is Times.UNKNOWN and stated is not None:
             times = stated

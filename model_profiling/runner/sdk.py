@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.executorch_wheel import wheel_folder
 from model_profiling.own_commands import install_extra, reinstall
 from model_profiling.runner.cache import cache_root
 from model_profiling.runner.platforms import Platform, System, this_platform
@@ -44,11 +44,11 @@ class Sdk:
 
 def installed_sdk() -> Sdk:
     """The wheel in this Python's environment, found without importing it."""
-    spec = importlib.util.find_spec("executorch")
-    places = list(spec.submodule_search_locations or []) if spec else []
-    if not places:
-        raise SetupError("ExecuTorch is not installed in this Python", install_extra("executorch"))
-    return sdk_at(Path(places[0]), this_platform().machine)
+    folder = wheel_folder()
+    if folder is None:
+        raise SetupError("no wheel of ExecuTorch is installed in this Python", install_extra("executorch"))
+    # By its real place: environments that share a wheel share the runner built for it.
+    return sdk_at(folder.resolve(), this_platform().machine)
 
 
 def sdk_at(root: Path, machine: str) -> Sdk:

@@ -2,13 +2,18 @@
 # Says, before anything is installed, whether this machine has what the kit's installation needs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+if [ ! -f model_profiling/scripts/find_python.sh ]; then
+  echo "error: check_prereqs.sh belongs into a clone of the kit, in model_profiling/scripts; run it there" >&2
+  exit 2
+fi
 . model_profiling/scripts/find_python.sh
 
 usage() {
   cat <<'HELP'
-Usage: check_prereqs.sh [--python PYTHON]
+Usage: check_prereqs.sh [--android-run] [--python PYTHON]
 
 Checks Python, venv, a C++ compiler, git and disk space; prints the fix for what is missing.
+With --android-run also adb and the NDK, which phones need; the kit gets an adb itself where it can.
 Exit 0: the kit can be installed. Exit 1: something it needs is missing.
 
 Example:
@@ -16,8 +21,10 @@ Example:
 HELP
 }
 
+asked=(--prerequisites)
 while [ $# -gt 0 ]; do
   case $1 in
+    --android-run) asked+=(--android-run); shift ;;
     --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
@@ -25,4 +32,4 @@ while [ $# -gt 0 ]; do
 done
 
 python=$(find_python) || exit 2
-exec "$python" model_profiling/scripts/validate_setup.py --prerequisites
+exec "$python" model_profiling/scripts/validate_setup.py "${asked[@]}"

@@ -4,6 +4,8 @@ example:
   python model_profiling/scripts/generate_combined_report.py --out both.md \\
     --run-dirs out_toy_cnn/runs/xnnpack_fp16/linux out_toy_cnn/runs/xnnpack_int8/linux
   python model_profiling/scripts/generate_combined_report.py --run-dirs out_toy_cnn/runs
+  python model_profiling/scripts/generate_combined_report.py \\
+    --mac-dir out_toy_cnn/runs/mac --android-dir out_toy_cnn/runs/android
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.cli.script import run_combined_report
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
-from model_profiling.cli.script import run_script
 
 if __name__ == "__main__":
-    sys.exit(
-        run_script(
-            "report", "--run-dirs|--run-dir", __doc__, several=True, defaults=("--out", "combined_report.md")
-        )
-    )
+    sys.exit(run_combined_report(__doc__))

@@ -10,13 +10,22 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.cli.frame import fail, say
+    from model_profiling.cli.progress import shown_progress
+    from model_profiling.errors import ProfilingError
+    from model_profiling.targets import parse_target
+    from model_profiling.workflow.quick_test import quick_test
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
-from model_profiling.cli.frame import fail, say
-from model_profiling.cli.progress import shown_progress
-from model_profiling.errors import ProfilingError
-from model_profiling.targets import parse_target
-from model_profiling.workflow.quick_test import quick_test
+
+_SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,9 +33,14 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
+    parser.add_argument("--platform", choices=tuple(_SYSTEMS.values()), help="the system this must be")
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
     parser.add_argument("--outdir", type=Path, default=_default_outdir(), help="default: %(default)s")
     options = parser.parse_args(argv)
+    here = _SYSTEMS.get(sys.platform, sys.platform)
+    if options.platform not in (None, here):
+        fail(f"this is {here}, not {options.platform}; leave --platform out: it tests the machine it runs on")
+        return 2
     try:
         with shown_progress(lines=True) as progress:
             target = parse_target(options.target)

@@ -2,6 +2,10 @@
 # Makes the kit ready to use in this clone: .venv, packages, the runner, a check of it all. Safe to repeat.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+if [ ! -f model_profiling/scripts/find_python.sh ] || [ ! -f pyproject.toml ]; then
+  echo "error: setup_repo.sh belongs into a clone of the kit, in model_profiling/scripts; run it there" >&2
+  exit 2
+fi
 . model_profiling/scripts/find_python.sh
 
 usage() {

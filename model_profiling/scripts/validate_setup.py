@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling.doctor import examine, prerequisites
-from model_profiling.printable import printable
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.doctor import examine, prerequisites, program_checks
+    from model_profiling.printable import printable
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main() -> int:
@@ -20,9 +27,15 @@ def main() -> int:
     parser.add_argument(
         "--prerequisites", action="store_true", help="only what must be there before installing"
     )
+    parser.add_argument("--model", type=Path, help="also check that this .pte and its record are there")
+    parser.add_argument(
+        "--android-run", action="store_true", help="with --prerequisites: also look for what phones need"
+    )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
-    diagnosis = prerequisites() if options.prerequisites else examine()
+    diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
+    if options.model is not None:
+        diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *program_checks(options.model)))
     print(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis.as_text()))
     return 0 if diagnosis.ok else 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,9 @@ from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.result import RunnerResult, read_result
 from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, SEEN, child_files
 from model_profiling.targets.device import energy
+from model_profiling.targets.executor_runner import read_own_times
 from model_profiling.targets.failures import explain, explain_lockstep
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
-
-_MS = r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ms"
-_ITERATION = re.compile(rf"Iteration \d+ of \d+: {_MS}")
-_LOADED = re.compile(rf"Model loaded in {_MS}")
 
 
 def collect(
@@ -32,7 +28,8 @@ def collect(
     if job.runner_path is None:
         result = beside(read_result(Path(f"{files}{RESULT}")), files)
     else:
-        result = read_executor_runner_log(job, done.stdout + done.stderr)
+        dump = Path(f"{files}{ETDUMP}") if job.etdump else None
+        result = read_own_times(job, done.stdout + done.stderr, dump)
     if len(result.iterations_ns) != job.runs:
         made = len(result.iterations_ns)
         raise RunError(
@@ -104,25 +101,3 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
             raise RunError(f"the runner calls its output {output.file.name}", "run it again")
         outputs.append(replace(output, file=files.parent / output.file.name) if output.file else output)
     return replace(result, outputs=tuple(outputs))
-
-
-def read_executor_runner_log(job: Job, log: str) -> RunnerResult:
-    """The times in an executor_runner's log; the first `warmup` of them are warm-up."""
-    times = [round(float(ms) * 1e6) for ms in _ITERATION.findall(log)]
-    if not times:
-        raise RunError(
-            "the runner's log has no line 'Iteration N of M: T ms'",
-            'use an executor_runner of ExecuTorch 1.5 or newer, or runner_path "builtin"',
-            "\n".join(log.splitlines()[-12:]),
-        )
-    loaded = _LOADED.search(log)
-    return RunnerResult(
-        iterations_ns=tuple(times[job.warmup :]),
-        threads=job.threads,
-        warmup=job.warmup,
-        load_ns=round(float(loaded.group(1)) * 1e6) if loaded else None,
-        first_ns=times[0],
-        traced=job.etdump,
-        kernels_unavailable="an executor_runner does not count kernels",
-        boundaries_unavailable="an executor_runner does not keep them",
-    )

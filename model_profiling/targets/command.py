@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_profiling.runner.features import cpuinfo_flags
+from model_profiling.targets.executor_runner import Abilities
 from model_profiling.targets.protocol import Job, LockstepJob
 
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
@@ -27,9 +28,10 @@ class Places:
     files: str
 
 
-def build_command(job: Job, places: Places) -> tuple[str, ...]:
-    """What to run for `job`, word by word."""
-    words = _kit_words(job, places) if job.runner_path is None else _executor_runner_words(job, places)
+def build_command(job: Job, places: Places, able: Abilities | None = None) -> tuple[str, ...]:
+    """What to run for `job`, word by word; `able` is what a runner of the user's own knows."""
+    own = job.runner_path is not None
+    words = _executor_runner_words(job, places, able or Abilities()) if own else _kit_words(job, places)
     return (*places.runner, *words, *job.extra_args)
 
 
@@ -78,9 +80,11 @@ def _program_words(job: Job, places: Places) -> list[str]:
     return words
 
 
-def _executor_runner_words(job: Job, places: Places) -> list[str]:
+def _executor_runner_words(job: Job, places: Places, able: Abilities) -> list[str]:
     # It has no warm-up flag: warm-up executions are asked for as ordinary ones, and stay in its ETDump.
-    words = [f"--model_path={places.model}", f"--method_name={job.method}", "--print_output=none"]
+    words = [f"--model_path={places.model}"]
+    words += [f"--method_name={job.method}"] if able.has("method_name") else []
+    words += ["--print_output=none"] if able.has("print_output") else []
     words += [f"--num_executions={job.warmup + job.runs}", f"--cpu_threads={job.threads}"]
     if places.inputs:
         words.append(f"--inputs={','.join(places.inputs)}")

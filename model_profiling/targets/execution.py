@@ -6,6 +6,7 @@ import glob
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from model_profiling import files
@@ -28,6 +29,7 @@ from model_profiling.targets.command import (
     child_files,
 )
 from model_profiling.targets.device import energy
+from model_profiling.targets.executor_runner import Abilities, known_abilities, learn
 from model_profiling.targets.left_files import left_files, left_files_of_launch
 from model_profiling.targets.lockstep import unfit_for_turns
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -50,29 +52,44 @@ def execute(
     """Run `job` and collect what it left in `into`. `runner` starts the kit's runner where the job runs, and
     is empty when nothing was prepared. `code` are the folders here that hold the libraries it runs with."""
     check_job(job)
-    own = job.runner_path
+    own, wanted = job.runner_path, job
     if own is None and not runner:
         raise RunError("the target was not prepared", "call prepare() first")
     _clear(files.make_folder(into), stem)
     folder = transport.make_folder(into)
     try:
+        if own is not None:
+            runner = transport.put_runner(own)
         places = Places(
-            runner=runner if own is None else transport.put_runner(own),
+            runner=runner,
             model=transport.put(job.model),
             inputs=tuple(transport.put(path) for path in job.inputs),
             files=f"{folder}/{stem}",
         )
         limit = job.timeout_s + (_GRACE_S if own is None else 0.0)
-        command = build_command(job, places)
-        if job.gauge is not None:
-            command = energy.metered(command, job.gauge, f"{folder}/{stem}{energy.ENDING}")
-        done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
-        _keep_log(into, stem, done)
+        while True:
+            able = known_abilities(own) if own else Abilities()
+            job = able.fitted(wanted) if own else wanted
+            command = build_command(job, places, able)
+            if job.gauge is not None:
+                command = energy.metered(command, job.gauge, f"{folder}/{stem}{energy.ENDING}")
+            done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
+            _keep_log(into, stem, done)
+            if own is None or not learn(own, done):
+                break
         if done.ok:
             transport.fetch(folder, left_files(job, stem), into)
     finally:
         transport.remove(folder)
-    return collect(job, done, into / stem, timings_are_latency=timings_are_latency, code=code)
+    outcome = collect(job, done, into / stem, timings_are_latency=timings_are_latency, code=code)
+    return outcome if job.etdump == wanted.etdump else _without_dump(outcome)
+
+
+def _without_dump(outcome: Outcome) -> Outcome:
+    """An outcome whose dump was only made for the times in it."""
+    if outcome.etdump is not None:
+        outcome.etdump.unlink()
+    return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
 
 
 def execute_lockstep(

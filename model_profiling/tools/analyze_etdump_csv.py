@@ -15,21 +15,27 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling.analysis.latency_files import check_latencies, why_not_compared
-from model_profiling.analysis.pairing import pair_dumps
-from model_profiling.analysis.series import series_of
-from model_profiling.analysis.timeline import analyse_timeline
-from model_profiling.cli.frame import say
-from model_profiling.cli.script import run_tool, tool_parser
-from model_profiling.report.breakdown import pair_table
-from model_profiling.report.comparison_csv import write_comparison
-from model_profiling.report.csv_files import write_summaries
-from model_profiling.report.operator_sections import changes_table
-from model_profiling.report.series_summary import series_blocks
-from model_profiling.report.terminal import render_terminal
-from model_profiling.wording import speedup
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.analysis.latency_files import check_latencies, why_not_compared
+    from model_profiling.analysis.pairing import pair_dumps
+    from model_profiling.analysis.series import series_of
+    from model_profiling.analysis.timeline import analyse_timeline
+    from model_profiling.cli.frame import say
+    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.report.breakdown import pair_table
+    from model_profiling.report.comparison_csv import write_comparison
+    from model_profiling.report.csv_files import E2E_COLUMNS, e2e_row, write_rows, write_summaries
+    from model_profiling.report.operator_sections import changes_table
+    from model_profiling.report.series_summary import series_blocks
+    from model_profiling.report.terminal import render_terminal
+    from model_profiling.wording import speedup
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,7 +58,12 @@ def _run(options: argparse.Namespace) -> None:
             same = len({each.stem for each in dumps}) < len(dumps)
             stem = options.model_name or dump.stem
             stem = f"{stem}_{name}" if same or options.model_name else stem
-            written += write_summaries(dump, options.output_dir, stem.replace("/", "-"))
+            stem = stem.replace("/", "-")
+            written += write_summaries(dump, options.output_dir, stem)
+            # The name and the columns that an earlier kit gave it.
+            latency = options.output_dir / f"{stem}_e2e_latency.csv"
+            write_rows(latency, ("model_name", *E2E_COLUMNS[1:6]), (e2e_row(dump, stem)[:6],))
+            written.append(latency)
     if options.compare:
         sides = (options.name1, options.name2)
         label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(*(path for path, _ in named))

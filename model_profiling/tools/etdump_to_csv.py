@@ -13,22 +13,29 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling import files
-from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.cli.frame import say, warn
-from model_profiling.cli.script import run_tool, tool_parser
-from model_profiling.errors import InputError
-from model_profiling.report.csv_files import (
-    E2E_COLUMNS,
-    csv_paths,
-    e2e_row,
-    write_rows,
-    write_stats,
-    write_timeline,
-)
-from model_profiling.workflow.analyse import analyse
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling import files
+    from model_profiling.analysis.summary import DumpAnalysis
+    from model_profiling.cli.frame import say, warn
+    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.errors import InputError, ProfilingError
+    from model_profiling.program.etrecord import read_etrecord
+    from model_profiling.report.csv_files import (
+        E2E_COLUMNS,
+        csv_paths,
+        e2e_row,
+        write_rows,
+        write_stats,
+        write_timeline,
+    )
+    from model_profiling.workflow.analyse import analyse
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,11 +43,25 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
+    record = _readable(options.etrecord, strict=options.strict_etrecord)
+    dump = analyse(options.etdump, model=options.model, etrecord=record).dumps[0]
     for path in _write(options, dump):
         say(f"wrote {path}")
     if not dump.times.are_latencies:
         warn(f"the times are from {dump.times.origin}: they are not latencies")
+
+
+def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
+    """The record, if it can be read; else nothing, with a warning, unless that is an error (`strict`)."""
+    try:
+        if etrecord is not None:
+            read_etrecord(etrecord)
+    except ProfilingError as problem:
+        if strict:
+            raise
+        warn(f"{problem.problem}; going on without it")
+        return None
+    return etrecord
 
 
 def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
@@ -77,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out-dir", type=Path, required=True, help="folder to write to")
     parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")
     parser.add_argument("--etrecord", type=Path, help="its record, for places in the model")
+    parser.add_argument(
+        "--strict-etrecord", action="store_true", help="fail where the record cannot be read; else do without"
+    )
     parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
     parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")
     parser.add_argument("--model-id", help="text for the column model_id (default: the dump's name)")

@@ -13,18 +13,24 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling import files
-from model_profiling.analysis.kernel_files import read_kernels_csv
-from model_profiling.analysis.kernels import KernelUse
-from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
-from model_profiling.cli.frame import say
-from model_profiling.cli.script import run_tool, tool_parser
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
-from model_profiling.report.markdown import render_markdown
-from model_profiling.run import Series, names
-from model_profiling.workflow.kernel_evidence import kernel_sections
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling import files
+    from model_profiling.analysis.kernel_files import read_kernels_csv
+    from model_profiling.analysis.kernels import KernelUse
+    from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+    from model_profiling.cli.frame import say
+    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+    from model_profiling.report.markdown import render_markdown
+    from model_profiling.run import Series, names
+    from model_profiling.workflow.kernel_evidence import kernel_sections
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main(argv: list[str] | None = None) -> int:

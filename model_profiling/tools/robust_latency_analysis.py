@@ -3,6 +3,9 @@
 Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a list of milliseconds. Writes
 `<name>_robust_stats.json` beside the file. With --compare, the first file is the baseline.
 
+With --timeline-csv FILE in place of FILE, nothing is written unless --output-dir names a folder; there, files
+of an earlier call are replaced, and a comparison gets a file of its own.
+
 Dumps and timelines were measured with the tracer on, which is said. Files of emulated runs and of runs that
 trace kernels are refused: their times are not latencies.
 
@@ -17,48 +20,71 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling.analysis.latency_files import (
-    Latencies,
-    check_latencies,
-    read_latencies,
-    why_not_compared,
-)
-from model_profiling.cli.frame import say
-from model_profiling.cli.script import run_tool, tool_parser
-from model_profiling.errors import InputError
-from model_profiling.files import write_json
-from model_profiling.report.document import make_table
-from model_profiling.report.terminal import render_terminal
-from model_profiling.run import Run, Times
-from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
-from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.speedup import Speedup
-from model_profiling.statistics.stability import StabilityWarning, latency_warnings
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.analysis.latency_files import (
+        Latencies,
+        check_latencies,
+        read_latencies,
+        why_not_compared,
+    )
+    from model_profiling.cli.frame import say
+    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.errors import InputError
+    from model_profiling.files import write_json
+    from model_profiling.report.document import make_table
+    from model_profiling.report.terminal import render_terminal
+    from model_profiling.run import Run, Times
+    from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
+    from model_profiling.statistics.latency import LatencySummary, summarize
+    from model_profiling.statistics.speedup import Speedup
+    from model_profiling.statistics.stability import StabilityWarning, latency_warnings
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_tool(_analyse, _parser().parse_args(argv))
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if (options.file is None) == (options.timeline_csv is None):
+        parser.error("name one file, as FILE or with --timeline-csv")
+    if options.output and options.output_dir:
+        parser.error("give --output or --output-dir")
+    if options.name and options.name1:
+        parser.error("--name and --name1 both name the first file; give one of them")
+    return run_tool(_analyse, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
-    parser.add_argument("file", type=Path, help="where the latencies are")
+    parser.add_argument("file", type=Path, nargs="?", help="where the latencies are")
+    parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same; writes only if asked to")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="another file, the candidate")
+    parser.add_argument("--name", help="what to call the only file")
     parser.add_argument("--name1", help="what to call the first file")
     parser.add_argument("--name2", help="what to call the second")
     parser.add_argument("--output", type=Path, help="the JSON file to write")
+    parser.add_argument("--output-dir", type=Path, help="folder for <name>_robust_stats.json")
+    parser.add_argument("--verbose", action="store_true", help="also print every latency")
     parser.add_argument("--force", action="store_true", help="replace the JSON file if it exists")
     return parser
 
 
 def _analyse(options: argparse.Namespace) -> int:
-    ours = _latencies(options.file)
+    path = options.file or options.timeline_csv
+    ours = _latencies(path)
     theirs = _latencies(options.compare) if options.compare else None
-    output = options.output or _beside(options.file)
-    _check_free(output, force=options.force)
-    names = [options.name1 or options.file.stem, options.name2 or (theirs.path.stem if theirs else "")]
+    output = _output(options, path)
+    if output is not None:
+        _check_free(output, force=options.force or options.output_dir is not None)
+    names = [
+        options.name or options.name1 or path.stem,
+        options.name2 or (theirs.path.stem if theirs else ""),
+    ]
     both = zip(names, (ours, theirs), strict=True)
     described = [(name, found, summarize(found.flat)) for name, found in both if found]
     warnings = {name: latency_warnings(found.rounds) for name, found, _ in described}
@@ -66,15 +92,37 @@ def _analyse(options: argparse.Namespace) -> int:
     for name, latencies, _ in described:
         if latencies.tracer_on:
             say(f"{name}: measured with the tracer on, which costs time")
+        if options.verbose:
+            say(f"{name}: {', '.join(f'{value:.4f}' for value in latencies.flat)} ms")
     say(_table(described))
     for name, found in warnings.items():
         for warning in found:
             say(f"warning: {name}: {warning}")
     if speedup:
         say(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
-    write_json(output, _content(ours, described[0][2], warnings[names[0]], speedup, theirs))
-    say(f"wrote {output}")
+    if output is None:
+        return 0
+    _write(output, {"name": names[0], **_content(ours, described[0][2], warnings[names[0]], speedup, theirs)})
+    if theirs and speedup and options.output_dir:
+        compared = output.with_name(f"{path.stem}_vs_{theirs.path.stem}_robust_comparison.json")
+        _write(compared, _comparison(described, speedup))
     return 0
+
+
+def _write(path: Path, content: dict[str, object]) -> None:
+    write_json(path, content)
+    say(f"wrote {path}")
+
+
+def _output(options: argparse.Namespace, path: Path) -> Path | None:
+    """The file to write: as named, in the folder named, or beside a file that no option named."""
+    if options.output_dir:
+        folder: Path = options.output_dir
+        return folder / _beside(path).name
+    if options.output or options.file:
+        output: Path = options.output or _beside(path)
+        return output
+    return None
 
 
 def _latencies(path: Path) -> Latencies:
@@ -146,16 +194,43 @@ def _content(
         "source_kind": ours.kind,
         "tracer_on": ours.tracer_on,
         "unit": "ms",
+        "count": summary.count,
+        "mean_ms": summary.mean,
+        "std_dev_ms": summary.std,
+        "cv_percent": 100 * summary.cv,
         "median_ms": summary.median,
         "min_ms": summary.minimum,
         "max_ms": summary.maximum,
         "end_to_end_ms": summary.as_dict(),
         "end_to_end_rounds_ms": ours.rounds,
+        "latencies_ms": ours.flat,
         "warnings": [warning.as_dict() for warning in warnings],
     }
     if speedup and theirs:
         content["comparison"] = {"candidate": str(theirs.path), **speedup.as_dict()}
     return content
+
+
+def _comparison(
+    described: Sequence[tuple[str, Latencies, LatencySummary]], speedup: Speedup
+) -> dict[str, object]:
+    """Both sides and how many times faster the second is; the verdict says whether it is more than noise."""
+    sides = {
+        f"config{number}": {
+            "name": name,
+            "median_ms": summary.median,
+            "trimmed_mean_ms": summary.trimmed_mean,
+            "cv_percent": 100 * summary.cv,
+            "count": summary.count,
+        }
+        for number, (name, _, summary) in enumerate(described, 1)
+    }
+    first, second = (summary for _, _, summary in described)
+    ratios = {
+        "median_based": first.median / second.median,
+        "trimmed_mean_based": first.trimmed_mean / second.trimmed_mean,
+    }
+    return {"schema_version": 1, **sides, "speedup": {**ratios, **speedup.as_dict()}}
 
 
 if __name__ == "__main__":

@@ -14,20 +14,26 @@ import io
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from model_profiling import files
-from model_profiling.analysis.kernel_files import write_kernels_csv
-from model_profiling.analysis.kernels import unknown_kernels
-from model_profiling.analysis.xnntrace import (
-    SequenceMatch,
-    XnnTrace,
-    kernel_uses,
-    match_events,
-    read_xnntrace,
-)
-from model_profiling.cli.frame import say, warn
-from model_profiling.cli.script import run_tool, tool_parser
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling import files
+    from model_profiling.analysis.kernel_files import write_kernels_csv
+    from model_profiling.analysis.kernels import unknown_kernels
+    from model_profiling.analysis.xnntrace import (
+        SequenceMatch,
+        XnnTrace,
+        kernel_uses,
+        match_events,
+        read_xnntrace,
+    )
+    from model_profiling.cli.frame import say, warn
+    from model_profiling.cli.script import run_tool, tool_parser
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.errors import FormatError
-from model_profiling.run import Manifest, Result, Run
+from model_profiling.errors import FormatError, ProfilingError
+from model_profiling.json_record import read_json_object
+from model_profiling.run import Manifest, Result, Run, Times, names
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 
@@ -21,11 +22,29 @@ class CheckedRun:
 
     @cached_property
     def run(self) -> Run:
-        return Run.open(self.path)
+        run = Run.open(self.path)
+        if run.manifest is not None and not run.manifest.version_0:
+            return run
+        return Run.open(self.path, times=self._users_word())
+
+    def _users_word(self) -> Times | None:
+        """What `--times` said when the dumps were analysed: their files are to say the same."""
+        try:
+            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("per_etdump")
+        except ProfilingError:
+            return None  # that it is damaged is another check's to say
+        listed = entries if isinstance(entries, list) else []
+        said = [entry.get("times") for entry in listed if isinstance(entry, dict)]
+        return Times.HARDWARE if Times.HARDWARE.value in said else None
 
     @property
     def manifest(self) -> Manifest | None:
         return self.run.manifest
+
+    @property
+    def promises_little(self) -> bool:
+        """Whether nothing but its own names, or the earlier kit, tells what the run is (version 0)."""
+        return self.manifest is None or self.manifest.version_0
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -19,7 +19,7 @@ from model_profiling.run.metrics import COMPUTE_AGAIN
 from model_profiling.validation.checked_run import CheckedRun
 from model_profiling.wording import plural
 
-_SCHEMA_VERSIONS = (1, 2)
+_SCHEMA_VERSIONS = (1, 2, 3)
 
 
 def manifest_parses(run: CheckedRun) -> Iterator[Check]:
@@ -27,6 +27,13 @@ def manifest_parses(run: CheckedRun) -> Iterator[Check]:
         yield Check("manifest", "skipped", "there is none: only the dumps can be checked")
         return
     count = len(run.manifest.results)
+    if run.manifest.version_0:
+        told = f"{plural(count, 'experiment')}, as the earlier kit tells them without a schema_version"
+        if (run.path / names.MANIFEST).is_file():
+            yield Check("manifest", "pass", f"{told}: it promises less, so less is checked")
+        else:
+            yield Check("manifest", "skipped", f"there is none, only a pipeline summary: {told}")
+        return
     parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
     found = f"{plural(count, 'experiment')} on {run.manifest.target.platform}{parts}"
     yield Check("manifest", "pass", found)
@@ -37,14 +44,30 @@ def json_files(run: CheckedRun) -> Iterator[Check]:
     # Files for other tools have those tools' formats.
     ours = (path for path in run.path.rglob("*.json") if run.path / names.FOR_TOOLS not in path.parents)
     paths = sorted(path for path in ours if names.WORK not in path.parts)
+    versions = (*_SCHEMA_VERSIONS, None) if _of_little_promise(run) else _SCHEMA_VERSIONS
+    without = 0
     for path in paths:
         try:
-            if read_json_object(path, COMPUTE_AGAIN).get("schema_version") not in _SCHEMA_VERSIONS:
-                wrong.append(f"{path.name} has no schema_version that is known")
+            version = read_json_object(path, COMPUTE_AGAIN).get("schema_version")
         except ProfilingError as problem:
             wrong.append(problem.problem)
-    found = f"{len(paths)} parse, each with its schema_version"
-    yield check_unless(wrong, "JSON files", found, COMPUTE_AGAIN)
+            continue
+        without += version is None
+        if version not in versions:
+            wrong.append(f"{path.name} has no schema_version that is known")
+    each = (
+        f"{without} of them the earlier kit's, without a schema_version"
+        if without
+        else "each with its schema_version"
+    )
+    yield check_unless(wrong, "JSON files", f"{len(paths)} parse, {each}", COMPUTE_AGAIN)
+
+
+def _of_little_promise(run: CheckedRun) -> bool:
+    try:
+        return run.promises_little
+    except ProfilingError:
+        return False  # a manifest that cannot be read still says that the run has one
 
 
 def is_finished(run: CheckedRun) -> Iterator[Check]:
@@ -65,10 +88,14 @@ def files_exist(run: CheckedRun) -> Iterator[Check]:
     missing = [
         f"missing: {result.series}: {name}" for result, name in promised if not (run.path / name).is_file()
     ]
-    missing += [
-        f"missing: {name}" for name in (names.METRICS, names.JOURNAL) if not (run.path / name).is_file()
-    ]
-    yield check_unless(missing, "files", f"all {len(promised)} are there", MEASURE_AGAIN)
+    if not run.promises_little and not (run.path / names.JOURNAL).is_file():
+        missing.append(f"missing: {names.JOURNAL}")
+    found = f"all {len(promised)} are there"
+    if not missing and not (run.path / names.METRICS).is_file():
+        fix = "" if run.promises_little else COMPUTE_AGAIN
+        yield Check("files", "optional", f"{found}, but no {names.METRICS}: no figure of it is checked", fix)
+        return
+    yield check_unless(missing, "files", found, MEASURE_AGAIN)
 
 
 def program_matches(run: CheckedRun) -> Iterator[Check]:

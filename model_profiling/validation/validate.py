@@ -44,6 +44,11 @@ _ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
     ("sampling", figures.sampling_fits_the_counts),
     ("outputs", figures.outputs_agree),
 )
+_ABOUT_VERSION_0: tuple[tuple[str, Question], ...] = (
+    ("files", structure.files_exist),
+    ("same program", structure.same_program),
+    ("kernels", figures.kernels_fit_the_switch),
+)
 _ABOUT_DUMPS: tuple[tuple[str, Question], ...] = (
     ("dumps", structure.dumps_parse),
     ("closure", structure.dumps_close),
@@ -55,7 +60,8 @@ _ABOUT_DUMPS: tuple[tuple[str, Question], ...] = (
 def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Validation:
     """Check the run in `run_dir`; what cannot be read is a failed check, never an exception.
 
-    A folder of dumps without a manifest promises nothing but its dumps: only they are checked.
+    A folder of dumps without a manifest promises nothing but its dumps: only they are checked. A run of
+    the earlier kit (version 0) promises its files, too.
     """
     place = Path(run_dir)
     if not place.is_dir():
@@ -73,10 +79,11 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
 
 def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
     try:
-        known = run.manifest is not None
+        manifest = run.manifest
     except FormatError:
         return _ABOUT_ANY  # the first question says what is wrong; nothing else can be believed
-    return (*_ABOUT_ANY, *(_ABOUT_RUNS if known else ()), *_ABOUT_DUMPS)
+    about_run = () if manifest is None else _ABOUT_VERSION_0 if manifest.version_0 else _ABOUT_RUNS
+    return (*_ABOUT_ANY, *about_run, *_ABOUT_DUMPS)
 
 
 def _answers(run: CheckedRun, name: str, question: Question) -> Iterator[Check]:

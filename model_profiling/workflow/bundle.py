@@ -34,12 +34,11 @@ from model_profiling.workflow.scrubbed_copy import (
 )
 
 DOCTOR = "doctor.json"
-BOUNDARIES = Path(names.BOUNDARIES).suffix
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of every file in the archive, so that the same run makes the same bytes."""
 _MEANING = {
-    names.DUMP: "binary: names of operators, their times and the program's structure",
-    BOUNDARIES: "binary: when operators began and ended",
+    **dict.fromkeys(names.DUMPS, "binary: names of operators, their times and the program's structure"),
+    names.BOUNDARIES: "binary: when operators began and ended",
     ".bin": "binary: what the model computed from made-up inputs",
     ".pte": "binary: the program with its weights",
 }

@@ -124,7 +124,7 @@ def load_side(path: Path, times: Times | None = None) -> Side:
         return _of_run(Run.open(path, times=times), str(path), "run directory")
     if not path.is_file():
         raise InputError(f"there is no {path}", _WHAT_TO_NAME)
-    if path.suffix == names.DUMP:
+    if names.is_dump(path):
         return _of_run(Run.of_files([path], times=times), str(path), "dump")
     if path.suffix == ".json":
         return _of_json(path, times)

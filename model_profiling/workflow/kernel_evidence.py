@@ -13,8 +13,9 @@ from model_profiling.json_record import write_record
 from model_profiling.pipeline.session import Measured
 from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
-from model_profiling.run import Evidence, Manifest, Run, Series, Times, names
+from model_profiling.run import Evidence, Manifest, Run, Times, names
 from model_profiling.run.evidence import proving_run
+from model_profiling.run.manifest import read_manifest
 from model_profiling.run.series import Switch, natural_pairs, switch_in_name
 
 
@@ -65,7 +66,8 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
     """
     if not run_dir.is_dir():
         raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
-    known = (run_dir / names.MANIFEST).is_file()
+    manifest = read_manifest(run_dir)
+    known = manifest is not None and not manifest.version_0
     sections = _sections(Run.open(run_dir)) if known else _sections_by_name(run_dir)
     if not sections:
         raise InputError(
@@ -86,9 +88,10 @@ def _sections(run: Run) -> tuple[KernelSection, ...]:
 
 def _sections_by_name(folder: Path) -> tuple[KernelSection, ...]:
     sides = {}
-    for path in sorted(folder.glob(f"*/*{names.KERNELS_CSV}")):
-        threads = re.search(rf"_t(\d+){re.escape(names.KERNELS_CSV)}$", path.name)
-        series = Series(path.parent.name, int(threads[1]) if threads else None)
+    ending = names.KERNELS_CSV
+    for path in sorted((*folder.glob(f"*{ending}"), *folder.glob(f"*/*{ending}"))):
+        dump = path.with_name(f"{path.name.removesuffix(ending)}{names.DUMP}")
+        series, _ = names.series_of_dump(dump, folder)
         sides[series] = evidence_of_file(series, read_kernels_csv(path))
     pairs = natural_pairs((series, _switch(series.experiment)) for series in sides)
     return tuple(KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline]) for pair in pairs)

@@ -113,15 +113,17 @@ def run_file(
     options: RunOptions | None = None,
     *,
     target: TargetChoice | None = None,
+    builtin_runner: bool = False,
     precision: float | None = None,
     budget_s: float | None = None,
     sample: bool = False,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own, and
-    `sample` asks for what its schedule may not."""
+    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own,
+    `builtin_runner` its runners, and `sample` asks for what its schedule may not."""
     # Results outlive what made them: analysing again needs neither the model nor the runners.
-    config = load_config(path, files=options is None or not options.analysis_only)
+    files_too = options is None or not options.analysis_only
+    config = load_config(path, files=files_too, builtin=builtin_runner)
     if target is not None:
         config = on_target(config, target)
     if precision is not None and not 0 < precision < 1:
@@ -186,11 +188,7 @@ def run_made(
         # Of several runs one may have been finished or not even begun when the job was cut short.
         begun = read_manifest(config.output_root) is not None
         asked.append((config, replace(options, resume=options.resume and begun)))
-    outcomes = run_together(asked, target, progress=progress)
-    for outcome in outcomes:
-        assert outcome.run.manifest is not None
-        files.write_json(outcome.run_dir / names.CONFIG, outcome.run.manifest.config)
-    return outcomes
+    return run_together(asked, target, progress=progress)
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -198,6 +196,8 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
     if options.factors is not None:
         keep_factors(measured.place.path, options.factors)
     progress.stage("analysing")
+    if measured.manifest.config_file is None:
+        files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
     write_kernel_lists(measured)
     measured = refresh(measured)
     keep_evidence(measured.place.path, measured.manifest)

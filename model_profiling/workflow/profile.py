@@ -12,6 +12,7 @@ from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.files import StrPath, as_path
 from model_profiling.pipeline.locking import locked
+from model_profiling.pipeline.session import why_once
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.analysed import AnalysedRun
@@ -203,9 +204,8 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
     """What the user asked for that only matters where latencies are measured."""
     if target.timings_are_latency:
         return ()
-    why = f"times on target {target.name} are not latencies, so each experiment runs once"
     return tuple(
-        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why)
+        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name))
         for name in _ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )

@@ -31,6 +31,7 @@ from model_profiling.report.document import Chart
 from model_profiling.report.html import render_html
 from model_profiling.report.scrubbing import Scrubber
 from model_profiling.run import Run, Times, names
+from model_profiling.run.folders import runs_below
 from model_profiling.run.manifest import Manifest
 from model_profiling.targets.protocol import place_of
 from model_profiling.workflow.report import gather_report
@@ -56,7 +57,8 @@ _KINDS: dict[str, FileKind] = {
     ".log": "text",
     ".md": "text",
     names.DUMP: "dump",
-    Path(names.BOUNDARIES).suffix: "dump",
+    names.ROUND_DUMP: "dump",
+    names.BOUNDARIES: "dump",
 }
 
 
@@ -176,7 +178,7 @@ def _learn(run: Run, scrubber: Scrubber, options: ShareOptions, called: str) -> 
         if folder.is_absolute():
             scrubber.add_folder(str(folder), called)
     if manifest := run.manifest:
-        if (root := manifest.config.get("output_root")) and Path(str(root)).is_absolute():
+        if (root := manifest.settings.get("output_root")) and Path(str(root)).is_absolute():
             scrubber.add_folder(str(root), called)
         if (home := Path(manifest.model).parent).is_absolute():
             scrubber.add_folder(str(home), PROGRAM)
@@ -194,7 +196,7 @@ def _learn_targets(manifest: Manifest, scrubber: Scrubber) -> None:
         elif before == "--host":
             scrubber.add_host(word)
     for part in manifest.parts:
-        target = part.config.get("target")
+        target = part.settings.get("target")
         asked = target if isinstance(target, dict) else {}
         named += [f"android:{asked.get(key) or ''}" for key in ("device", "remote")]
         named.append(f"ssh:{asked.get('host') or ''}")
@@ -233,7 +235,7 @@ def _kept(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind]]:
 
 def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
     """Every file of the run with its kind; None for what the kit does not know."""
-    others = {path.parent for path in run.path.rglob(names.MANIFEST)} - {run.path}
+    others = runs_below(run.path)
     for path in sorted(run.path.rglob("*")):
         parts = path.relative_to(run.path).parts
         known = any(part.startswith(".") or _ANEW.match(part) for part in parts)
@@ -246,7 +248,7 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
     for folder in (to, to.resolve()):
         scrubber.add_folder(str(folder), called, own=True)
     left_out = []
-    inputs = run.manifest.config.get("inputs") if run.manifest else None
+    inputs = run.manifest.settings.get("inputs") if run.manifest else None
     own_inputs = bool(isinstance(inputs, dict) and inputs.get("files"))
     for path, kind in _files_of(run):
         name = path.relative_to(run.path).as_posix()

@@ -79,7 +79,6 @@ def found(
     raw = json.loads(EXAMPLE.read_text())
     raw |= {"model": str(exported("toy_cnn", "fp32").pte)}
     raw["schedule"] |= {"rounds": 2, "budget_s": 1, "cool_down_s": 0}
-    raw["experiments"] = [{**each, "runs": 1, "warmup": 0} for each in raw["experiments"]]
     before = arm_phone.settings()
 
     def run(name: str, name_of_script: str, changed: dict[str, Any]) -> Found:
@@ -91,7 +90,8 @@ def found(
         assert done.ok, done.tail(20)
         return Found(folder)
 
-    phone = {"target": {**raw["target"], "remote": arm_phone.serial}}
+    short = [{**each, "runs": 1, "warmup": 0} for each in raw["experiments"]]
+    phone = {"target": {**raw["target"], "remote": arm_phone.serial}, "experiments": short}
     # QEMU has neither clusters nor a temperature.
     unpinned = [
         {key: value for key, value in each.items() if key != "cpu_affinity"} for each in raw["experiments"]
@@ -109,6 +109,10 @@ def found(
 def test_the_example_gives_on_a_phone_what_it_gives_under_emulation(found: tuple[Found, Found]) -> None:
     phone, emulated = found
     assert emulated.experiments == {*ON, *OFF}
+    manifest = emulated.facts("manifest")
+    repeated = {(each["runs"], each["warmup"]) for each in manifest["results"]}
+    assert repeated == {(1, 0)}, "the config says more"
+    assert "no_effect" in {remark["code"] for remark in manifest["warnings"]}
     times = phone.facts("manifest")["target"]["times"]
     assert times == ("hardware" if ON_ARM else "emulated")
     # Where nothing can be switched, the baseline is what off is elsewhere.

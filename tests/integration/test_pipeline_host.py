@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import ON_ARM, ROOT
+from recorded_runs import dumps_in
 
 from model_profiling import process
 from model_profiling.analysis.operator_clock import EXACT, read_timed
@@ -97,7 +98,7 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
         for ending in (".etdump", ".log", "_robust_stats.json", "_kernels.csv", "_exec_ops_stats.csv"):
             assert (run_dir / name / f"{stem}_{name}_t1{ending}").is_file(), ending
         if sys.platform == "linux":
-            dumps = sorted((run_dir / name).rglob("*.etdump"))
+            dumps = dumps_in(run_dir / name)
             assert len(dumps) == 3 and all(read_timed(dump).clock == EXACT for dump in dumps)
     assert not (run_dir / ".work").exists()
 

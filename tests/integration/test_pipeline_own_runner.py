@@ -23,7 +23,9 @@ SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
 @pytest.fixture(scope="module")
 def runners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("cmake-out")
-    made = {switch: folder / f"linux-arm64-sme2-{switch}" / "executor_runner" for switch in ("on", "off")}
+    # As ExecuTorch 1.0 has it: it tells the sum of its executions, and each in its dump alone.
+    name = "executor_runner_1_0"
+    made = {switch: folder / f"linux-arm64-sme2-{switch}" / name for switch in ("on", "off")}
     for path in made.values():
         path.parent.mkdir()
     compiling, linking = _flags(installed_sdk())
@@ -40,7 +42,14 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
         "output_root": str(tmp_path / "run"),
         "target": {"name": "host"},
         "experiments": [
-            {"name": f"x_sme2_{switch}", "runner_path": str(path), "num_runs": 3, "warmup": 2}
+            # Numbers in quotes and this name of the runner's path are the earlier kit's.
+            {
+                "name": f"x_sme2_{switch}",
+                "quiet_runner": str(path),
+                "runs": "3",
+                "warmup": 2,
+                "threads": ["1"],
+            }
             for switch, path in runners.items()
         ],
         "schedule": {"rounds": 3, "budget_s": 60},
@@ -53,6 +62,9 @@ def test_two_binaries_are_timed_and_traced(runners: dict[str, Path], exported, c
         ("on", [], 2),
         ("off", [], 2),
     ]
+    told = {remark["code"] for remark in manifest["warnings"]}
+    assert {"tracer_on", "quiet_runner", "quoted_number"} <= told
+    assert "is taken for runner_path" in done.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [one["end_to_end_ms"]["count"] for one in metrics["latencies"]] == [9, 9]
     assert metrics["parity"][0]["parity"] is None

@@ -650,19 +650,33 @@ class TestScript:
 
     @needs_sme2_compiler
     def test_from_nothing_to_two_runners(
-        self, script: Script, checkout: Path, cmake: toolchain.Cmake, request: pytest.FixtureRequest
+        self,
+        script: Script,
+        origin: Path,
+        cmake: toolchain.Cmake,
+        request: pytest.FixtureRequest,
+        tmp_path: Path,
     ) -> None:
-        """This machine's own, or Android's on a machine that is not Arm."""
+        """This machine's own, or Android's on a machine that is not Arm; the sources are fetched."""
         del cmake
+        checkout = tmp_path / "executorch"
+        source = ("--url", f"file://{origin}", "--ref", "v0.0.1")
         name, seen = (HERE, "ran --help") if ON_ARM else (ANDROID, "ELF header says aarch64")
         if not ON_ARM:
             request.getfixturevalue("ndk")
+        first = script("--executorch", checkout, *source, "--dry-run")
+        assert first.returncode == 0 and not checkout.exists(), first.stderr
+        assert first.stdout == f"would fetch v0.0.1 of file://{origin} into {checkout}\n"
+        assert first.stderr.startswith("To profile, nobody needs these runners")
+        fetch_source(f"file://{origin}", "v0.0.1", checkout)
         planned = script("--executorch", checkout, "--dry-run")
         assert planned.returncode == 0, planned.stderr
         assert f"{name}-sme2-off: would run" in planned.stdout
         assert git(checkout, "status", "--porcelain", "--ignored") == "", "a dry run writes nothing"
-        done = script("--executorch", checkout, "--jobs", "2")
+        shutil.rmtree(checkout)
+        done = script("--executorch", checkout, *source, "--jobs", "2")
         assert done.returncode == 0, done.stderr
+        assert f"{checkout} is at {git(checkout, 'rev-parse', 'HEAD')}" in done.stdout
         assert done.stdout.count(seen) == 2 and ("ANDROID_NDK is not set" in done.stderr) is ON_ARM
         again = script("--executorch", checkout)
         assert again.stdout.count(f"was finished, {seen}") == 2

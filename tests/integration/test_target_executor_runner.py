@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from model_profiling.runner.build import _flags
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.targets import Job
-from model_profiling.targets.collect import read_executor_runner_log
+from model_profiling.targets.executor_runner import read_own_times
 from model_profiling.targets.host import HostTarget
 
 SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
@@ -48,6 +50,43 @@ def test_a_runner_of_the_users_own(runner: Path, exported, tmp_path: Path) -> No
     assert "--num_executions=6" in outcome.log.read_text()
 
 
+def of_release(runner: Path, number: str) -> Path:
+    """The same runner as an earlier ExecuTorch has it."""
+    return Path(shutil.copy(runner, runner.with_name(f"{runner.name}_{number}")))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(
+    runner: Path, exported, tmp_path: Path
+) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=4, warmup=2, runner_path=of_release(runner, "1_0"))
+    outcome = HostTarget().execute(job, tmp_path, "old")
+    told = outcome.log.read_text()
+    assert "print_output" not in told and "method_name" not in told and "Iteration" not in told
+    assert len(outcome.result.iterations_ns) == 4 and min(outcome.result.iterations_ns) > 10_000
+    assert outcome.etdump is None and not list(tmp_path.glob("*.etdump")), "nobody asked for the dump"
+    traced = HostTarget().execute(replace(job, etdump=True), tmp_path, "old")
+    assert traced.etdump is not None and traced.etdump_warmup_runs == 2
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tmp_path: Path) -> None:
+    job, host = Job(exported("toy_cnn", "fp32").pte, runs=2, warmup=1), HostTarget()
+    plain, first = of_release(runner, "1_0_plain"), of_release(runner, "0_5")
+    with pytest.raises(
+        RunError, match="tells only what all executions took together; use an executor_runner"
+    ):
+        host.execute(replace(job, runner_path=plain), tmp_path, "own")
+    once = host.execute(replace(job, runner_path=plain, runs=1, warmup=0), tmp_path, "own")
+    assert len(once.result.iterations_ns) == 1, "of one execution the sum is its time"
+    with pytest.raises(InputError, match="has no --etdump_path, so it writes no dump; build it with"):
+        host.execute(replace(job, runner_path=plain, etdump=True), tmp_path, "own")
+    with pytest.raises(InputError, match="be told to run the method backward"):
+        host.execute(replace(job, runner_path=plain, method="backward"), tmp_path, "own")
+    with pytest.raises(InputError, match="runs a program once and tells no time"):
+        host.execute(replace(job, runner_path=first), tmp_path, "own")
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
 def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
@@ -76,7 +115,7 @@ def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) ->
 def test_times_in_the_log_of_a_source_built_runner() -> None:
     """The log is of a real executor_runner: two executions, here taken as one of warm-up and one measured."""
     log = (LOGS / "toy_fp16_sme2off.log").read_text(encoding="utf-8", errors="replace")
-    result = read_executor_runner_log(Job(Path("toy_fp16.pte"), runs=1, warmup=1), log)
+    result = read_own_times(Job(Path("toy_fp16.pte"), runs=1, warmup=1), log, None)
     assert result.load_ns == 75_291_503
     assert result.first_ns == 7_727_877_920
     assert result.iterations_ns == (7_697_301_978,)
@@ -87,6 +126,4 @@ def test_times_in_the_log_of_a_source_built_runner() -> None:
 )
 def test_a_log_without_times(line: str) -> None:
     with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
-        read_executor_runner_log(
-            Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n"
-        )
+        read_own_times(Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n", None)

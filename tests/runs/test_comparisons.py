@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, edit, load
+from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, dumps_in, edit, load
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.comparison import Comparison
@@ -252,7 +252,7 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
     folders = tmp_path / "a", tmp_path / "b"
     for name, folder in zip((OFF, ON), folders, strict=True):
         shutil.copytree(linux / name, folder / "x", ignore=shutil.ignore_patterns("*.json", "*.csv"))
-        for dump in folder.rglob("*.etdump"):
+        for dump in dumps_in(folder):
             dump.rename(dump.with_name(dump.name.replace(name, "x")))
     assert verdicts(compare(*folders)) == {Verdict.NOT_COMPARABLE}
     (said,) = compare(*folders, times=Times.HARDWARE).series

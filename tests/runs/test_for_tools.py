@@ -25,6 +25,7 @@ from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.slices import slice_runs
 from model_profiling.errors import InputError, SetupError
 from model_profiling.etdump import read_etdump
+from model_profiling.own_commands import install_extra
 from model_profiling.process import Completed
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import TOOLS, file_word, perfetto
@@ -467,7 +468,7 @@ def test_a_package_that_is_missing_is_one_line_with_its_cure(
         ("pyarrow", "parquet"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(SetupError, match=r"pip install 'sme2-profiling-kit\[tools\]'"):
+        with pytest.raises(SetupError, match=re.escape(install_extra("tools"))):
             TOOLS[tool].write(sme2, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

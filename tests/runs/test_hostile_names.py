@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from pages import assert_harmless
-from recorded_runs import EMULATED, PROGRAM, emulated_experiments, replay
+from recorded_runs import EMULATED, PROGRAM, dumps_in, emulated_experiments, replay
 
 # As long as the word it stands for, so that the dump's tables still fit.
 OPERATOR, EVENT = b"Convolution", "\x1b[2J\u202e\x07a\x9b"
@@ -19,7 +19,7 @@ def recorded(folder: Path) -> Path:
     """What was recorded, as a device would have told it that lies."""
     made = Path(shutil.copytree(EMULATED, folder / "recorded"))
     assert len(EVENT.encode()) == len(OPERATOR)
-    for dump in made.rglob("*.etdump"):
+    for dump in dumps_in(made):
         content = dump.read_bytes()
         assert OPERATOR in content
         dump.write_bytes(content.replace(OPERATOR, EVENT.encode()))

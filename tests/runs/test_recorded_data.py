@@ -45,7 +45,7 @@ def test_only_what_is_made_says_so(name: str) -> None:
     made = name in ("x86_64", "sme2_hardware")
     assert (RUNS[name] / "MADE_FROM").is_file() is made
     assert manifest.cpu.startswith("made ") is made
-    assert str(manifest.config["notes"]).startswith("Made, not measured") is made
+    assert str(manifest.settings["notes"]).startswith("Made, not measured") is made
     assert name in (DATA / "README.md").read_text()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import headings, lines, section, table, tables
-from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, edit, load, replay
+from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, replay
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document
@@ -195,7 +195,7 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
 
 
 def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
-    for path in [*run_dir.rglob("*_kernels.csv"), *run_dir.rglob("*.etdump"), run_dir / "evidence.json"]:
+    for path in [*run_dir.rglob("*_kernels.csv"), *dumps_in(run_dir), run_dir / "evidence.json"]:
         path.unlink()
 
     def forget(manifest: Json) -> None:

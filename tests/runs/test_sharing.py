@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pages import headings, section, tables
-from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, edit, load
+from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, load
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import boundaries_beside
@@ -69,7 +69,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _make_private(manifest: Json) -> None:
     manifest["target"] = {"name": "android:R5CT90ABCDE", "platform": "android", "times": "hardware"}
-    manifest["config"]["target"]["device"] = "R5CT90ABCDE"
+    manifest.get("settings", manifest["config"])["target"]["device"] = "R5CT90ABCDE"
     program = f"{HOME}/out_small_cnn/artifacts/small_cnn_xnnpack_fp16.pte"
     remote = "ssh:annabel.lee@raven-host.corp.example:2222"
     manifest["sessions"][0]["command_line"] = ["sme2prof", "profile", program, "--target", remote]
@@ -153,7 +153,7 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
     wanted = {"manifest.json", "metrics.json", "analysis_summary.json", "journal.jsonl", "program_graph.json"}
     assert wanted | {"doctor.json", "report.html"} <= set(packed)
     assert {found.name for found in bundle.files} == set(packed)
-    assert sum(name.endswith(".etdump") for name in packed) == len(list(private.rglob("*.etdump")))
+    assert len(dumps_in(home)) == len(dumps_in(private)) > 1
     assert {
         name: secrets_in(path.read_bytes()) for name, path in packed.items() if secrets_in(path.read_bytes())
     } == {}
@@ -227,7 +227,7 @@ def test_proof_that_lies_beside_a_run_travels_with_it(tmp_path: Path) -> None:
 def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
     folder = tmp_path / "emulated"
     folder.mkdir()
-    for dump in EMULATED.rglob("*.etdump"):
+    for dump in dumps_in(EMULATED):
         shutil.copy(dump, folder)
     made = write_bundle(folder, tmp_path / "dumps.zip", diagnosis=DIAGNOSIS)
     home = unpacked(made, tmp_path / "unpacked")
@@ -250,7 +250,7 @@ def test_damaged_dumps_still_fit_into_a_bug_report(private: Path, tmp_path: Path
     run_dir = tmp_path / "run"
     shutil.copytree(private, run_dir)
     (dump,) = run_dir.glob("*/*.etdump")
-    for damaged in run_dir.rglob("*.etdump"):
+    for damaged in dumps_in(run_dir):
         damaged.write_bytes(damaged.read_bytes()[:500])
     made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
     assert ("what the report says of dumps", f"RUN_DIR/{dump.relative_to(run_dir)} is cut short") in [
@@ -379,11 +379,11 @@ def test_words_of_the_report_are_no_names() -> None:
 def test_boundaries_go_with_their_dump_under_its_new_name(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(X86_64, run_dir)
-    (dump,) = run_dir.rglob("*_r1.etdump")
+    (dump,) = (dump for dump in dumps_in(run_dir) if "_r1." in dump.name)
     boundaries_beside(dump).write_bytes(b"SME2PBND, whatever they are")
     scrubber = scrubbed_copy.make_scrubber()
     (copy,) = scrubbed_copy.copy_runs([run_dir], tmp_path / "sent", scrubber, ShareOptions(rename="mine"))
     (sent,) = copy.path.rglob("*.boundaries")
-    (beside,) = copy.path.rglob("*_r1.etdump")
+    (beside,) = (dump for dump in dumps_in(copy.path) if "_r1." in dump.name)
     assert boundaries_beside(beside) == sent and sent.name.startswith("mine")
     assert sent.read_bytes() == boundaries_beside(dump).read_bytes()

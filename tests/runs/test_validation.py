@@ -167,21 +167,21 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "half-written files": (lambda run_dir: (run_dir / ".report.md.x.part").write_text(""), "state", ""),
     "a missing log": (removed("*_t1.log"), "files", "_t1.log"),
-    "a missing dump": (removed("*_r3.etdump"), "files", "_r3.etdump"),
+    "a missing dump": (removed("*_r3.etdump*"), "files", "_r3.etdump"),
     "a missing output": (removed("*_output0.bin"), "outputs", "_output0.bin"),
-    "missing metrics": (removed("metrics.json"), "files", "metrics.json"),
+    "a missing journal": (removed("journal.jsonl"), "files", "journal.jsonl"),
     "a program exported again": (other_program, "program", "small_cnn_xnnpack_fp16.pte"),
     "the graph of another program": (
         in_json("program_graph.json", lambda graph: graph.update(sha256="0" * 64)),
         "program",
         "program_graph.json",
     ),
-    "a dump cut short": (in_bytes("*_r2.etdump", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
+    "a dump cut short": (in_bytes("*_r2.etdump*", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
     "the boundaries of another dump": (
-        lambda run_dir: boundaries_beside(only(run_dir, "*_r2.etdump")).write_bytes(NO_INVOCATIONS),
+        lambda run_dir: boundaries_beside(only(run_dir, "*_r2.etdump*")).write_bytes(NO_INVOCATIONS),
         "dumps",
-        "_r2.etdump.boundaries tells of 0 invocations",
+        "_r2.etdump_round.boundaries tells of 0 invocations",
     ),
     "damaged boundaries": (
         lambda run_dir: boundaries_beside(only(run_dir, "*_t1.etdump")).write_bytes(NO_INVOCATIONS[:-3]),
@@ -328,6 +328,13 @@ def test_a_switch_that_did_not_work_is_found(emulated: Path) -> None:
     assert list(failed(emulated)) == ["kernels"]
 
 
+def test_metrics_that_are_missing_are_a_remark(run_dir: Path) -> None:
+    (run_dir / "metrics.json").unlink()
+    found = validate(run_dir)
+    (files,) = (check for check in found.checks if check.name == "files")
+    assert found.ok and files.status == "optional" and "no metrics.json" in files.found and files.fix
+
+
 def test_dumps_alone_promise_only_themselves(sme2_home: Path, tmp_path: Path) -> None:
     shutil.copy(only(sme2_home, "*_t1.etdump"), tmp_path / "a_t1.etdump")
     assert validate(tmp_path).ok
@@ -340,7 +347,7 @@ def test_the_command_and_the_script_exit_with_0_1_or_2(
 ) -> None:
     done = sme2prof("validate", run_dir)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("\nvalid")
-    (run_dir / "metrics.json").unlink()
+    (run_dir / "journal.jsonl").unlink()
     done = sme2prof("validate", run_dir, "--json")
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and facts["ok"] is False and facts["schema_version"] == 1

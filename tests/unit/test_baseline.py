@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model_profiling.config.baseline import OnCpu, on_cpu
+from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import pairs, parse_config
 from model_profiling.config.settings import ProfileConfig
 
@@ -102,3 +102,10 @@ def test_runners_of_one_s_own_are_two_programs() -> None:
     runners = [{**each, "runner_path": f"build/{each['name']}/executor_runner"} for each in SHIPPED]
     found = on_cpu(config(*runners), PLAIN_ARM)
     assert named(found) == ["linux_sme2_on", "linux_sme2_off"] and not found.stands_for
+
+
+def test_where_times_are_no_latencies_every_experiment_runs_once() -> None:
+    made = config({**ON, "runs": 10, "warmup": 3}, {**OFF, "mode": "xnntrace"})
+    assert [(each.runs, each.warmup) for each in once_each(made).experiments] == [(1, 0), (1, 0)]
+    assert asks_to_repeat(made)
+    assert not asks_to_repeat(config(ON, {**OFF, "runs": 1, "warmup": 0})), "nobody wrote the usual values"

@@ -132,7 +132,7 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("typing error in a side", at(*PAIR, "baseline", "thread", put=1), "baseline.thread", "'threads'"),
     ("typing error in schedule", at("schedule", "presicion", put=0.1), "schedule.presicion", "'precision'"),
     ("typing error in target", at("target", "power", put="boost"), "target.power", "'power_mode'"),
-    ("runs text", at("experiments", 0, "runs", put="10"), 'experiments[0].runs is "10"', "a whole number"),
+    ("runs text", at("experiments", 0, "runs", put="ten"), 'experiments[0].runs is "ten"', "a whole number"),
     ("runs fraction", at("experiments", 0, "runs", put=1.5), "experiments[0].runs is 1.5", "a whole number"),
     ("runs true", at("experiments", 0, "runs", put=True), "experiments[0].runs is true", "a whole number"),
     ("runs null", at("experiments", 0, "runs", put=None), "experiments[0].runs is null", "a whole number"),
@@ -178,6 +178,12 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("one stock runner for both", both(
         at("experiments", 0, "runner_path", put="executor_runner"),
         at("experiments", 1, "runner_path", put="executor_runner")), "experiments[1].sme2", "without SME2"),
+    ("one stock runner, sides by name", both(
+        without("analysis"),
+        at("experiments", 0, put={"name": "x_sme2_on", "runner_path": "executor_runner"}),
+        at("experiments", 1, put={"name": "x_sme2_off", "runner_path": "./executor_runner"})), "experiments[1].sme2", "without SME2"),
+    ("quiet runner misspelt", at("experiments", 0, "quiet_runer", put="x"), "[0].quiet_runer is no setting", "known here"),
+    ("words of another script", at("experiments", 0, "extra_args", put=["--verbose-runner", "x"]), "[0].extra_args", "runner_path"),
     ("model missing", at("model", put="gone.pte"), "model gone.pte is not in ", "export it"),
     ("model missing, absolute", at("model", put="/no/gone.pte"), "model /no/gone.pte does not exist", "export it"),
     ("model not pte", at("model", put="plain.txt"), "model is 'plain.txt'", ".pte file"),
@@ -338,6 +344,66 @@ def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
     assert config.experiments[1].runner == place / "cmake-out/mac-arm64-sme2-off/executor_runner"
     assert config.experiments[1].switched_off == ()
     assert pairs(config) == (Pair("first vs second, 1 thread", Series("second", 1), Series("first", 1)),)
+
+
+def earlier_config(place: Path, **first: object) -> Path:
+    """As the kit before this one has them: two binaries under executorch/, nothing said of SME2."""
+    for preset in ("mac-arm64", "mac-arm64-sme2-off"):
+        runner = place / "executorch" / "cmake-out" / preset / "executor_runner"
+        runner.parent.mkdir(parents=True)
+        runner.write_text("#!/bin/sh\n")
+        runner.chmod(0o755)
+    on = {"name": "a_sme2_on", "mode": "timing", "runs": 10, "warmup": 1, "threads": [1], **first}
+    off = {
+        **on,
+        "name": "a_sme2_off",
+        "runner_path": "executorch/cmake-out/mac-arm64-sme2-off/executor_runner",
+    }
+    off.pop("quiet_runner", None)
+    raw = {
+        "model": "m.pte",
+        "output_root": "out/runs/mac",
+        "experiments": [on, off],
+        "analysis": {"compare_pairs": []},
+    }
+    return written(place, raw)
+
+
+def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> None:
+    quiet = "executorch/cmake-out/mac-arm64/executor_runner"
+    config = load_config(earlier_config(place, quiet_runner=quiet, runs="20", threads=["1", 2]))
+    first = config.experiments[0]
+    assert (first.runner, first.runs, first.threads, first.sme2) == (place / quiet, 20, (1, 2), "on")
+    said = config_warnings(config)
+    assert any(
+        "experiments[0].quiet_runner is taken for runner_path; write runner_path" in line for line in said
+    )
+    assert any("experiments[0].runs is in quotes and read as 20" in line for line in said)
+    assert on_target(config, TargetChoice("host")).said_otherwise == config.said_otherwise, "copies keep it"
+
+
+def test_quoted_numbers_and_empty_labels_of_pairs_are_read(place: Path) -> None:
+    raw = good()
+    pair = raw["analysis"]["compare_pairs"][0]
+    pair |= {"label": "", "baseline": {"experiment": "linux_sme2_off", "threads": "1"}}
+    config = load_config(written(place, raw))
+    assert pairs(config)[0].baseline == Series("linux_sme2_off", 1)
+    assert [remark.code for remark in config.said_otherwise] == ["quoted_number"]
+
+
+def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
+    config = load_config(earlier_config(place, runner_path="cmake-out/mac-arm64/executor_runner"))
+    assert config.experiments[0].runner == place / "executorch/cmake-out/mac-arm64/executor_runner"
+
+
+def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: Path) -> None:
+    path = earlier_config(place, runner_path="executorch/cmake-out/mac-arm64/executor_runner")
+    for runner in (place / "executorch").rglob("executor_runner"):
+        runner.unlink()
+    problem = complaint(path)
+    assert "--builtin-runner" in problem.fix and "build_runners.sh" in problem.fix
+    config = load_config(path, builtin=True)
+    assert [(each.runner, each.sme2) for each in config.experiments] == [(None, "on"), (None, "off")]
 
 
 def test_the_switch_is_read_from_the_name_with_the_kits_runner(place: Path) -> None:

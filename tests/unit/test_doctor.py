@@ -240,6 +240,7 @@ def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(
 def test_a_phone_is_offered_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says = "case $1 in version) echo 'Version 34.0.5' ;; *) printf 'List\\nR5CT\\t%s\\n' \"$STATE\" ;; esac"
     command(tmp_path, "adb", says)
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))  # which may hold an adb of its own
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("STATE", "device")
     check, devices = checks.adb()

@@ -20,7 +20,7 @@ MANIFEST = Manifest(
     executorch=ExecuTorch("1.5.1"),
     runner=Runner("b1"),
     machine=Machine(MachineFacts(cpu="N1")),
-    config={
+    settings={
         "notes": "",
         "experiments": [{"name": "on", "runs": 10}],
         "schedule": {"rounds": 4, "seed": 1},
@@ -46,9 +46,9 @@ def changed(path: tuple[str | int, ...], value: object) -> Manifest:
         (("executorch", "version"), "1.6", "the ExecuTorch version was 1.5.1"),
         (("runner", "build_id"), "b2", "the runner was b1"),
         (("machine", "before", "cpu"), "M4", "the CPU was N1"),
-        (("config", "experiments", 0, "runs"), 20, r"experiments\[0\].runs was 10, now it is 20"),
-        (("config", "experiments"), [], "experiments was 1 of them"),
-        (("config", "schedule", "seed"), 2, "schedule.seed was 1, now it is 2"),
+        (("settings", "experiments", 0, "runs"), 20, r"experiments\[0\].runs was 10, now it is 20"),
+        (("settings", "experiments"), [], "experiments was 1 of them"),
+        (("settings", "schedule", "seed"), 2, "schedule.seed was 1, now it is 2"),
     ],
 )
 def test_a_changed_run_is_not_continued(path: tuple[str | int, ...], value: object, said: str) -> None:
@@ -61,12 +61,12 @@ def test_a_changed_run_is_not_continued(path: tuple[str | int, ...], value: obje
     [(("notes",), "later"), (("schedule", "rounds"), 12), (("analysis",), {"confidence": 0.9})],
 )
 def test_more_rounds_and_notes_may_change(path: tuple[str, ...], value: object) -> None:
-    check_unchanged(Path("runs/linux"), MANIFEST, MANIFEST, changed(("config", *path), value))
+    check_unchanged(Path("runs/linux"), MANIFEST, MANIFEST, changed(("settings", *path), value))
 
 
 def test_a_part_is_held_against_its_own_config_and_machine() -> None:
     """What another config put into the run may be as it is."""
-    other = replace(MANIFEST, config={"experiments": [{"name": "trace"}]}, machine=Machine())
+    other = replace(MANIFEST, settings={"experiments": [{"name": "trace"}]}, machine=Machine())
     check_unchanged(Path("runs/linux"), other, MANIFEST, MANIFEST)
     with pytest.raises(InputError, match="the CPU was"):
         check_unchanged(Path("runs/linux"), MANIFEST, other, MANIFEST)

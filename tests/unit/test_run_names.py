@@ -23,17 +23,22 @@ def test_names_follow_the_contract(tmp_path: Path) -> None:
     place = RunFiles(tmp_path, "toy_xnnpack_fp16")
     first, later = place.dump(ON, 0), place.dump(ON, 3)
     assert place.relative(first) == "mac_sme2_on/toy_xnnpack_fp16_mac_sme2_on_t2.etdump"
-    assert place.relative(later) == "mac_sme2_on/rounds/toy_xnnpack_fp16_mac_sme2_on_t2_r3.etdump"
+    assert place.relative(later) == "mac_sme2_on/rounds/toy_xnnpack_fp16_mac_sme2_on_t2_r3.etdump_round"
     assert place.summary("md").name == "toy_xnnpack_fp16_pipeline_summary.md"
     assert series_of_dump(first, tmp_path) == (ON, 0)
     assert series_of_dump(later, tmp_path) == (ON, 3)
     assert dump_stem(later.name) == dump_stem(first.name) == first.stem
+    earlier = later.with_name(f"{later.stem}.etdump")
+    assert series_of_dump(earlier, tmp_path) == (ON, 3), "as earlier kits named it"
+    assert place.boundaries(ON, 3).name == f"{later.name}.boundaries"
 
 
 @pytest.mark.parametrize(
     ("path", "series", "number"),
     [
-        ("m_on_t4.etdump", Series("m_on_t4", 4), 0),
+        ("m_on_t4.etdump", Series("m_on", 4), 0),
+        ("toy_xnnpack_fp16_mac_sme2_on_t4.etdump", Series("mac_sme2_on", 4), 0),
+        ("toy_xnnpack_fp16_t4.etdump", Series("toy_xnnpack_fp16", 4), 0),
         ("m.etdump", Series("m"), 0),
         ("off/x.etdump", Series("off"), 0),
         # Outside of rounds/ an ending that looks like a round's is a part of the name.
@@ -50,6 +55,8 @@ def test_a_bare_dump_is_known_by_its_folder_or_its_name(path: str, series: Serie
     [
         ".etdump",
         "_r3.etdump",
+        "_r3.etdump_round",
+        "_r3.etdump_round.boundaries",
         "_robust_stats.json",
         "_kernels.csv",
         "_exec_e2e.csv",

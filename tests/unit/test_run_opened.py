@@ -79,7 +79,7 @@ def test_pairs_of_the_first_version_are_those_it_answered_or_was_asked_for(tmp_p
     run = Run(tmp_path, MANIFEST, metrics=Metrics(comparisons=(answer,)))
     assert run.pairs == (answer.pair,) and run.comparison(run.pairs[0]) is answer
     sides = {"baseline": {"experiment": "on"}, "candidate": {"experiment": "off", "threads": 1}}
-    asked = replace(MANIFEST, config={"analysis": {"compare_pairs": [sides, {"baseline": 7}]}})
+    asked = replace(MANIFEST, settings={"analysis": {"compare_pairs": [sides, {"baseline": 7}]}})
     assert Run(tmp_path, asked).pairs == (Pair("off vs on, 1 thread", ON, OFF),)
 
 
@@ -117,7 +117,7 @@ def test_a_dump_that_is_named_is_still_what_its_run_says(tmp_path: Path) -> None
     assert run.dumps[0].series == ON and run.dumps[0].warmup_runs == 3 and run.whole.manifest == MANIFEST
     (tmp_path / "manifest.json").unlink()
     (dump,) = Run.of_files([tmp_path / "on/a_t1.etdump"]).dumps
-    assert dump.series == Series("a_t1", 1) and dump.times is Times.UNKNOWN
+    assert dump.series == Series("a", 1) and dump.times is Times.UNKNOWN
     with pytest.raises(InputError, match="there is no"):
         Run.of_files([tmp_path / "gone.etdump"])
 

@@ -52,7 +52,7 @@ WHOLE = Manifest(
     model="a/toy_xnnpack_fp16.pte",
     model_sha256="aa",
     quantized=False,
-    config={"experiments": [{"name": "trace"}]},
+    settings={"experiments": [{"name": "trace"}]},
     experiments=("trace",),
     target=TargetFacts("host", "linux", Times.HARDWARE),
     machine=Machine(FACTS, None),
@@ -148,7 +148,7 @@ def test_a_manifest_of_the_first_version_still_opens(
         "evidence": {"run_dir": "../emulated"},
     }
     manifest = read(written(tmp_path, **content | ({"target": target} if target else {})))
-    assert manifest.schema_version == 2 and manifest.experiments == ("on", "off")
+    assert manifest.schema_version == 3 and manifest.experiments == ("on", "off")
     assert manifest.times(manifest.results[0]) is times
     traced = Times.TRACED if times is Times.HARDWARE else times
     assert manifest.times(manifest.results[1]) is traced
@@ -158,8 +158,8 @@ def test_a_manifest_of_the_first_version_still_opens(
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ({"schema_version": 3}, "schema_version: should be 2"),
-        ({"schema_version": "1"}, "schema_version: should be 2"),
+        ({"schema_version": 4}, "schema_version: should be 3"),
+        ({"schema_version": "1"}, "schema_version: should be 3"),
         ({"results": {}}, "results: should be a valid array"),
         ({"results": [{"threads": 1}]}, "results.0.experiment: required"),
         ({"results": [{"experiment": "a", "threads": "1"}]}, "results.0.threads: should be a valid integer"),

@@ -11,11 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import cast
 
 from model_profiling import files
-from model_profiling.errors import SetupError
 from model_profiling.report.data import ReportData
 
 
@@ -65,16 +63,6 @@ TOOLS = {
         Tool("badge", "badge", "publish it and give its address to a shields.io endpoint badge"),
     )
 }
-
-
-def needed(module: str, package: str) -> ModuleType:
-    """A package of the extra `tools`, or how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as problem:
-        raise SetupError(
-            f"the Python package {package} is not installed", "pip install 'sme2-profiling-kit[tools]'"
-        ) from problem
 
 
 def whole_text(text: str) -> str:

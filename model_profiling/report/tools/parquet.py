@@ -13,8 +13,9 @@ from typing import Any
 
 from model_profiling import __version__, files
 from model_profiling.analysis.events import DumpEvents, read_events
+from model_profiling.extras import needed
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import needed, no_dumps, whole_text
+from model_profiling.report.tools import no_dumps, whole_text
 from model_profiling.run.opened import Dump, Run
 
 FILE = "events.parquet"
@@ -35,7 +36,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     run, path = data.run, folder / FILE
     if not run.dumps:
         raise no_dumps(data)
-    arrow, parquet = needed("pyarrow", "pyarrow"), needed("pyarrow.parquet", "pyarrow")
+    arrow, parquet = needed("pyarrow", "tools"), needed("pyarrow.parquet", "tools")
     fields = [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()]
     schema = arrow.schema(fields, metadata=_metadata(data))
     with files.replacing(path) as part, parquet.ParquetWriter(part, schema, compression="zstd") as writer:

@@ -19,8 +19,9 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.slices import RunSlices, Slice, clock_origins, slice_runs
 from model_profiling.analysis.sme_kernels import proven_on_sme
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.extras import needed
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import needed, no_dumps, whole_text
+from model_profiling.report.tools import no_dumps, whole_text
 from model_profiling.run import Times
 from model_profiling.wording import plural
 
@@ -39,7 +40,7 @@ _Kept = dict[str, int]
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     if data.analysis is None:
         raise no_dumps(data)
-    definitions = needed("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto")
+    definitions = needed("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "tools")
     path = folder / FILE
     with files.replacing(path) as part, part.open("wb") as stream:
         _Trace(definitions, stream).write(data)

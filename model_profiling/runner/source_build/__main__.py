@@ -10,15 +10,32 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.printable import printable
-from model_profiling.runner.source_build.build import build_runners, find_tools, plan_builds
-from model_profiling.runner.source_build.fetch import URL, fetch_source
-from model_profiling.runner.source_build.presets import choose_presets, merge_presets, runner_presets
+from model_profiling.runner.source_build.build import (
+    BuildPlan,
+    Tools,
+    build_runners,
+    find_tools,
+    plan_builds,
+)
+from model_profiling.runner.source_build.fetch import URL, can_be_fetched, fetch_source
+from model_profiling.runner.source_build.presets import (
+    RunnerPreset,
+    choose_presets,
+    merge_presets,
+    runner_presets,
+)
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
+
+_NOT_NEEDED = """\
+To profile, nobody needs these runners: the kit's own (runner_path "builtin") is compiled in seconds and
+switches SME2 at run time. Each of ExecuTorch's takes 11 to 16 minutes to build on 2 cores; a build that is
+stopped goes on later."""
 
 
 class _Lines:
@@ -46,8 +63,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    commit = fetch_source(options.url, options.ref or _installed_version(), options.dest, progress=_Lines())
-    print(f"{options.dest} is at {commit}")
+    ref, folder = options.ref or _installed_version(), options.executorch
+    commit = fetch_source(options.url, ref, folder, progress=_Lines())
+    print(f"{folder} is at {commit}", flush=True)
 
 
 def _merge(options: argparse.Namespace) -> None:
@@ -62,31 +80,53 @@ def _build(options: argparse.Namespace) -> None:
         return
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} is no number of jobs", "give 1 or more")
-    check_checkout(options.executorch.resolve())
-    presets = choose_presets([name for word in options.presets for name in word.split(",") if name])
+    absent = can_be_fetched(options.executorch)
+    if not absent:
+        check_checkout(options.executorch.resolve())
+    presets = _presets(options.presets)
+    _say(_NOT_NEEDED)
+    tools = _tools(presets)
+    if absent and options.dry_run:
+        print(f"would fetch {options.ref or _installed_version()} of {options.url} into {options.executorch}")
+        return
+    if absent:
+        _fetch(options)
+    plans = plan_builds(
+        options.executorch, presets, tools, jobs=options.jobs, force=options.force, defines=options.define
+    )
+    if options.dry_run:
+        _show(plans)
+        return
+    for built in build_runners(options.executorch, plans, tools, progress=_Lines()):
+        done = f"built in {built.seconds:.0f} s" if built.seconds else "was finished"
+        print(f"{built.binary}: {done}, {built.verified}", flush=True)
+
+
+def _presets(words: Sequence[str]) -> list[RunnerPreset]:
+    presets = choose_presets([name for word in words for name in word.split(",") if name])
     if not presets:
         raise InputError(
             "no runner of this machine's kind has a preset",
-            "set ANDROID_NDK to build Android's, or see --list",
+            'none is needed, runner_path "builtin" runs here; set ANDROID_NDK to build Android\'s (--list)',
         )
+    return presets
+
+
+def _tools(presets: Sequence[RunnerPreset]) -> Tools:
     if not named_ndk() and not any(preset.is_android for preset in presets):
         _say("Android runners are left out: ANDROID_NDK is not set")
     tools = find_tools(presets)
     _say(f"cmake {tools.cmake.version}")
     for compiler in {preset.platform: tools.compiler_for(preset) for preset in presets}.values():
         _say(f"compiler {compiler.c} ({compiler.family} {compiler.version})")
-    plans = plan_builds(
-        options.executorch, presets, tools, jobs=options.jobs, force=options.force, defines=options.define
-    )
-    if options.dry_run:
-        for plan in plans:
-            print(f"{plan.preset.name}: {'finished, nothing to do' if plan.finished else 'would run'}")
-            for step in () if plan.finished else (plan.configure, plan.build):
-                print(f"  {shlex.join(step)}")
-        return
-    for built in build_runners(options.executorch, plans, tools, progress=_Lines()):
-        done = f"built in {built.seconds:.0f} s" if built.seconds else "was finished"
-        print(f"{built.binary}: {done}, {built.verified}", flush=True)
+    return tools
+
+
+def _show(plans: Sequence[BuildPlan]) -> None:
+    for plan in plans:
+        print(f"{plan.preset.name}: {'finished, nothing to do' if plan.finished else 'would run'}")
+        for step in () if plan.finished else (plan.configure, plan.build):
+            print(f"  {shlex.join(step)}")
 
 
 def _installed_version() -> str:
@@ -109,9 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     here = Path("executorch")
 
     fetch = commands.add_parser("fetch", help="clone ExecuTorch and its submodules; goes on if interrupted")
-    fetch.add_argument("--dest", type=Path, default=here, help="folder (default: executorch)")
-    fetch.add_argument("--ref", help="tag, branch or commit (default: the installed version's tag)")
-    fetch.add_argument("--url", default=URL, help=f"repository (default: {URL})")
+    what = "folder (default: executorch)"
+    fetch.add_argument("--dest", dest="executorch", type=Path, default=here, help=what)
     fetch.set_defaults(run=_fetch)
 
     merge = commands.add_parser("merge", help="put the kit's presets into CMakeUserPresets.json")
@@ -119,6 +158,11 @@ def _parser() -> argparse.ArgumentParser:
     for command, action in ((merge, _merge), (build, _build)):
         command.add_argument("--executorch", type=Path, default=here, help="checkout (default: executorch)")
         command.set_defaults(run=action)
+    for command, when in ((fetch, ""), (build, "where there is no checkout yet: ")):
+        command.add_argument(
+            "--ref", help=f"{when}tag, branch or commit (default: the installed version's tag)"
+        )
+        command.add_argument("--url", default=URL, help=f"{when}repository (default: {URL})")
     what = "names, or timing, xnnlog, all: what this machine can build (default: timing)"
     build.add_argument("--presets", nargs="+", default=["timing"], metavar="PRESET", help=what)
     build.add_argument("--jobs", type=int, help="compile jobs at a time (default: the cores)")

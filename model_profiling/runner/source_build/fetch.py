@@ -48,6 +48,13 @@ def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = 
     return commit
 
 
+def can_be_fetched(dest: Path) -> bool:
+    """Whether `dest` is where a checkout would go and none is yet, or one whose fetching was interrupted."""
+    if dest.resolve().name != "executorch" or (dest / "CMakeLists.txt").is_file():
+        return False
+    return not dest.exists() or (dest.is_dir() and ((dest / ".git").exists() or not any(dest.iterdir())))
+
+
 def ask_git(folder: Path, *words: str) -> str | None:
     """What git answers, or nothing where it cannot."""
     done = run(["git", "-C", folder, *words], timeout=300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,9 +131,11 @@ def merge_presets(checkout: Path) -> bool:
         taken = {preset["name"]: tracked for preset in _read(tracked).get(kind, [])}
         taken |= {preset["name"]: path for preset in theirs}
         if clash := next((preset["name"] for preset in shipped[kind] if preset["name"] in taken), None):
+            # The kit before this one wrote its presets into the file that git tracks.
+            undo = shlex.join(["git", "-C", str(checkout), "checkout", tracked.name])
+            fix = f"undo it ({undo}) or rename it" if taken[clash] == tracked else "rename or remove it"
             raise InputError(
-                f"{taken[clash]} already has a preset called {clash}",
-                "rename or remove it; the kit needs the name",
+                f"{taken[clash]} already has a preset called {clash}", f"{fix}; the kit needs the name"
             )
         merged[kind] = [*theirs, *({**preset, "vendor": {_OWNER: {}}} for preset in shipped[kind])]
     if merged == present:

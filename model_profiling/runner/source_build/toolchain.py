@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import InputError, SetupError
-from model_profiling.own_commands import install_extra
+from model_profiling.own_commands import fetch_source, install_extra
 from model_profiling.process import run
 
 CMAKE_MINIMUM = (3, 29)
@@ -143,7 +143,7 @@ def check_checkout(checkout: Path) -> None:
     """The checkout is ExecuTorch, in a folder of that name, and its submodules are there."""
     if not (checkout / "CMakeLists.txt").is_file():
         raise InputError(
-            f"{checkout} is no ExecuTorch checkout", "run setup_repo.sh --from-source, or give --executorch"
+            f"{checkout} is no ExecuTorch checkout", "name one with --executorch, or none: it is fetched then"
         )
     if checkout.name != "executorch":
         raise InputError(

@@ -28,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from recorded_runs import dumps_in  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
 from model_profiling.config.reading import ProfileConfig, parse_config  # noqa: E402
@@ -101,7 +102,7 @@ def keep(run_dir: Path, name: str, place: Path, note: str = "") -> None:
     # Pages and pictures are made of what is kept, and are large.
     shutil.copytree(run_dir, kept, ignore=shutil.ignore_patterns(f"*{names.HTML}", f"*{names.PICTURES}"))
     for path in kept.rglob("*"):
-        if path.is_file() and path.suffix not in (".etdump", ".bin"):
+        if path.is_file() and path.suffix not in (*names.DUMPS, ".bin"):
             path.write_bytes(neutral(path.read_bytes(), place))
     if note:
         (kept / "MADE_FROM").write_text(f"{note}\n")
@@ -200,7 +201,7 @@ def record_measured() -> None:
 def _only_measurements(run_dir: Path) -> None:
     """What is replayed is kept; what follows from it is not read."""
     wanted = [path for name in (names.MANIFEST, names.JOURNAL) for path in run_dir.glob(name)]
-    wanted += [*run_dir.rglob("*.etdump"), *run_dir.rglob("*.bin")]
+    wanted += [*dumps_in(run_dir), *run_dir.rglob("*.bin")]
     for path in sorted(run_dir.rglob("*")):
         if path.is_file() and path not in wanted:
             path.unlink()
@@ -344,7 +345,7 @@ def record_old(checkout: Path) -> None:
         for kind in ("linux", "emulated"):
             shutil.copytree(place / f"out_{MODEL}" / "runs" / kind, HERE / "kit_0_1_0" / kind)
         for path in (HERE / "kit_0_1_0").rglob("*"):
-            if path.is_file() and path.suffix not in (".etdump", ".bin"):
+            if path.is_file() and path.suffix not in (*names.DUMPS, ".bin"):
                 text = neutral(path.read_bytes(), place)
                 path.write_bytes(text.replace(str(checkout.resolve()).encode(), b"/home/user/kit"))
 

@@ -1,0 +1,80 @@
+"""`sme2prof skills install|list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.wording import plural
+from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills, list_skills
+
+
+@frame.command(
+    "install",
+    example="""sme2prof skills install --for claude
+    sme2prof skills install --dir ~/.claude/skills""",
+    facts=True,
+)
+@click.option(
+    "--for",
+    "assistant",
+    type=click.Choice(tuple(ASSISTANTS)),
+    help=f"Whose folder of this project to write to [default: {STANDARD}, the open standard's].",
+)
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path), help="Any other folder, such as a person's own."
+)
+@click.option("--force", is_flag=True, help="Replace files that were changed since.")
+def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:
+    """Write the kit's skills where a coding assistant finds them, below this folder.
+
+    One folder for each skill, in the Agent Skills format. Safe to repeat: files of an older kit are replaced,
+    but a file that somebody changed stops it, and nothing is written.
+    """
+    if assistant and folder:
+        raise click.UsageError("--for and --dir both say where to write; give one")
+    done = install_skills(folder or Path(ASSISTANTS.get(assistant or "", STANDARD)), force=force)
+    if as_json:
+        frame.facts(
+            {
+                "schema_version": 1,
+                "folder": str(done.folder),
+                "skills": list(done.skills),
+                "written": list(done.written),
+                "unchanged": list(done.unchanged),
+                "removed": list(done.removed),
+            }
+        )
+        return
+    for name in done.skills:
+        frame.say(f"{done.folder / name}")
+    removed = f", {plural(len(done.removed), 'old one')} removed" if done.removed else ""
+    frame.say(
+        f"{plural(len(done.skills), 'skill')}: {plural(len(done.written), 'file')} written, "
+        f"{len(done.unchanged)} already as they should be{removed}"
+    )
+
+
+@frame.command("list", example="sme2prof skills list\nsme2prof skills list --json", facts=True)
+def list_(as_json: bool) -> None:
+    """List the kit's skills in the order of the workflow, each with what it is for."""
+    skills = list_skills()
+    if as_json:
+        listed = [
+            {"name": skill.name, "description": skill.description, "files": list(skill.files)}
+            for skill in skills
+        ]
+        frame.facts({"schema_version": 1, "skills": listed})
+        return
+    frame.table(("NAME", "DOES"), [(skill.name, skill.description.partition(". ")[0]) for skill in skills])
+
+
+command = click.Group(
+    "skills",
+    commands=[install, list_],
+    help="Give the kit's skills to a coding assistant.",
+    epilog="\b\nExample:\n  sme2prof skills install --for claude",
+    params=[frame.debug_option()],
+)

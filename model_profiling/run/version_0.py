@@ -1,0 +1,139 @@
+"""Run directories without a `schema_version`: the earlier kit's, read as a manifest of today.
+
+It kept `manifest.json`, or only `<model>_pipeline_summary.json`, or neither. None names the machine, so the
+times are of an unknown one; that they were taken with the tracer on is known of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from model_profiling.json_record import JsonObject
+from model_profiling.run import names
+from model_profiling.run.remarks import Remark
+from model_profiling.run.series import switch_in_name
+
+_TIMING = "timing"
+
+
+def is_manifest_0(content: JsonObject) -> bool:
+    """Whether it is a manifest of version 0, which had at least a model and results."""
+    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "results")
+
+
+def is_metrics_0(content: JsonObject) -> bool:
+    return _unversioned(content) and _objects(content, "results")
+
+
+def is_summary_0(content: JsonObject) -> bool:
+    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "runs")
+
+
+def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
+    """`manifest.json`, or the pipeline summary that stands for it, in today's form."""
+    sha = _object(content, "executorch").get("sha")
+    entries = content.get("results", content.get("runs"))
+    results = [
+        _result(entry, run_dir, str(content.get("model")))
+        for entry in (entries if isinstance(entries, list) else [])
+    ]
+    started = _text(content.get("generated_at"))
+    return {
+        "schema_version": 3,
+        "version_0": True,
+        "model": content.get("model"),
+        "config": _text(content.get("config")),
+        "config_file": _text(content.get("config")) or None,
+        "executorch": {"sha": sha} if isinstance(sha, str) else {},
+        "experiments": list(dict.fromkeys(str(result["experiment"]) for result in results)),
+        "sessions": [{"started": started, "ended": started, "end": "finished"}] if started else [],
+        "results": results,
+    }
+
+
+def remark_0(*, machine_known: bool) -> Remark:
+    """What is said of every run of version 0."""
+    how = "measured by the earlier kit, with the tracer on and one experiment after the other"
+    if machine_known:
+        return Remark(None, "version_0", f"{how}: no time here is that of a user, who traces nothing")
+    return Remark(
+        None,
+        "unknown_machine",
+        f"{how}, on a machine that nothing here names: times are shown as recorded, no latency or speedup is "
+        "claimed",
+        "add --times hardware if they were measured on real hardware",
+    )
+
+
+def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
+    """One row of `results`, or of the summary's `runs`; only files that are there are named."""
+    row = entry if isinstance(entry, dict) else {}
+    metrics, paths = (_object(row, key) for key in ("metrics", "paths"))
+    experiment = row.get("experiment")
+    threads, runs = (_whole(metrics.get(key, row.get(key))) for key in ("threads", "runs"))
+    mode = _text(row.get("mode")) or _TIMING
+    told = {**metrics, **paths}
+    dump = _here(run_dir, (told.get("etdump_rel"), told.get("etdump")))
+    if threads is None and dump is not None:
+        threads = names.series_of_dump(run_dir / dump, run_dir)[0].threads
+    stems = [f"{experiment}/{prefix}{experiment}_t{threads}" for prefix in (f"{Path(model).stem}_", "")]
+    found: JsonObject = {
+        "experiment": experiment,
+        "threads": threads,
+        "mode": mode,
+        "sme2": switch_in_name(str(experiment)),
+        "runs": runs,
+        "warmup": _whole(row.get("warmup")),
+        "processes": 1,
+        "etdump": dump,
+        "log": _here(run_dir, (told.get("log_rel"), told.get("log"), told.get("latency_log"))),
+        "xnntrace_log": _here(
+            run_dir, (told.get("xnntrace_log"), *(f"{stem}{names.XNNTRACE_LOG}" for stem in stems))
+        ),
+        "kernels": _here(
+            run_dir, (told.get("kernel_csv"), *(f"{stem}{names.KERNELS_CSV}" for stem in stems))
+        ),
+    }
+    if mode == _TIMING and dump is None:
+        # Named though it is not here, so that its loss is told.
+        found["etdump"] = Path(_text(told.get("etdump_rel") or told.get("etdump"))).name or None
+    return found
+
+
+def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
+    """The first of the files that is in the run: where it was told to be, or moved along with the run."""
+    for name in told:
+        for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
+            if place.is_file():
+                return place.relative_to(run_dir).as_posix()
+    return None
+
+
+def _places(run_dir: Path, named: Path) -> Iterator[Path]:
+    """Paths were written as seen from the run, from its repository, or in full: their ends stay true."""
+    parts = [part for part in named.parts if part not in (named.anchor, "..", ".")]
+    for begin in range(len(parts)):
+        yield run_dir.joinpath(*parts[begin:])
+
+
+def _unversioned(content: JsonObject) -> bool:
+    return "schema_version" not in content
+
+
+def _objects(content: JsonObject, key: str) -> bool:
+    entries = content.get(key)
+    return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+
+
+def _object(content: JsonObject, key: str) -> JsonObject:
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,24 @@
+"""Put the kit's CMake presets into a checkout of ExecuTorch; `build_runners.sh` does it by itself.
+
+example:
+  python model_profiling/scripts/merge_cmake_presets.py --executorch executorch
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.runner.source_build.__main__ import main
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(["merge", *sys.argv[1:]]))

@@ -1,0 +1,24 @@
+"""Was: run one experiment with a runner of one's own. A config does that now; this says what to type.
+
+example:
+  python model_profiling/scripts/perf_runner.py --model m.pte --quiet-runner executor_runner --timing-runs 20
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+try:
+    from model_profiling.cli.perf_runner import main
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
+        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
+    )
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__))

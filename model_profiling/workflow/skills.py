@@ -1,0 +1,279 @@
+"""The kit's agent skills, and how they come to where a coding assistant looks for them.
+
+The texts in `agent_skill_ml_profiling/` are written for a clone and are the only ones. Installed, each is a
+folder of the open Agent Skills format (agentskills.io) that stands by itself: its links lead to the other
+skills' folders or to references beside it, and what only a clone has is left out or named in words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from model_profiling import __version__, files
+from model_profiling.errors import FormatError, InputError, SetupError, system_reason
+from model_profiling.own_commands import DISTRIBUTION
+
+STANDARD = ".agents/skills"
+"""Where the open standard has a project's skills; most assistants look there too."""
+ASSISTANTS = {
+    "claude": ".claude/skills",
+    "codex": STANDARD,
+    "cursor": ".cursor/skills",
+    "copilot": ".github/skills",
+}
+"""The folder of a project in which each assistant looks for skills."""
+
+RECORD = ".sme2prof-skills.json"
+"""Beside the skills: what was written, so that a later version tells its own files from changed ones."""
+SKILL = "SKILL.md"
+_FOLDER = "agent_skill_ml_profiling"
+_REFERENCES = "references"
+_ONLY_IN_A_CLONE = "## In a clone"
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+_FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
+_COMPATIBILITY = f"Linux or macOS, Python 3.10 to 3.13, the command sme2prof of the package {DISTRIBUTION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill as it is installed."""
+
+    name: str
+    description: str
+    source: str
+    """Its file in `agent_skill_ml_profiling/`."""
+    files: Mapping[str, str]
+    """Text by path in the skill's folder; one of them is SKILL.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What `install_skills` did, as paths below `folder`."""
+
+    folder: Path
+    skills: tuple[str, ...]
+    written: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def _texts() -> Path:
+    """In the package where it was built into a wheel (setup.py), else in the clone."""
+    package = Path(__file__).resolve().parents[1]
+    built = package / "skills"
+    return built if built.is_dir() else package.parent / _FOLDER
+
+
+def list_skills() -> tuple[Skill, ...]:
+    """Every skill of the kit, in the order of the workflow."""
+    sources = sorted(_texts().glob("[0-9][0-9]_*.md"))
+    if not sources:
+        raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
+    headers = {name: _header(name, text) for name, text in texts.items()}
+    names = {source: header["name"] for source, header in headers.items()}
+    return tuple(
+        Skill(
+            headers[source]["name"],
+            headers[source]["description"],
+            source,
+            _as_installed(source, text, headers[source], names),
+        )
+        for source, text in texts.items()
+    )
+
+
+def install_skills(folder: Path, *, force: bool = False) -> Installed:
+    """Write every skill below `folder`, all or none; what somebody changed is replaced with `force` only."""
+    skills = list_skills()
+    wanted = {f"{skill.name}/{path}": text for skill in skills for path, text in skill.files.items()}
+    before = _recorded(folder)
+    current = {path: _content(folder, path) for path in {*wanted, *before}}
+    changed = [
+        path
+        for path, text in wanted.items()
+        if current[path] not in (None, text) and _digest(current[path]) != before.get(path)
+    ]
+    if changed and not force:
+        raise InputError(
+            f"in {folder} somebody changed {', '.join(changed)}; nothing was written",
+            "save the changes elsewhere, or replace them with --force",
+        )
+    # What an earlier version brought and this one has no more; changed by somebody, it is theirs.
+    gone = [
+        path
+        for path, digest in before.items()
+        if path not in wanted and current[path] is not None and _digest(current[path]) == digest
+    ]
+    new = {path: text for path, text in wanted.items() if current[path] != text}
+    record = {
+        "schema_version": 1,
+        "version": __version__,
+        "files": {path: _digest(text) for path, text in sorted(wanted.items())},
+    }
+    if new or gone or before != record["files"]:
+        _put(folder, {**new, RECORD: json.dumps(record, indent=2) + "\n"}, gone)
+    return Installed(
+        folder,
+        tuple(skill.name for skill in skills),
+        tuple(new),
+        tuple(path for path in wanted if path not in new),
+        tuple(gone),
+    )
+
+
+def _header(source: str, text: str) -> dict[str, str]:
+    """The front matter; ours is one `key: value` a line."""
+    found = _FRONT_MATTER.match(text)
+    pairs = (line.partition(": ")[::2] for line in found[1].splitlines()) if found else ()
+    header = {key: value.strip() for key, value in pairs}
+    if not (header.get("name") and header.get("description")):
+        raise FormatError(f"{source} opens without a name and a description", f"install {DISTRIBUTION} again")
+    return header
+
+
+def _as_installed(
+    source: str, text: str, header: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, str]:
+    """The files of one skill: its text, and every reference that it leads to."""
+    body = _FRONT_MATTER.sub("", text, count=1)
+    lines = [
+        "---",
+        f"name: {header['name']}",
+        f"description: {json.dumps(header['description'], ensure_ascii=False)}",
+        "license: Apache-2.0",
+        f"compatibility: {json.dumps(_COMPATIBILITY)}",
+        "metadata:",
+        f"  kit-version: {json.dumps(__version__)}",
+        "---",
+        "",
+    ]
+    made, needed = _relinked(source, _without_clone(body), names)
+    found = {SKILL: "\n".join(lines) + made}
+    while needed:
+        reference = needed.pop()
+        text = (_texts() / reference).read_text(encoding="utf-8")
+        found[reference], more = _relinked(reference, _without_clone(text), names)
+        needed |= more - found.keys()
+    return found
+
+
+def _without_clone(text: str) -> str:
+    """Without sections about a clone's scripts, and without marks for whoever tests the documents."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        if line.startswith("## "):
+            inside = line.startswith(_ONLY_IN_A_CLONE)
+        if not inside and not line.startswith("<!--"):
+            kept.append(line)
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, set[str]]:
+    """`text` of `source` with links that work in its installed folder, and the references among them."""
+    in_references = bool(posixpath.dirname(source))
+    references: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found[1], found[2]
+        if "://" in target or target.startswith("#"):
+            return found[0]
+        path, mark, anchor = target.partition("#")
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if place in names:
+            return f"[{words}]({'../' * (1 + in_references)}{names[place]}/{SKILL}{mark}{anchor})"
+        if posixpath.dirname(place) == _REFERENCES:
+            references.add(place)
+            return f"[{words}]({posixpath.basename(place) if in_references else place}{mark}{anchor})"
+        in_clone = posixpath.normpath(posixpath.join(_FOLDER, place))
+        return f"{words} (`{in_clone}` in the kit's repository)"
+
+    # Every second part is a block of code, in which brackets are the language's own.
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
+    made = [part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)]
+    return "".join(made), references
+
+
+def _digest(text: str | None) -> str:
+    return hashlib.sha256((text or "").encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    """Path and digest of what an earlier install wrote; what is said of other places is not believed."""
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        listed = dict(content["files"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return {path: str(digest) for path, digest in listed.items() if _is_below(path)}
+
+
+def _is_below(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return len(parts) > 1 and parts[0].startswith("sme2prof-") and ".." not in parts
+
+
+def _content(folder: Path, path: str) -> str | None:
+    """What is in a file, if there is one."""
+    file = folder / path
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{file} leads out of {folder} by a link", "remove the link, or give another --dir")
+    try:
+        return file.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise InputError(f"cannot read {file}: {system_reason(problem)}", "move it away") from problem
+
+
+def _put(folder: Path, new: Mapping[str, str], gone: Iterable[str]) -> None:
+    """Write `new` and take `gone` away; if anything of it fails, everything is as it was."""
+    with files.no_empty_folder(folder), _staged(files.make_folder(folder)) as stage:
+        for path, text in new.items():
+            files.write_text(stage / "new" / path, text)
+        touched = [*new, *gone]
+        there = {path for path in touched if (folder / path).exists()}
+        try:
+            for path in touched:
+                if path in there:
+                    files.move(folder / path, stage / "old" / path)
+                if path in new:
+                    files.move(stage / "new" / path, folder / path)
+        except BaseException:
+            for path in touched:
+                if (stage / "old" / path).exists():
+                    files.move(stage / "old" / path, folder / path)
+                elif path not in there:
+                    (folder / path).unlink(missing_ok=True)
+            raise
+        finally:
+            _drop_empty(folder, touched)
+
+
+@contextlib.contextmanager
+def _staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder on the same file system, so that putting a file into its place is one renaming."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".sme2prof-skills.", dir=folder) as name:
+            yield Path(name)
+    except OSError as problem:
+        raise InputError(
+            f"cannot write {folder}: {system_reason(problem)}", "choose a folder you may write to"
+        ) from problem
+
+
+def _drop_empty(folder: Path, paths: Iterable[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):  # not empty, or not there
+            for parent in (folder / path).parents:
+                if parent == folder:
+                    break
+                parent.rmdir()

@@ -1,0 +1,208 @@
+"""The built wheel outside of the repository: what is in it, and what it does in an empty folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import shutil
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ON_ARM
+from packaging.specifiers import SpecifierSet
+from recorded_runs import SME2
+from wheel_environment import ROOT, Built, Environment, build, install
+
+import model_profiling
+from model_profiling.doctor.checks import PYTHON
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOOLS = sorted((ROOT / "model_profiling" / "tools").glob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def readers(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """`pip install sme2-profiling-kit`, no extra: who only reads runs."""
+    return install(built.wheel, tmp_path_factory.mktemp("readers") / "env")
+
+
+@pytest.fixture(scope="module")
+def exporters(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """`pip install 'sme2-profiling-kit[executorch]'`."""
+    return install(built.wheel, tmp_path_factory.mktemp("exporters") / "env", "executorch")
+
+
+def test_the_wheel_holds_the_package_and_all_that_it_reads(built: Built) -> None:
+    """Every file of the package that is no document, no script of a clone; and nothing else."""
+    with zipfile.ZipFile(built.wheel) as archive:
+        names = set(archive.namelist())
+    inside = {name for name in names if ".dist-info/" not in name}
+    package = ROOT / "model_profiling"
+    here = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    left_out = {path for path in here if path.parent == package / "scripts" or path.suffix == ".md"}
+    shipped = {str(path.relative_to(ROOT)) for path in here - left_out}
+    own = {name for name in inside if name.startswith("model_profiling/")}
+    assert shipped - own == set()
+    assert {name for name in own - shipped if not name.startswith("model_profiling/skills/")} == set()
+    assert {name.partition("/")[0] for name in inside} == {"model_profiling"}
+    assert [name for name in inside if name.endswith(".sh") or "/test" in name] == []
+    for kind in ("runner/runner.cpp", "runner/json.h", "configs/schema.json", "py.typed"):
+        assert f"model_profiling/{kind}" in inside
+
+
+def test_an_sdist_holds_what_the_wheel_is_built_from(built: Built) -> None:
+    """`build` has made the wheel of it; tests and their data stay out."""
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md"} <= names
+    assert {name for name in names if name.startswith(("tests", "bench", "docs", ".git", ".venv"))} == set()
+
+
+def test_one_place_has_the_version_and_the_metadata_agrees(built: Built) -> None:
+    (metadata,) = _metadata(built)
+    assert metadata["Version"] == model_profiling.__version__
+    assert "version" not in PROJECT and built.wheel.name.split("-")[1] == model_profiling.__version__
+    supported = SpecifierSet(PROJECT["requires-python"])
+    numbers = [line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if ":: Python :: 3." in line]
+    assert numbers == [f"3.{minor}" for minor in range(30) if f"3.{minor}.1" in supported]
+    assert (numbers[0], numbers[-1]) == tuple(f"{major}.{minor}" for major, minor in PYTHON)
+    assert all(url.startswith(PROJECT["urls"]["Repository"]) for url in PROJECT["urls"].values())
+
+
+def _metadata(built: Built) -> list[importlib.metadata.PackageMetadata]:
+    found = importlib.metadata.distributions(path=[str(built.wheel)])
+    return [distribution.metadata for distribution in found]
+
+
+def test_links_of_the_published_description_lead_to_files_of_the_repository(built: Built) -> None:
+    (metadata,) = _metadata(built)
+    text = str(metadata.get_payload())  # type: ignore[attr-defined]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(targets) == len(
+        re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    )
+    tag = "HEAD" if "dev" in model_profiling.__version__ else f"v{model_profiling.__version__}"
+    for target in targets:
+        if not target.startswith(PROJECT["urls"]["Repository"]):
+            assert re.match(r"https://|#", target), target
+            continue
+        kind, of, path = target.removeprefix(PROJECT["urls"]["Repository"] + "/").split("/", 2)
+        assert kind == ("raw" if path.endswith((".png", ".svg")) else "blob") and of == tag
+        assert (ROOT / path.partition("#")[0]).exists(), target
+
+
+def test_a_release_links_to_its_own_tag() -> None:
+    code: dict[str, object] = {"__file__": str(ROOT / "setup.py"), "__name__": "setup"}
+    exec(compile((ROOT / "setup.py").read_text(encoding="utf-8"), "setup.py", "exec"), code)
+    published = code["published"]
+    assert callable(published)
+    text = "![p](docs/p.png) [a](docs/a.md#b) [c](#c) [d](https://e.org) `x[0](y z)`"
+    assert published(text, "https://h/r", "1.2.0") == (
+        "![p](https://h/r/raw/v1.2.0/docs/p.png) [a](https://h/r/blob/v1.2.0/docs/a.md#b) [c](#c) "
+        "[d](https://e.org) `x[0](y z)`"
+    )
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
+def test_each_tool_is_a_command_that_says_how_it_is_called(tool: Path, readers: Environment) -> None:
+    name = f"sme2prof-{tool.stem.replace('_', '-')}"
+    done = readers.run(name, "--help", timeout=60)
+    assert done.ok, done.stderr
+    assert done.stdout.startswith(f"usage: {name} ")
+    assert f"{name} " in done.stdout.partition("example")[2] and ".py" not in done.stdout
+
+
+def test_runs_are_read_without_executorch_torch_and_pandas(readers: Environment) -> None:
+    run = Path(shutil.copytree(SME2, readers.work / "run"))
+    for words in (("report", run), ("validate", run)):
+        done = readers.run("sme2prof", *words)
+        assert done.returncode == 0, done.tail(20)
+    assert "vega" in (run / "report.html").read_text(encoding="utf-8")
+    dump = next(run.rglob("*.etdump"))
+    code = (
+        "import sys, model_profiling\n"
+        f"events = model_profiling.read_etdump({str(dump)!r})\n"
+        f"table = model_profiling.analyse({str(run)!r}).operators\n"
+        "assert len(events) and events.duration_ns.sum() > 0\n"
+        "assert table._repr_html_() is None and table[0]['name'] in [row['name'] for row in table]\n"
+        "assert not {'pandas', 'torch', 'executorch'} & set(sys.modules), 'loaded'\n"
+        "for each in (events, table):\n"
+        "    try:\n"
+        "        each.to_pandas()\n"
+        "    except model_profiling.ProfilingError as problem:\n"
+        "        print(problem)\n"
+    )
+    done = readers.run("python", "-c", code)
+    fix = f"{readers.python} -m pip install 'pandas>=2.1'"
+    assert done.ok, done.stderr
+    assert done.stdout.splitlines() == [f"the Python package pandas is not installed; {fix}"] * 2
+
+
+def test_the_agent_skills_come_along(built: Built, readers: Environment) -> None:
+    from model_profiling.workflow.skills import list_skills
+
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    texts = [path.relative_to(ROOT) for path in (ROOT / "agent_skill_ml_profiling").rglob("*.md")]
+    assert {str(path) for path in texts} <= names
+    done = readers.run("sme2prof", "skills", "install", "--for", "claude", "--json", timeout=60)
+    assert done.ok, done.stderr
+    for skill in list_skills():
+        for path, text in skill.files.items():
+            assert (readers.work / ".claude" / "skills" / skill.name / path).read_text(
+                encoding="utf-8"
+            ) == text
+    shutil.rmtree(readers.work / ".claude")
+
+
+def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Environment) -> None:
+    fix = f"{readers.python} -m pip install executorch==1.5.1 torch==2.13.0"
+    for words in (("profile", "toy_cnn"), ("export", "toy_cnn", "--dtype", "fp16")):
+        done = readers.run("sme2prof", *words)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.rstrip().endswith(fix), done.stderr
+    told = readers.run("sme2prof", "doctor", "--json")
+    assert told.returncode == 1
+    fixes = {
+        check["name"]: check["fix"]
+        for check in json.loads(told.stdout)["checks"]
+        if check["status"] == "fail"
+    }
+    assert fixes["ExecuTorch SDK"] == fix
+    assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK"}
+    wrong = {"model": "m.pte", "output_root": "o", "experiments": [{"name": "a", "runner_path": "none"}]}
+    (readers.work / "c.json").write_text(json.dumps(wrong))
+    checked = readers.run("sme2prof", "config", "check", "c.json")
+    assert (
+        f"({readers.python} -m model_profiling.runner.source_build build)" in checked.stdout + checked.stderr
+    )
+    assert ".sh" not in checked.stdout + checked.stderr
+    listed = readers.run("sme2prof", "models")
+    assert listed.ok and "toy_cnn" in listed.stdout
+
+
+def test_an_empty_folder_and_one_command_make_a_report(exporters: Environment) -> None:
+    """The whole job from the wheel alone: exported, built, measured where this machine can, reported."""
+    ready = exporters.run("sme2prof", "doctor", "--json")
+    assert ready.ok, ready.stdout
+    here = ("--target", "host") if ON_ARM else ()
+    done = exporters.run("sme2prof", "profile", "toy_cnn", "--budget", "1", *here, timeout=500)
+    assert done.ok, done.tail(20)
+    assert list(exporters.work.iterdir()) == [exporters.work / "out_toy_cnn"]
+    reports = sorted(exporters.work.glob("out_toy_cnn/runs/*/*/report.html"))
+    assert reports and all("<html" in path.read_text(encoding="utf-8")[:500] for path in reports)

@@ -1,0 +1,291 @@
+# ruff: noqa: E501  tables read best with one case per line
+"""Every flag of every script and tool of the kit before this one: taken with the same meaning, or answered in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import PROGRAM, copied
+
+from model_profiling import process
+from model_profiling.cli import script as scripts
+from model_profiling.cli.perf_runner import main as perf_runner
+
+KIT = Path(__file__).resolve().parents[2] / "model_profiling"
+EARLIER: dict[str, tuple[str, ...]] = {
+    "export/export_model.py": ("--model", "--backend", "--dtype", "--quantize", "--outdir", "--verbose", "--save-graph"),
+    "scripts/analyze_results.py": ("--run-dir", "--quiet"),
+    "scripts/android_pipeline.py": ("--config", "--only", "--analysis-only", "--verbose", "--remote-device"),
+    "scripts/mac_pipeline.py": ("--config", "--only", "--analysis-only", "--verbose"),
+    "scripts/generate_combined_report.py": ("--mac-dir", "--android-dir", "--out", "--model-name"),
+    "scripts/generate_report.py": ("--run-dir", "--out", "--title"),
+    "scripts/merge_cmake_presets.py": (),
+    "scripts/perf_runner.py": (
+        "--model", "--quiet-runner", "--verbose-runner", "--exp", "--outdir", "--mode", "--threads", "--warmup", "--timing-runs",
+        "--output", "--no-output", "--xtrace-template", "--xtrace-target-sec", "--xtrace-min-exec", "--xtrace-max-exec", "--xtrace-execs",
+    ),
+    "scripts/run_quick_test.py": ("--platform",),
+    "scripts/validate_results.py": ("--results",),
+    "scripts/validate_setup.py": ("--model",),
+    "tools/analyze_etdump_csv.py": ("--timeline-csv", "--output-dir", "--model-name", "--compare", "--name1", "--name2", "-v", "--verbose"),
+    "tools/etdump_to_csv.py": ("--etdump", "--etrecord", "--out-dir", "--run-index", "--all-runs", "--json", "--strict-etrecord", "--model-id"),
+    "tools/generate_kernel_view.py": ("--sme2-on", "--sme2-off", "--out", "--filter-op", "--title"),
+    "tools/robust_latency_analysis.py": ("--timeline-csv", "--compare", "--name", "--name1", "--name2", "--output-dir", "--verbose"),
+    "tools/xnntrace_to_kernels.py": ("--xnntrace", "--out", "--model-id"),
+}  # fmt: skip
+COMMAND_OF = {"export_model": "export", "analyze_results": "analyze", "android_pipeline": "run", "mac_pipeline": "run",
+              "generate_combined_report": "report", "generate_report": "report"}  # fmt: skip
+"""What the scripts do not take themselves, the command takes that they run."""
+
+Call = Callable[..., process.Completed]
+
+
+@pytest.fixture
+def entry(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`entry("tools/x.py", ...)`: a script as `python x.py ...` runs it, in this process."""
+
+    def call(path: str, *words: object) -> process.Completed:
+        argv = tuple(map(str, words))
+        monkeypatch.setattr(sys, "argv", [path, *argv])
+        spec = importlib.util.spec_from_file_location("__main__", KIT / path)
+        assert spec is not None and spec.loader is not None
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended, monkeypatch.context() as inside:
+            inside.setattr(sys, "path", list(sys.path))
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        said = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int) or code is None
+        return process.Completed(argv, code or 0, said.out, said.err, seconds=0.0, timed_out=False)
+
+    return call
+
+
+@pytest.fixture
+def home(sme2_home: Path, tmp_path: Path) -> Path:
+    return copied(sme2_home, tmp_path)
+
+
+@pytest.fixture
+def run_dir(home: Path) -> Path:
+    return home / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.mark.parametrize("path", EARLIER)
+def test_every_flag_is_known(path: str, entry: Call, sme2prof: Call) -> None:
+    text = entry(path, "--help").stdout
+    if command := COMMAND_OF.get(Path(path).stem):
+        text += sme2prof(command, "--help").stdout
+    words = set(text.replace(",", " ").replace("[", " ").split())
+    assert not set(EARLIER[path]) - words
+
+
+def test_a_run_is_analysed_reported_and_validated_as_before(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    quiet = entry("scripts/analyze_results.py", "--run-dir", run_dir, "--quiet")
+    assert (
+        quiet.ok
+        and quiet.stdout
+        and "warning" not in quiet.stderr
+        and (run_dir / "analysis_summary.json").is_file()
+    )
+    report = entry(
+        "scripts/generate_report.py", "--run-dir", run_dir, "--out", tmp_path / "r.md", "--title", "Mine"
+    )
+    assert report.ok and (tmp_path / "r.md").read_text().startswith("# Mine")
+    assert entry("scripts/validate_results.py", "--results", run_dir).ok
+
+
+def test_a_mac_and_a_phone_are_combined_beside_their_runs(entry: Call, run_dir: Path, tmp_path: Path) -> None:
+    mac, android = tmp_path / "runs" / "mac", tmp_path / "runs" / "android"
+    for folder in (mac, android):
+        shutil.copytree(run_dir, folder)
+    words = ("--mac-dir", mac, "--android-dir", android, "--model-name", "small_cnn")
+    done = entry("scripts/generate_combined_report.py", *words)
+    page = tmp_path / "runs" / "combined_report.md"
+    assert done.ok and page.read_text().startswith("# small_cnn"), done.stderr
+    shutil.rmtree(android)
+    alone = entry("scripts/generate_combined_report.py", *words, "--out", tmp_path / "one.md")
+    assert alone.ok and f"there is no {android}" in alone.stderr and (tmp_path / "one.md").is_file()
+    shutil.rmtree(mac)
+    none = entry("scripts/generate_combined_report.py", *words)
+    assert none.returncode == 2 and len(none.stderr.splitlines()) == 1
+
+
+def pipeline_words(monkeypatch: pytest.MonkeyPatch, *argv: str, **options: bool) -> list[str]:
+    """What `sme2prof` is asked for."""
+    asked: list[list[str]] = []
+    monkeypatch.setattr(scripts, "sme2prof", lambda words: asked.append(list(words)) or 0)
+    assert scripts.run_pipeline("", argv=argv, **options) == 0  # type: ignore[arg-type]
+    return asked[0]
+
+
+def test_experiments_and_a_phone_on_the_network_are_named_as_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--config", "c.json", "--only", "a", "b", "--remote-device", "192.0.2.7:5555", "--verbose")
+    asked = pipeline_words(monkeypatch, *words, android=True)
+    assert asked == ["run", "c.json", "--only", "a", "--only", "b", "--target", "android:192.0.2.7:5555"]
+    assert ".log beside its dump" in capsys.readouterr().err
+    assert pipeline_words(monkeypatch, "--config", "c.json", "--only", "a", "--analysis-only") == [
+        "run", "c.json", "--only", "a", "--analysis-only",
+    ]  # fmt: skip
+    assert scripts.run_pipeline("", android=True, argv=[*words, "--target", "android"]) == 2
+
+
+def test_several_experiments_are_asked_for_at_once(entry: Call, tmp_path: Path) -> None:
+    config = {"model": str(PROGRAM), "output_root": "out", "experiments": [{"name": "a"}, {"name": "b"}]}
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    here = "mac" if sys.platform == "darwin" else "linux"
+    done = entry(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json", "--only", "a", "c")
+    assert done.returncode == 2 and "there is no experiment 'c'" in done.stderr
+
+
+def test_quantizing_makes_int8_and_the_usual_format_is_fp16(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(scripts, "sme2prof", lambda words: asked.append(list(words)) or 0)
+    for words in (
+        (),
+        ("--quantize",),
+        ("--dtype", "fp16", "--quantize", "--verbose", "--backend", "xnnpack"),
+    ):
+        scripts.run_export("", ["--model", "toy_cnn", "--outdir", "o", *words])
+    assert [words[3] for words in asked] == ["fp16", "int8", "int8"]
+    assert asked[2][6:] == ["--backend", "xnnpack", "--debug"]
+    assert "--dtype fp16 has no effect" in capsys.readouterr().err
+
+
+def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
+    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
+    before = sorted(run_dir.rglob("*"))
+    words = ("--timeline-csv", off, "--name", "SME2-Off", "--verbose")
+    printed = entry("tools/robust_latency_analysis.py", *words)
+    assert printed.ok and "SME2-Off" in printed.stdout and sorted(run_dir.rglob("*")) == before, (
+        "nothing is written"
+    )
+    words = (
+        "--timeline-csv",
+        off,
+        "--compare",
+        on,
+        "--name1",
+        "A",
+        "--name2",
+        "B",
+        "--output-dir",
+        tmp_path / "out",
+    )
+    for _ in range(2):
+        assert entry("tools/robust_latency_analysis.py", *words).ok, (
+            "a second call replaces the first one's files"
+        )
+    stats = json.loads((tmp_path / "out" / f"{off.stem}_robust_stats.json").read_text())
+    assert stats["name"] == "A" and stats["count"] == len(stats["latencies_ms"]) and stats["mean_ms"] > 0
+    compared = json.loads((tmp_path / "out" / f"{off.stem}_vs_{on.stem}_robust_comparison.json").read_text())
+    sides = compared["config1"]["median_ms"], compared["config2"]["median_ms"]
+    assert compared["speedup"]["median_based"] == pytest.approx(sides[0] / sides[1])
+
+
+def test_timelines_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
+    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
+    words = (
+        "--timeline-csv",
+        off,
+        "--compare",
+        on,
+        "--name1",
+        "A",
+        "--name2",
+        "B",
+        "--output-dir",
+        tmp_path,
+        "-v",
+    )
+    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
+    latency = (tmp_path / "m_A_e2e_latency.csv").read_text()
+    assert latency.startswith("model_name,num_runs,total_ms,avg_ms,min_ms,max_ms\nm_A,")
+    assert (tmp_path / "m_comparison.csv").read_text().startswith("category,A_ms,B_ms,speedup,A_pct,B_pct")
+
+
+@pytest.mark.parametrize("content", [None, b"no record"])
+def test_a_record_that_cannot_be_read_is_done_without_unless_it_must_be(
+    entry: Call, run_dir: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    record = tmp_path / "m.etrecord"
+    if content is not None:
+        record.write_bytes(content)
+    dump = next(run_dir.glob("*/*_t1.etdump"))
+    words = (
+        "--etdump",
+        dump,
+        "--etrecord",
+        record,
+        "--out-dir",
+        tmp_path,
+        "--run-index",
+        0,
+        "--model-id",
+        "mine",
+    )
+    done = entry("tools/etdump_to_csv.py", *words)
+    assert done.ok and "going on without it" in done.stderr and list(tmp_path.glob("*_ops_stats.csv"))
+    strict = entry("tools/etdump_to_csv.py", *words, "--strict-etrecord")
+    assert (
+        strict.returncode == 2
+        and strict.stderr.startswith("error: ")
+        and len(strict.stderr.splitlines()) == 1
+    )
+
+
+def test_the_setup_is_checked_with_a_program(
+    entry: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no adb, whose server takes seconds to start
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path))
+    words = ("--prerequisites", "--android-run", "--model")
+    there = entry("scripts/validate_setup.py", *words, PROGRAM)
+    assert f"{PROGRAM}\n" in there.stdout and "FAIL  program" not in there.stdout
+    assert "----  adb" in there.stdout and "NDK" in there.stdout
+    gone = entry("scripts/validate_setup.py", *words, tmp_path / "gone.pte")
+    assert gone.returncode == 1 and "FAIL  program" in gone.stdout
+
+
+def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
+    other = "linux" if sys.platform == "darwin" else "mac"
+    done = entry("scripts/run_quick_test.py", "--platform", other)
+    assert done.returncode == 2 and f"not {other}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_the_script_that_is_gone_names_what_replaces_it(
+    capsys: pytest.CaptureFixture[str], sme2prof: Call
+) -> None:
+    words = [
+        "--model",
+        str(PROGRAM),
+        "--quiet-runner",
+        "r",
+        "--mode",
+        "xnntrace",
+        "--timing-runs",
+        "20",
+        "--outdir",
+        "o",
+    ]
+    assert perf_runner("", words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--runs 20" in line and "--trace" in line and "--runner-on r" in line
+    known = sme2prof("config", "new", "--help").stdout
+    assert all(
+        word in known
+        for word in line.split()
+        if word.startswith("--") and word.isascii() and word.strip("-").isalpha()
+    )

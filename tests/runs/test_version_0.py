@@ -1,0 +1,197 @@
+"""Run directories of the kit before this one, in each of its layouts, go through every command.
+
+What its runs cannot say (the machine, a latency without the tracer) is said to be missing, never made up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import version_0_runs as version_0
+from recorded_runs import ARM, PROGRAM, edit, load, replay
+from version_0_runs import OFF, ON, TRACED_OFF, TRACED_ON
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.pipeline.starting import settle_earlier
+from model_profiling.run import Manifest, Run, Series, Times
+from model_profiling.run.folders import runs_in
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.measure import RunOptions
+
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "flat": version_0.lay_out_flat,
+    "folders": version_0.lay_out_folders,
+    "bare": version_0.lay_out_bare,
+    "bare, named after the experiment": lambda out: version_0.lay_out_bare(out, with_model=False),
+}
+ON_1, OFF_1 = Series(ON, 1), Series(OFF, 1)
+
+
+@pytest.fixture(params=LAYOUTS)
+def run_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return LAYOUTS[request.param](tmp_path)
+
+
+def states(run_dir: Path) -> dict[str, str]:
+    return {check.name: check.status for check in validate(run_dir).checks}
+
+
+def test_series_and_sides_follow_from_their_names_and_nothing_is_claimed(run_dir: Path) -> None:
+    run = Run.open(run_dir)
+    assert {ON_1, OFF_1} <= set(run.series) and {dump.series for dump in run.dumps} == {ON_1, OFF_1}
+    assert (run.sme2_of(ON_1), run.sme2_of(OFF_1)) == (True, False)
+    assert run.times is Times.UNKNOWN and {dump.times for dump in run.dumps} == {Times.UNKNOWN}
+    (pair,) = run.pairs
+    assert (pair.baseline, pair.candidate) == (OFF_1, ON_1)
+    assert "nothing says on what machine" in str(pair.not_comparable)
+    assert [remark.code for remark in run.warnings] == ["unknown_machine"]
+    said = Run.open(run_dir, times=Times.HARDWARE)
+    assert said.times is Times.HARDWARE and said.pairs[0].not_comparable is None
+
+
+def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> None:
+    assert validate(run_dir).ok, validate(run_dir).as_text()
+    done = sme2prof("analyze", run_dir)
+    assert done.ok and "no latency or speedup is claimed" in done.stderr.replace("\n", " ")
+    named = next(run_dir.rglob("*.etdump")).name.startswith(version_0.STEM) or Run.open(run_dir).manifest
+    assert bool(named) is ("features.0" in done.stdout), "the program beside the runs explains the operators"
+    found = {entry["experiment"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}
+    for experiment in (ON, OFF):
+        latencies = version_0.latencies_ms(experiment)
+        assert found[experiment]["e2e_ms"] == pytest.approx(sum(latencies) / len(latencies))
+    every: tuple[tuple[object, ...], ...] = (
+        ("report", run_dir, "--for", "perfetto,speedscope"),
+        ("compare", run_dir, run_dir),
+        ("validate", run_dir),
+    )
+    if list(run_dir.glob("*_pipeline_summary.json")):
+        # Pages are large; what they are made of is asked for in every layout.
+        every += (
+            ("view", run_dir, "--no-browser"),
+            ("report", run_dir, "--share", "--out", tmp_path / "shared.html"),
+            ("bundle", run_dir, "--out", tmp_path / "run.zip"),
+        )
+    for words in every:
+        done = sme2prof(*words)
+        assert done.ok, (words, done.stdout, done.stderr)
+    page = (run_dir / "report.md").read_text()
+    assert "the earlier kit" in page or "nothing says on what machine" in page
+    assert "x faster" not in page
+    dump = next(run_dir.rglob("*_t1.etdump"))
+    assert sme2prof("analyze", dump, "--out", tmp_path / "one").ok
+    assert analyse(dump).dumps[0].times is Times.UNKNOWN
+
+
+def test_the_users_word_makes_times_of_them_and_they_still_validate(run_dir: Path, sme2prof) -> None:
+    done = sme2prof("analyze", run_dir, "--times", "hardware")
+    assert done.ok and "1 round cannot show how much processes differ" in done.stdout
+    assert "with the event tracer on" in done.stdout, "a traced time is no latency"
+    assert validate(run_dir).ok, validate(run_dir).as_text()
+
+
+def test_without_manifest_and_metrics_validate_remarks_and_exits_0(tmp_path: Path, sme2prof) -> None:
+    flat, folders = version_0.lay_out_flat(tmp_path / "a"), version_0.lay_out_folders(tmp_path / "b")
+    assert states(flat)["manifest"] == "skipped" and states(flat)["files"] == "optional"
+    (folders / "metrics.json").unlink()
+    assert states(folders) | {"files": "optional"} == states(folders) and validate(folders).ok
+    (folders / "manifest.json").unlink()
+    assert states(folders)["manifest"] == "skipped" and sme2prof("validate", folders).returncode == 0
+    next(flat.glob("*_latency.log")).unlink()
+    next(folders.rglob("*.etdump")).write_bytes(b"ED00")
+    assert states(folders)["dumps"] == "fail", "what is here is still looked at"
+
+
+def test_a_summary_names_the_traced_experiments_and_their_kernels(tmp_path: Path) -> None:
+    run_dir = version_0.lay_out_flat(tmp_path)
+    run = Run.open(run_dir)
+    assert run.series == (ON_1, OFF_1, Series(TRACED_ON, 1), Series(TRACED_OFF, 1))
+    assert run.model_name == version_0.STEM and not run.results[2].etdump
+    facts = analyse(run_dir)
+    assert {found.series.experiment: found.sme2 for found in run.results if found.kernels} == {
+        TRACED_ON: "on",
+        TRACED_OFF: "off",
+    }
+    assert not any("missing" in warning.seen for warning in facts.warnings)
+    view = importlib.import_module("model_profiling.tools.generate_kernel_view")
+    assert view.main(["--run-dir", str(run_dir)]) == 0
+    assert "sme2" in (run_dir / "kernel_view.md").read_text()
+    for listed in run_dir.glob("*_kernels.csv"):
+        listed.unlink()
+    assert validate(run_dir).ok and "2 lists" in validate(run_dir).as_text(), "the logs still tell"
+
+
+def test_a_dump_that_was_lost_is_told(tmp_path: Path) -> None:
+    run_dir = version_0.lay_out_folders(tmp_path)
+    (run_dir / ON / f"{ON}_t1.etdump").unlink()
+    assert any("missing" in remark.seen for remark in Run.open(run_dir).warnings)
+    assert states(run_dir)["files"] == "fail"
+
+
+def test_a_folder_of_them_is_several_runs(tmp_path: Path, sme2prof) -> None:
+    mac = version_0.lay_out_flat(tmp_path)
+    android = mac.with_name("android")
+    version_0.lay_out_folders(tmp_path / "other").rename(android)
+    assert runs_in(mac.parent) == (android, mac)
+    done = sme2prof("report", mac, android, "--out", tmp_path / "combined.md")
+    assert done.ok and (tmp_path / "combined.md").is_file()
+    assert sme2prof("view", mac.parent, "--no-browser").ok
+
+
+def test_the_tools_read_their_csv_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = version_0.lay_out_flat(tmp_path)
+    on, off = (run_dir / f"{version_0.STEM}_{name}_t1_exec_all_runs_timeline.csv" for name in (ON, OFF))
+    stats = importlib.import_module("model_profiling.tools.robust_latency_analysis")
+    assert stats.main([str(on), "--output", str(tmp_path / "stats.json")]) == 0
+    assert load(tmp_path / "stats.json")["tracer_on"] is True
+    csv = importlib.import_module("model_profiling.tools.analyze_etdump_csv")
+    assert (
+        csv.main(["--timeline-csv", str(off), "--compare", str(on), "--name1", "Off", "--name2", "On"]) == 0
+    )
+    assert "Convolution" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("layout", ["flat", "folders"])
+def test_a_new_run_keeps_them_under_their_date(tmp_path: Path, layout: str) -> None:
+    run_dir = LAYOUTS[layout](tmp_path)
+    with pytest.raises(InputError, match="run of the earlier kit; analyse it as it is: sme2prof analyze"):
+        replay(ARM, run_dir, program=PROGRAM, options=RunOptions(analysis_only=True))
+    if layout == "flat":
+        kept = settle_earlier(run_dir, Manifest(results=()), resume=False, force=False).moved
+        assert kept is not None and kept == run_dir.with_name("mac-20251220-101112") and Run.open(kept).dumps
+        return
+    done = replay(ARM, run_dir, program=PROGRAM)
+    assert done.moved == run_dir.with_name("mac-20251220-101112")
+    assert Run.open(done.moved).dumps and load(run_dir / "manifest.json")["schema_version"] == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"results": []},
+        {"model": "m.pte"},
+        {"model": 7, "results": []},
+        {"model": "m.pte", "results": [7]},
+        {"model": "m.pte", "results": [{"experiment": ["a"]}]},
+        {"model": "m.pte", "results": [{"metrics": {"threads": 1}}]},
+    ],
+)
+def test_what_only_looks_like_one_is_refused(tmp_path: Path, content: dict[str, object]) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=r"manifest\.json: "):
+        Run.open(tmp_path)
+
+
+def test_odd_entries_do_not_lead_out_of_the_run(tmp_path: Path) -> None:
+    run_dir = version_0.lay_out_folders(tmp_path)
+    outside = str(next(ARM.rglob("*.etdump")))
+
+    def elsewhere(manifest: dict[str, list[dict[str, dict[str, object]]]]) -> None:
+        manifest["results"][0]["metrics"].update(etdump=outside, etdump_rel=f"../../{PROGRAM.name}")
+
+    edit(run_dir / "manifest.json", elsewhere)
+    assert {dump.path.parent.parent for dump in Run.open(run_dir).dumps} == {run_dir}

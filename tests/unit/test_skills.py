@@ -1,0 +1,238 @@
+"""`sme2prof skills`: what is written follows the Agent Skills rules, works there, and harms nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import files, process
+from model_profiling.errors import InputError
+from model_profiling.workflow import skills
+from model_profiling.workflow.skills import ASSISTANTS, RECORD, STANDARD, install_skills, list_skills
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ROOT / "agent_skill_ml_profiling"
+SPECIFIED = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+
+
+def _front_matter(text: str) -> tuple[dict[str, object], str]:
+    yaml = pytest.importorskip("ruamel.yaml")
+    opening, header, body = text.split("---\n", 2)
+    assert opening == ""
+    return dict(yaml.YAML(typ="safe").load(header)), body
+
+
+def _links(text: str) -> list[str]:
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", prose) if "://" not in target]
+
+
+def _all(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project") / "skills"
+    install_skills(folder)
+    return folder
+
+
+def test_the_eight_of_the_workflow_are_there_in_order() -> None:
+    numbers = [skill.source[:2] for skill in list_skills()]
+    assert numbers == [f"{number:02}" for number in range(1, 9)]
+    catalogue = (TEXTS / "readme.md").read_text()
+    for skill in list_skills():
+        assert f"({skill.source}) | `{skill.name}` |" in catalogue
+
+
+def test_what_is_written_follows_the_agent_skills_rules(installed: Path) -> None:
+    folders = sorted(path for path in installed.iterdir() if path.is_dir())
+    assert len(folders) == 8
+    for folder in folders:
+        text = (folder / "SKILL.md").read_text()
+        header, body = _front_matter(text)
+        assert header["name"] == folder.name
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", folder.name) and len(folder.name) <= 64
+        description = header["description"]
+        assert isinstance(description, str) and 0 < len(description) <= 1024
+        assert not re.search("[<>]", description) and "Use " in description
+        assert set(header) <= SPECIFIED
+        assert len(str(header["compatibility"])) <= 500
+        assert len(body.splitlines()) < 500
+    # An assistant holds all descriptions at once; 8,000 characters are what Codex gives them at least.
+    assert sum(len(skill.name) + len(skill.description) for skill in list_skills()) < 6_000
+
+
+def test_the_reference_validator_finds_nothing(installed: Path) -> None:
+    reference = pytest.importorskip("skills_ref", reason="skills-ref needs Python 3.11")
+    for folder in installed.glob("sme2prof-*"):
+        assert reference.validate(folder) == []
+        assert reference.read_properties(folder).name == folder.name
+
+
+def test_links_lead_to_what_was_installed_and_clone_only_parts_stay_behind(installed: Path) -> None:
+    for page in installed.rglob("*.md"):
+        text = page.read_text()
+        for target in _links(text):
+            assert (page.parent / target.partition("#")[0]).resolve().is_file(), f"{page}: {target}"
+            assert (page.parent / target.partition("#")[0]).resolve().is_relative_to(installed.resolve())
+        assert "<!--" not in text and "## In a clone" not in text
+    assert {path.name for path in installed.rglob("references/*")} == {
+        path.name for path in (TEXTS / "references").iterdir()
+    }
+    for skill in list_skills():  # what is kept is kept word for word: every command of the steps
+        assert "sme2prof" in skill.files["SKILL.md"]
+
+
+@pytest.mark.parametrize("skill", list_skills(), ids=lambda skill: skill.name)
+def test_every_skill_has_what_an_assistant_needs(skill: skills.Skill) -> None:
+    text = (TEXTS / skill.source).read_text()
+    for part in ("## Prerequisites", "## Expected", "## Failures", "## Checklist", "\n- [ ] "):
+        assert part in text, part
+    assert re.search(r"^Next( skill)?: |^There is no next skill", text, re.MULTILINE)
+    assert "| symptom | cause | fix |" in text
+    assert len(re.findall(r"^```bash$", text, re.MULTILINE)) >= 2
+
+
+@pytest.mark.parametrize("assistant", [None, *ASSISTANTS])
+def test_each_assistant_gets_them_in_its_own_folder_and_twice_changes_nothing(
+    assistant: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sme2prof: Callable[..., process.Completed],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--for", assistant] if assistant else []
+    first = json.loads(sme2prof("skills", "install", *words, "--json").stdout)
+    place = ASSISTANTS[assistant] if assistant else STANDARD
+    assert first["folder"] == place and first["removed"] == first["unchanged"] == []
+    assert sorted(path.parent.name for path in Path(place).glob("*/SKILL.md")) == sorted(first["skills"])
+    before = _all(tmp_path)
+    assert set(before) == {f"{place}/{path}" for path in [*first["written"], RECORD]}
+    ages = {path: (tmp_path / path).stat().st_mtime_ns for path in before}
+
+    again = sme2prof("skills", "install", *words)
+
+    assert again.returncode == 0 and "0 files written" in again.stdout
+    assert _all(tmp_path) == before
+    assert {path: (tmp_path / path).stat().st_mtime_ns for path in before} == ages
+
+
+def test_a_changed_file_is_named_and_kept_until_force(
+    tmp_path: Path, sme2prof: Callable[..., process.Completed]
+) -> None:
+    folder = tmp_path / "mine"
+    assert sme2prof("skills", "install", "--dir", str(folder)).returncode == 0
+    whole = _all(folder)
+    changed = folder / "sme2prof-export-model" / "SKILL.md"
+    changed.write_text("my own notes\n")
+    (folder / "sme2prof-run-profiling" / "SKILL.md").unlink()
+
+    refused = sme2prof("skills", "install", "--dir", str(folder))
+
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1 and "sme2prof-export-model/SKILL.md" in refused.stderr
+    assert "--force" in refused.stderr
+    assert changed.read_text() == "my own notes\n"
+    assert not (folder / "sme2prof-run-profiling").joinpath("SKILL.md").exists()  # none, where not all can be
+
+    assert sme2prof("skills", "install", "--dir", str(folder), "--force").returncode == 0
+    assert _all(folder) == whole
+
+
+def test_a_newer_kit_replaces_and_removes_its_own_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = list_skills()
+    older = skills.Skill(
+        "sme2prof-old", "Was once.", "00_old.md", {"SKILL.md": "old\n", "references/a.md": "a\n"}
+    )
+    earlier = skills.Skill(now[0].name, now[0].description, now[0].source, {"SKILL.md": "as it was\n"})
+    with monkeypatch.context() as patch:
+        patch.setattr(skills, "list_skills", lambda: (older, earlier))
+        install_skills(tmp_path)
+    (tmp_path / "sme2prof-old" / "references" / "a.md").write_text("changed by somebody\n")
+    (tmp_path / "somebody-else").mkdir()
+    (tmp_path / "somebody-else" / "SKILL.md").write_text("not ours\n")
+
+    done = install_skills(tmp_path)
+
+    assert done.removed == ("sme2prof-old/SKILL.md",)
+    assert (tmp_path / "sme2prof-old" / "references" / "a.md").read_text() == "changed by somebody\n"
+    assert (tmp_path / "somebody-else" / "SKILL.md").read_text() == "not ours\n"
+    assert (tmp_path / now[0].name / "SKILL.md").read_text() == now[0].files["SKILL.md"]
+
+
+@pytest.mark.parametrize("calls", (0, 1, 2, 6, 12))
+def test_a_full_disk_at_any_moment_leaves_everything_as_it_was(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first, in the middle, and while the files of an earlier version are being replaced."""
+    first = list_skills()[0]
+    earlier = skills.Skill(first.name, first.description, first.source, {"SKILL.md": "as it was\n"})
+    with monkeypatch.context() as patch:
+        patch.setattr(skills, "list_skills", lambda: (earlier,))
+        install_skills(tmp_path)
+    before = _all(tmp_path)
+    left = iter(range(calls))
+    really = files.move
+
+    def move(source: Path, path: Path) -> None:
+        if next(left, None) is None and "old" not in source.parts:
+            raise InputError(f"cannot write {path}: no space left on device")
+        really(source, path)
+
+    monkeypatch.setattr(files, "move", move)
+    with pytest.raises(InputError, match="no space"):
+        install_skills(tmp_path)
+    assert _all(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [RECORD, first.name]
+
+
+def test_if_one_file_cannot_be_written_everything_is_as_before(tmp_path: Path) -> None:
+    names = [skill.name for skill in list_skills()]
+    (tmp_path / names[-1]).write_text("a file where a folder has to be\n")
+    before = _all(tmp_path)
+    with pytest.raises(InputError, match="not a directory"):
+        install_skills(tmp_path)
+    assert _all(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == [names[-1]]
+
+
+def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    folder = tmp_path / "skills"
+    folder.mkdir()
+    (folder / "sme2prof-setup-workspace").symlink_to(outside)
+    with pytest.raises(InputError, match="leads out of"):
+        install_skills(folder, force=True)
+    assert list(outside.iterdir()) == []
+    (folder / "sme2prof-setup-workspace").unlink()
+    keep = outside / "keep.md"
+    keep.write_text("keep\n")
+    listed = {"../outside/keep.md": skills._digest("keep\n"), "sme2prof-x/../../outside/keep.md": "0"}
+    (folder / RECORD).write_text(json.dumps({"schema_version": 1, "files": listed}))
+    assert install_skills(folder).removed == ()
+    assert keep.read_text() == "keep\n"
+
+
+def test_for_and_dir_together_and_unknown_assistants_are_refused(
+    tmp_path: Path, sme2prof: Callable[..., process.Completed]
+) -> None:
+    both = sme2prof("skills", "install", "--for", "claude", "--dir", str(tmp_path))
+    assert both.returncode == 2 and "give one" in both.stderr
+    assert sme2prof("skills", "install", "--for", "someone").returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_tells_what_each_is_for(sme2prof: Callable[..., process.Completed]) -> None:
+    listed = json.loads(sme2prof("skills", "list", "--json").stdout)["skills"]
+    shown = sme2prof("skills", "list").stdout
+    for entry in listed:
+        assert entry["name"] in shown and "SKILL.md" in entry["files"]
