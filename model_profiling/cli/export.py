@@ -51,6 +51,7 @@ def command(  # noqa: PLR0917  click passes every option by name
     MODEL is a name from `sme2prof models`, or file.py:factory or package.module:factory for any nn.Module.
     Exits with 1 when the program's outputs differ from PyTorch's in the same dtype by more than rounding.
     """
+    frame.warn_of_skipped_models(model)
     with shown_progress() as progress:
         result = export_model(
             model,

@@ -97,6 +97,16 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
         warn(f"--sme2-factor has no effect: {known[0].reason}")
 
 
+def warn_of_skipped_models(asked: str = "") -> None:
+    """Name each model folder that cannot be imported; of the one that is `asked` for, its error tells."""
+    from model_profiling.models.registry import discover, skipped_folders
+
+    discover()
+    for skipped in skipped_folders():
+        if asked not in skipped.names:
+            warn(skipped.text)
+
+
 def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """`--quiet`: the answer alone; what failed is still said."""
     return click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")(

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -29,11 +30,14 @@ COMMANDS = {
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
+    "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
     "clean": "Remove what was put on a phone or another machine.",
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",
 }
 """Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
+
+_REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
 
 class LazyGroup(click.Group):
@@ -101,9 +105,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
-        text = f"unexpected {type(problem).__name__}: {problem}; run it with --debug and report it"
-        return _reported(problem, text)
+        return _reported(problem, _unexpected(problem))
     return outcome if isinstance(outcome, int) else 0
+
+
+def _unexpected(problem: Exception) -> str:
+    """A defect of ours, unless the file failed in which people may register models by hand."""
+    said = f"{type(problem).__name__}: {problem}"
+    trace, line = problem.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(_REGISTRATIONS):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if isinstance(problem, SyntaxError) and problem.filename == str(_REGISTRATIONS):
+        line = problem.lineno
+    if line is None:
+        return f"unexpected {said}; run it with --debug and report it"
+    return f"{_REGISTRATIONS} cannot be imported: {said}; correct line {line} there, or what it imports"
 
 
 def _reported(problem: Exception, text: str) -> int:

@@ -6,17 +6,22 @@ from dataclasses import asdict
 
 from model_profiling.cli import frame
 from model_profiling.models import list_models
+from model_profiling.models.registry import ModelEntry, skipped_folders
 
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
 def command(as_json: bool) -> None:
     """List the models that can be named: the kit's own, and ExecuTorch's examples.
 
-    Any other PyTorch model is named by its factory: file.py:factory or package.module:factory.
+    A model with options is named with them: NAME@size=512. Any other PyTorch model is named by its factory:
+    file.py:factory or package.module:factory. Folders of models of your own are found when SME2PROF_MODELS
+    names the folder they lie in.
     """
     entries = list_models()
+    frame.warn_of_skipped_models()
     if as_json:
-        frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries]})
+        skipped = [asdict(folder) for folder in skipped_folders()]
+        frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries], "skipped": skipped})
         return
     rows = [
         (
@@ -24,8 +29,15 @@ def command(as_json: bool) -> None:
             entry.source,
             "; ".join(entry.inputs) if entry.inputs else "known once loaded",
             " ".join(entry.dtypes),
-            f"needs {', '.join(entry.missing)} (not installed)" if entry.missing else entry.description,
+            _said_of(entry),
         )
         for entry in entries
     ]
     frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", ""), rows)
+
+
+def _said_of(entry: ModelEntry) -> str:
+    if entry.missing:
+        return f"needs {', '.join(entry.missing)} (not installed)"
+    options = ", ".join(f"@{option.shown}" for option in entry.options)
+    return f"{entry.description} ({options})" if options else entry.description

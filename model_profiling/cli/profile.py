@@ -137,6 +137,8 @@ def command(
         raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
     options = ProfileOptions(target=choice, **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
+    if not model.endswith(".pte"):
+        frame.warn_of_skipped_models(model)
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:
             if len(dtypes) > 1:

@@ -76,6 +76,8 @@ def export_model(
     progress.stage(f"loading {model}")
     with quietly(not verbose):
         named = load_model(model, name)
+        if named.entry is not None:
+            named.entry.check_dtype(dtype)
         eager = eager_model(named.name, named.model)
     folder = folder or Path(f"out_{named.name}") / "artifacts"
     _check_writable(folder)
@@ -128,7 +130,10 @@ def export_model(
             seconds=round(time.monotonic() - began, 3),
             versions=made_with,
             calibration=_calibration(dtype, calibration, batches),
-            warnings=tuple(accuracy_warnings(dtype, accuracy, calibrated=batches is not None)),
+            warnings=(
+                *(named.entry.remarks(dtype, backend) if named.entry else ()),
+                *accuracy_warnings(dtype, accuracy, calibrated=batches is not None),
+            ),
         )
         if graph is not None:
             edge = lowered.etrecord.edge_dialect_program

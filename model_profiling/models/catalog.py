@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.blame import blaming
-from model_profiling.models.registry import ModelEntry, discover, load_registered, unknown_model
+from model_profiling.models.options import MARK
+from model_profiling.models.registry import (
+    ModelEntry,
+    check_not_skipped,
+    choose,
+    discover,
+    load_registered,
+    unknown_model,
+)
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
 if TYPE_CHECKING:
@@ -36,6 +44,8 @@ class NamedModel:
     name: str
     source: str
     model: EagerModelBase
+    entry: ModelEntry | None = None
+    """Its row of the registry, where it has one."""
 
 
 class FactoryModel(EagerModelBase):
@@ -61,16 +71,28 @@ def list_models() -> list[ModelEntry]:
     return [own[name] for name in sorted(own)] + list(upstream_entries().values())
 
 
+def available_models() -> tuple[str, ...]:
+    """The names of the models that are not ExecuTorch's own examples."""
+    return tuple(discover())
+
+
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Make the model `spec` names; `name` replaces the name its files would carry."""
-    if ":" in spec or spec.endswith(".py"):
+    chosen = choose(spec)
+    if chosen is not None:
+        entry = discover()[chosen.model]
+        model = load_registered(chosen.model, chosen.values)
+        loaded = NamedModel(chosen.file_name, chosen.source, model, entry)
+    elif ":" in spec or spec.endswith(".py"):
         loaded = _load_reference(spec)
-    elif spec in discover():
-        loaded = NamedModel(spec, "kit", load_registered(spec))
     elif spec in upstream_table():
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
     else:
-        raise unknown_model(spec, [*discover(), *upstream_table()])
+        bare = spec.partition(MARK)[0]
+        if bare in upstream_table():
+            raise InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
+        check_not_skipped(bare)
+        raise unknown_model(bare, [*discover(), *upstream_table()])
     return loaded if name is None else replace(loaded, name=name)
 
 

@@ -1,99 +1,182 @@
-"""The table of models that can be named on the command line.
+"""The models that can be named: those of the kit's own folders, and of folders the user names in
+SME2PROF_MODELS.
 
-A model's folder registers it by name with the place of its class, so that listing the table loads neither
-the class nor torch; the class is imported when the model is exported.
+A folder that cannot be imported is set aside with its cause; all other models stay in reach. Code in other
+places, the working folder among them, is never imported unless the user names it.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import cast
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 
-from model_profiling.errors import InputError
-from model_profiling.models.base import EagerModelBase
-from model_profiling.wording import did_you_mean
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.models import entries
+from model_profiling.models.blame import blaming
+from model_profiling.models.entries import (
+    DTYPES,
+    PACKAGE,
+    ModelEntry,
+    home_of,
+    load_registered,
+    register_model,
+    unknown_model,
+)
+from model_profiling.models.options import MARK, Chosen, chosen_options
 
-DTYPES = ("fp32", "fp16", "int8")
+__all__ = [
+    "DTYPES",
+    "ModelEntry",
+    "choose",
+    "discover",
+    "home_of",
+    "load_registered",
+    "register_model",
+    "skipped_folders",
+    "unknown_model",
+]
+
+VARIABLE = "SME2PROF_MODELS"
+KIT = Path(__file__).parent
+_REGISTERS = re.compile(r"""register_model\(\s*(?:name\s*=\s*)?["'](\w+)["']""")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """One row of the registry."""
+class SkippedFolder:
+    """A model folder that cannot be imported, and why."""
 
-    name: str
-    source: str
-    reference: str
-    description: str = ""
-    inputs: tuple[str, ...] | None = None
-    dtypes: tuple[str, ...] = DTYPES
-    missing: tuple[str, ...] = ()
-    """Python packages the model imports that are not installed here."""
+    folder: str
+    names: tuple[str, ...]
+    """What people may ask for and mean it."""
+    problem: str
+    fix: str
 
-
-_entries: dict[str, ModelEntry] = {}
-_classes: dict[str, type[EagerModelBase]] = {}
+    @property
+    def text(self) -> str:
+        return f"model folder {self.folder} is skipped: {self.problem}; {self.fix}"
 
 
-def register_model(
-    name: str,
-    cls: type[EagerModelBase] | str,
-    *,
-    inputs: Sequence[str] | None = None,
-    dtypes: Sequence[str] = DTYPES,
-    description: str = "",
-) -> None:
-    """Add a model under `name`; `cls` is its class, or `"package.module:Class"` to load it only when used.
-
-    `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`.
-    """
-    if not name.isidentifier():
-        raise InputError(
-            f"'{name}' cannot name a model", "use letters, digits and underscores, not starting with a digit"
-        )
-    reference = cls if isinstance(cls, str) else f"{cls.__module__}:{cls.__qualname__}"
-    if name in _entries:
-        raise InputError(
-            f"model '{name}' is registered already by {_entries[name].reference}", "choose another name"
-        )
-    unknown = sorted(set(dtypes) - set(DTYPES))
-    if unknown:
-        raise InputError(f"model '{name}' names unknown dtypes {unknown}", f"choose from {', '.join(DTYPES)}")
-    _entries[name] = ModelEntry(
-        name=name,
-        source="kit",
-        reference=reference,
-        description=description,
-        inputs=tuple(inputs) if inputs is not None else None,
-        dtypes=tuple(dtypes),
-    )
-    if not isinstance(cls, str):
-        _classes[name] = cls
+_skipped: dict[tuple[str, str], tuple[int, SkippedFolder]] = {}
+"""By package and folder; with when its files were changed last, after which it is tried again."""
 
 
-def load_registered(name: str) -> EagerModelBase:
-    """Make the model registered under `name`; its class is imported now."""
-    if name in _classes:
-        return _classes[name]()
-    module, _, attribute = _entries[name].reference.partition(":")
-    return cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))()
-
-
-def discover(package: str = "model_profiling.models") -> dict[str, ModelEntry]:
-    """Import every model folder once and return the kit's own rows by name."""
+def discover(package: str = PACKAGE) -> dict[str, ModelEntry]:
+    """Import every model folder once and return the rows that are not ExecuTorch's, by name."""
     root = importlib.import_module(package)
-    for module in pkgutil.iter_modules(root.__path__):
-        if module.ispkg:
-            importlib.import_module(f"{package}.{module.name}")
-    return dict(_entries)
+    if package == PACKAGE:
+        for place in named_places():
+            add_place(place)
+    taken: dict[str, Path] = {}
+    for searched in map(Path, root.__path__):
+        for module in pkgutil.iter_modules([str(searched)]):
+            if not module.ispkg or not _is_model(searched, module.name):
+                continue
+            folder = searched / module.name
+            if module.name in taken:
+                held = f"{taken[module.name]} holds a folder of that name already"
+                _skip(package, folder, InputError(held, "give it another name"))
+            else:
+                taken[module.name] = searched
+                _import_folder(package, folder)
+    return {name: _sourced(entry) for name, entry in entries.registered().items()}
 
 
-def unknown_model(name: str, known: Iterable[str]) -> InputError:
-    """The error for a name nobody registered, with the nearest one that somebody did."""
-    hint = did_you_mean(name, known)
-    return InputError(
-        f"no model is named '{name}'",
-        f"{hint}{' ' if hint else ''}`sme2prof models` lists them; or name your own as file.py:factory",
-    )
+def skipped_folders(package: str = PACKAGE) -> tuple[SkippedFolder, ...]:
+    """What `discover` could not import, in the order it was met."""
+    return tuple(skipped for (owner, _), (_, skipped) in _skipped.items() if owner == package)
+
+
+def named_places() -> tuple[Path, ...]:
+    """The folders of model folders that the user names; one that is not there is an error."""
+    words = os.environ.get(VARIABLE, "").split(os.pathsep)
+    places = tuple(Path(word).expanduser().resolve() for word in words if word)
+    for place in places:
+        if not place.is_dir():
+            raise InputError(f"{VARIABLE} names {place}, which is no folder", "correct it, or leave it unset")
+    return places
+
+
+def add_place(place: Path) -> None:
+    """Look for model folders in `place` too; they are imported as if they lay in the kit's own folder."""
+    searched = _root().__path__
+    if str(place) not in searched and place != KIT.resolve():
+        searched.append(str(place))
+        importlib.invalidate_caches()
+
+
+def _root() -> ModuleType:
+    return importlib.import_module(PACKAGE)
+
+
+def _is_model(place: Path, name: str) -> bool:
+    """Whether to import a package: in the kit's folder each is a model, elsewhere those that register one."""
+    if place == KIT or str(place) not in _root().__path__:
+        return True
+    return "register_model" in _text(place / name)
+
+
+def _text(folder: Path) -> str:
+    try:
+        return (folder / "__init__.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _import_folder(package: str, folder: Path) -> None:
+    key, changed = (package, str(folder)), _changed(folder)
+    if key in _skipped and _skipped[key][0] == changed:
+        return
+    before = entries.registered()
+    try:
+        with blaming(f"{folder.name} cannot be imported", entries.import_fix):
+            importlib.import_module(f"{package}.{folder.name}")
+    except ProfilingError as problem:
+        entries.keep(before)
+        for name in [name for name in sys.modules if name.startswith(f"{package}.{folder.name}.")]:
+            del sys.modules[name]  # else a corrected folder would be given what it was before
+        _skip(package, folder, problem)
+    else:
+        _skipped.pop(key, None)
+
+
+def _skip(package: str, folder: Path, problem: ProfilingError) -> None:
+    names = dict.fromkeys((folder.name, *_REGISTERS.findall(_text(folder))))
+    skipped = SkippedFolder(str(folder), tuple(names), problem.problem, problem.fix)
+    _skipped[package, str(folder)] = (_changed(folder), skipped)
+
+
+def _changed(folder: Path) -> int:
+    return max((file.stat().st_mtime_ns for file in sources_in(folder)), default=0)
+
+
+def sources_in(folder: Path) -> Iterable[Path]:
+    """Every Python file of a model folder, what it took over from others included."""
+    return sorted(folder.rglob("*.py"))
+
+
+def _sourced(entry: ModelEntry) -> ModelEntry:
+    home = home_of(entry)
+    return replace(entry, source="yours") if home is not None and home.parent != KIT else entry
+
+
+def check_not_skipped(name: str) -> None:
+    """Raise the cause where `name` is a model of a folder that could not be imported."""
+    for skipped in skipped_folders():
+        if name in skipped.names:
+            raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
+
+
+def choose(spec: str) -> Chosen | None:
+    """The registered model that `name` or `name@option=value,...` names; None where there is none."""
+    name, mark, options = spec.partition(MARK)
+    entry = discover().get(name)
+    if entry is None:
+        return None
+    return chosen_options(name, options, entry.options) if mark else Chosen(name, {})

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, ProfilingError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.registry import ModelEntry, discover, load_registered
 from model_profiling.own_commands import pip_install
@@ -54,10 +54,11 @@ def upstream_table() -> dict[str, tuple[str, str]]:
         module = importlib.import_module(PACKAGE)
     except ImportError:
         return {}
+    ours = discover()
     return {
         name: (str(place[0]), str(place[1]))
         for name, place in module.MODEL_NAME_TO_MODEL.items()
-        if str(place[0]) not in discover()
+        if str(place[0]) not in ours
     }
 
 
@@ -96,18 +97,26 @@ def load_upstream(name: str) -> EagerModelBase:
 
 
 def add_to_executorch() -> tuple[str, ...]:
-    """Enter the kit's models into ExecuTorch's table, for its own scripts run in this process.
+    """Enter the kit's models into ExecuTorch's tables, for its own scripts run in this process.
 
-    Only that table and `sys.modules` change; ExecuTorch's files stay as installed. Returns the added names.
+    Only those tables and `sys.modules` change; ExecuTorch's files stay as installed. Returns the added names:
+    a model that cannot be loaded is left out, and says why when it is asked for.
     """
     table: dict[str, tuple[str, str]] = importlib.import_module(PACKAGE).MODEL_NAME_TO_MODEL
+    xnnpack = importlib.import_module("executorch.examples.xnnpack")
     added = []
-    for name in discover():
+    for name, entry in discover().items():
         if name in table:
             continue
-        cls = type(load_registered(name))
+        try:
+            cls = type(load_registered(name))
+        except ProfilingError:
+            continue
         sys.modules[f"{PACKAGE}.{name}"] = sys.modules[cls.__module__]
         table[name] = (name, cls.__qualname__)
+        xnnpack.MODEL_NAME_TO_OPTIONS[name] = xnnpack.XNNPACKOptions(
+            xnnpack.QuantType[entry.xnnpack_quantization or "NONE"], entry.xnnpack_delegation
+        )
         added.append(name)
     return tuple(added)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_profiling import files
+from model_profiling import export, files
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.export import export_model
 from model_profiling.export.exporter import versions
 from model_profiling.export.reading import read_export
 from model_profiling.models import registry
+from model_profiling.models.options import Chosen
 from model_profiling.program_name import under_either_name
 from model_profiling.progress import Progress, Silent
 
@@ -36,11 +37,12 @@ def find_or_export(
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
-    folder = artifacts or Path(f"out_{model}") / "artifacts"
-    pte = folder / f"{model}_{backend}_{dtype}.pte"
-    if model in registry.discover() and _is_current(model, pte):
-        progress.stage(f"using {pte}")
-        return pte
+    if chosen := registry.choose(model):
+        folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+        pte = folder / f"{chosen.file_name}_{backend}_{dtype}.pte"
+        if _is_current(chosen, pte):
+            progress.stage(f"using {pte}")
+            return pte
     return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
 
 
@@ -51,8 +53,13 @@ def _named(path: Path) -> Path:
     return path
 
 
-def _is_current(model: str, pte: Path) -> bool:
-    """Whether the export is whole, made with what is installed, and newer than the model's source."""
+def _is_current(chosen: Chosen, pte: Path) -> bool:
+    """Whether the export is whole, of the same variant, made with what is installed, and newer than the
+    model's source and the files it reads."""
+    entry = registry.discover()[chosen.model]
+    home = registry.home_of(entry)
+    if home is None or entry.source != "kit":
+        return False
     try:
         summary = read_export(pte)
         made = pte.stat().st_mtime
@@ -60,10 +67,11 @@ def _is_current(model: str, pte: Path) -> bool:
         return False
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
     same_tools = summary.versions == versions() and summary.seed == 0
-    sources = [*_folder("models", model).glob("*.py"), *_folder("export").glob("*.py")]
-    usable = whole and not summary.accuracy.problem
+    sources = [
+        *chosen.files,
+        *registry.sources_in(home),
+        *registry.KIT.glob("*.py"),
+        *Path(export.__file__).parent.glob("*.py"),
+    ]
+    usable = whole and not summary.accuracy.problem and summary.source == chosen.source
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
-
-
-def _folder(*parts: str) -> Path:
-    return Path(registry.__file__).parent.parent.joinpath(*parts)

@@ -1,0 +1,144 @@
+"""`sme2prof onboard`: the folder it makes works as it stands, and `--check` says what a changed one lacks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model_profiling import models, process
+from model_profiling.models import entries, registry
+from model_profiling.workflow import onboard_check
+
+Run = Callable[..., process.Completed]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working folder of somebody without a clone; what is registered is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(registry.VARIABLE, raising=False)
+    monkeypatch.setattr(models, "__path__", list(models.__path__))
+    monkeypatch.setattr(onboard_check, "SHORT", replace(onboard_check.SHORT, runs=1, rounds=1, budget_s=0.2))
+    before, loaded = entries.registered(), set(sys.modules)
+    yield tmp_path
+    entries.keep(before)
+    registry._skipped.clear()
+    for name in set(sys.modules) - loaded:
+        if name.startswith("model_profiling.models."):
+            del sys.modules[name]
+            vars(models).pop(name.rpartition(".")[2], None)
+
+
+def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -> None:
+    made = sme2prof("onboard", "my_net")
+    assert made.returncode == 0 and made.stderr == ""
+    assert f"export SME2PROF_MODELS={here}" in made.stdout and "onboard my_net --check" in made.stdout
+    folder = here / "my_net"
+    assert sorted(file.name for file in folder.iterdir()) == ["__init__.py", "model.py", "test_my_net.py"]
+    texts = "".join(file.read_text() for file in folder.iterdir())
+    assert "new_model" not in texts and "NewModel" not in texts and "class MyNet(" in texts
+    assert sorted(path.name for path in here.iterdir()) == ["my_net"]
+
+    again = sme2prof("onboard", "my_net")
+    assert again.returncode == 2 and "is there already" in again.stderr
+    elsewhere = json.loads(sme2prof("onboard", "other", "--dir", here / "mine", "--json").stdout)
+    assert elsewhere["folder"] == str(here / "mine" / "other") and not elsewhere["in_kit"]
+    assert f"export SME2PROF_MODELS={here / 'mine'}" in elsewhere["next"]
+
+
+@pytest.mark.parametrize(
+    "name, error",
+    [
+        ("3d", "cannot name a model"),
+        ("my-net", "cannot name a model"),
+        ("class", "cannot name a model"),
+        ("../up", "cannot name a model"),
+        ("toy_cnn", "a model is named 'toy_cnn' already"),
+        ("mv2", "ExecuTorch's models is named 'mv2'"),
+        ("registry", r"a part of the kit is called registry.py"),
+        ("json", "a Python package is named 'json'"),
+    ],
+)
+def test_names_that_cannot_be_had(name: str, error: str, here: Path, sme2prof: Run) -> None:
+    refused = sme2prof("onboard", name)
+    assert refused.returncode == 2 and error in refused.stderr and refused.stderr.count("\n") == 1
+    assert list(here.iterdir()) == []
+
+
+def test_in_a_clone_it_is_made_where_the_kit_looks(
+    here: Path, sme2prof: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a copy of the layout: nothing is written into this repository."""
+    kit = here / "model_profiling" / "models"
+    kit.mkdir(parents=True)
+    (here / "pyproject.toml").touch()
+    monkeypatch.setattr(registry, "KIT", kit)
+    made = json.loads(sme2prof("onboard", "my_net", "--json").stdout)
+    assert made["in_kit"] and made["folder"] == str(kit / "my_net")
+    assert not any("SME2PROF_MODELS" in command for command in made["next"])
+
+
+def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) -> None:
+    (here / "my_net").mkdir()
+    (here / "my_net" / "__init__.py").write_text("raise RuntimeError('register_model was run')\n")
+    unnamed = sme2prof("onboard", "my_net", "--check")
+    assert unnamed.returncode == 2 and "--dir . or export SME2PROF_MODELS=$PWD" in unnamed.stderr
+    named = sme2prof("onboard", "my_net", "--check", "--dir", ".")
+    assert named.returncode == 2 and "register_model was run" in named.stderr
+    absent = sme2prof("onboard", "absent", "--check", "--dir", ".")
+    assert absent.returncode == 2 and "holds no model folder 'absent'" in absent.stderr
+
+
+def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(
+    here: Path, sme2prof: Run, tmp_path: Path
+) -> None:
+    """One export for its own test, one with an operator put back outside, one that fails."""
+    sme2prof("onboard", "my_net", "--json")
+    registry.add_place(here)
+    test = importlib.import_module("model_profiling.models.my_net.test_my_net")
+    for name in ("test_the_wrapper_computes_what_the_network_does", "test_it_is_registered"):
+        getattr(test, name)()
+    test.test_it_exports_whole(tmp_path / "out")
+
+    (here / "my_net").rename(here / "spoilt")
+    file, init = here / "spoilt" / "model.py", here / "spoilt" / "__init__.py"
+    text = file.read_text()
+    file.write_text(text.replace("        replace_modules(network)\n", ""))
+    init.write_text(
+        init.read_text()
+        .replace('"my_net"', '"spoilt"')
+        .replace("    inputs", '    dtypes=["fp16"],\n    inputs')
+    )
+    checked = sme2prof("onboard", "spoilt", "--check", "--dir", ".", "--json")
+    assert checked.returncode == 0, checked.stderr
+    answer = json.loads(checked.stdout)
+    assert answer["ok"]
+    (fp16,) = answer["dtypes"]
+    assert fp16["median_ms"] > 0 and 0 < fp16["outside_share"] < 1
+    (outside,) = fp16["outside"]
+    assert outside["call"] == "hardsigmoid" and outside["place"].startswith("model.py:")
+    names = [check["name"] for check in answer["checks"]]
+    assert names == ["fp16 export", "fp16 outputs", "fp16 run", "fp16 time", "fp16 outside"]
+    assert answer["checks"][-1]["fix"].startswith("write F.relu6(x + 3.0)")
+    assert Path(fp16["report"]).is_file()
+
+
+def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run) -> None:
+    """Said once for all dtypes, with the line."""
+    (here / "branching.py").write_text(
+        "import torch\n"
+        "class Branching(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x + 1 if x.sum() > 0 else x - 1\n"
+        "def make(): return Branching(), (torch.ones(2),)\n"
+    )
+    checked = sme2prof("onboard", "branching.py:make", "--check")
+    assert checked.returncode == 1
+    assert "FAIL  fp32/fp16/int8 export" in checked.stdout and "branching.py:4" in checked.stdout
+    assert checked.stdout.rstrip().endswith("not ready: fp32/fp16/int8 export")
