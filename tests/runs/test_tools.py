@@ -169,7 +169,7 @@ def test_a_dump_inside_an_emulated_run_is_emulated_and_its_folder_no_run(emulate
     [
         lambda path: path.write_text("{"),
         lambda path: path.write_text("[]"),
-        lambda path: edit(path, lambda manifest: manifest.update(schema_version=3)),
+        lambda path: edit(path, lambda manifest: manifest.update(schema_version=7)),
         lambda path: edit(path, lambda manifest: manifest.update(target={"timings_are_latency": "no"})),
     ],
 )
