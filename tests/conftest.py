@@ -23,6 +23,7 @@ from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
 from model_profiling import process
 from model_profiling.errors import SetupError
+from model_profiling.models.registry import choose
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
@@ -89,7 +90,8 @@ def exported() -> Callable[..., Artifact]:
 
     def export(model: str, dtype: str = "fp32", backend: str = "xnnpack") -> Artifact:
         file, _, factory = model.rpartition(":")
-        stem = f"{Path(file).stem}_{factory}" if file else model
+        chosen = choose(model)
+        stem = chosen.file_name if chosen else f"{Path(file).stem}_{factory}" if file else model
         own = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file.endswith(".py") else ""
         folder = cache / own / stem
         pte = folder / f"{stem}_{backend}_{dtype}.pte"
