@@ -60,13 +60,6 @@ def build_runners() -> str:
     return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
 
 
-def fetch_source() -> str:
-    """What fetches ExecuTorch's source to where `build_runners` looks for it."""
-    if (_SCRIPTS / "setup_repo.sh").is_file():
-        return f"{set_up()} --from-source"
-    return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "fetch"])
-
-
 def sme2prof(*words: str) -> str:
     """This kit's command, by the shortest name that starts it."""
     own, on_path = Path(sys.executable).parent / "sme2prof", shutil.which("sme2prof")

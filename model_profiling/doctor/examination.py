@@ -15,6 +15,7 @@ from model_profiling.own_commands import sme2prof, with_another_python
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import FEATURES, detect_host
 from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
+from model_profiling.runner.readiness import runner_check
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.qemu import can_be_had
 
@@ -80,6 +81,7 @@ def examine() -> Diagnosis:
         *checks.packages(),
         checks.compiler(),
         checks.sdk(),
+        runner_check(),
         checks.disk_space(),
         _cpu(),
         emulator,

@@ -6,7 +6,6 @@ Every path is resolved first, so that neither `..` nor a link leads out.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +14,10 @@ from model_profiling.models import list_models
 from model_profiling.models.registry import unknown_model
 from model_profiling.program_name import under_either_name
 from model_profiling.run import names
-from model_profiling.run.folders import runs_in
+from model_profiling.run.folders import holds_run, runs_in
 from model_profiling.wording import did_you_mean
 
 _SHOWN = 5
-_OPTIONS = re.compile(r"[\w=,.]*")
-"""What may follow a model's name: it becomes part of file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +55,9 @@ class Root:
         return whole.relative_to(self.folder).as_posix() if whole.is_relative_to(self.folder) else str(path)
 
     def word(self, path: Path) -> str:
-        """The same, for a command line: no name is taken for an option."""
+        """The same, for a command line: no name is taken for an option or for somebody's home."""
         shown = self.shown(path)
-        return f"./{shown}" if shown.startswith("-") else shown
+        return f"./{shown}" if shown.startswith(("-", "~")) else shown
 
     def run_dir(self, text: str) -> Path:
         """The run directory that `text` names, or the only one in the folder that it names."""
@@ -114,13 +111,23 @@ class Root:
             return self.factory(text)
         known = [entry.name for entry in list_models()]
         name, _, options = text.partition("@")
-        if name not in known or not _OPTIONS.fullmatch(options):
+        if name not in known:
             problem, hint = unknown_model(text, known), did_you_mean(name, known)
             raise InputError(
                 problem.problem,
                 f"{hint}{' ' if hint else ''}the tool `models` lists them; or name path/file.py:factory",
             )
-        return text
+        return "@".join((name, *([self._options(options)] if options else ())))
+
+    def _options(self, text: str) -> str:
+        """`size=512,checkpoint=FILE` of a model: what is no number is a file, and lies inside the root."""
+        parts = []
+        for part in text.split(","):
+            key, _, value = part.partition("=")
+            if not (key.isidentifier() and value):
+                raise InputError(f"'{part}' is no option of a model", "write name@option=value,option=value")
+            parts.append(f"{key}={value if value.isdigit() else self.word(self.place(value))}")
+        return ",".join(parts)
 
     def _program(self, text: str) -> Path:
         path = self.place(str(under_either_name(self.place(text))))
@@ -136,9 +143,13 @@ class Root:
             self.place(str(names.run_home(self.folder / model)))
         else:
             file, _, factory = model.rpartition(":")
-            home = f"out_{Path(file).stem}_{factory}" if file else f"out_{model}"
-            for folder in ("artifacts", "runs"):
-                self.place(f"{home}/{folder}")
+            name, _, options = model.partition("@")
+            home = f"out_{Path(file).stem}_{factory}" if file and not options else f"out_{name}"
+            # A variant's folder has its options in its name.
+            homes = [home, *(found.name for found in self.folder.glob(f"{home}_*") if options)]
+            for place in homes:
+                for folder in ("artifacts", "runs"):
+                    self.place(f"{place}/{folder}")
         return None
 
     def listing(self, text: str) -> list[Path]:
@@ -146,16 +157,14 @@ class Root:
         folder = self.place(text)
         if not folder.is_dir():
             raise InputError(f"there is no folder {text}", "give a folder relative to the root, such as '.'")
-        found = [run for run in runs_in(folder) if self._is_run(run)]
-        return sorted(found, key=_changed, reverse=True)
-
-    def _is_run(self, path: Path) -> bool:
-        return path.resolve().is_relative_to(self.folder) and (path / names.MANIFEST).is_file()
+        inside = [run for run in runs_in(folder) if run.resolve().is_relative_to(self.folder)]
+        return sorted(filter(holds_run, inside), key=_changed, reverse=True)
 
 
 def _changed(run_dir: Path) -> float:
+    manifest = run_dir / names.MANIFEST
     try:
-        return (run_dir / names.MANIFEST).stat().st_mtime
+        return (manifest if manifest.is_file() else run_dir).stat().st_mtime
     except OSError as problem:
         raise InputError(
             f"cannot read {run_dir}: {system_reason(problem)}", "ask for the list again"

@@ -59,8 +59,8 @@ def build_runner(
     compiler = compiler or find_compiler(sdk.platform, fetch=fetch)
     sources = sorted(_SOURCES.glob("*.cpp"))
     compile_flags, link_flags = ([*flags, *extra_flags] for flags in _flags(sdk))
-    build_id = _identity(sdk, compiler, sources, [*compile_flags, *link_flags])
-    home = cache_root() / "runners" / build_id
+    home = _home(sdk, compiler, extra_flags)
+    build_id = home.name
     cached = (home / _BINARY).is_file()
     if not cached:
         files.make_folder(home.parent)
@@ -84,6 +84,19 @@ def build_runner(
         seconds=time.monotonic() - began,
         cached=cached,
     )
+
+
+def built_runner(sdk: Sdk, compiler: Compiler) -> Path | None:
+    """The runner that `build_runner` would find in the cache; None where it would have to be compiled."""
+    path = _home(sdk, compiler) / _BINARY
+    return path if path.is_file() else None
+
+
+def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
+    """Where the cache keeps the runner that comes of these."""
+    flags = [flag for part in _flags(sdk) for flag in (*part, *extra_flags)]
+    build_id = _identity(sdk, compiler, sorted(_SOURCES.glob("*.cpp")), flags)
+    return cache_root() / "runners" / build_id
 
 
 def _from(compiler: Compiler) -> str:

@@ -71,6 +71,7 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
         *chosen.files,
         *registry.sources_in(home),
         *registry.KIT.glob("*.py"),
+        *registry.KIT.glob("*/*.py"),  # a model may be built of another's parts
         *Path(export.__file__).parent.glob("*.py"),
     ]
     usable = whole and not summary.accuracy.problem and summary.source == chosen.source

@@ -37,6 +37,8 @@ SKILL = "SKILL.md"
 _FOLDER = "agent_skill_ml_profiling"
 _REFERENCES = "references"
 _ONLY_IN_A_CLONE = "## In a clone"
+_MARK = re.compile(r"<!-- (not run|output): (.*) -->$")
+_SAID = {"not run": "Only where it applies: {}.", "output": "On {} Linux without SME2:"}
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 _COMPATIBILITY = f"Linux or macOS, Python 3.10 to 3.13, the command sme2prof of the package {DISTRIBUTION}"
@@ -167,13 +169,14 @@ def _as_installed(
 
 
 def _without_clone(text: str) -> str:
-    """Without sections about a clone's scripts, and without marks for whoever tests the documents."""
+    """Without sections about a clone's scripts; marks for whoever tests the documents become sentences."""
     kept, inside = [], False
     for line in text.splitlines():
         if line.startswith("## "):
             inside = line.startswith(_ONLY_IN_A_CLONE)
-        if not inside and not line.startswith("<!--"):
-            kept.append(line)
+        if not inside:
+            marked = _MARK.match(line)
+            kept += [_SAID[marked[1]].format(marked[2]), ""] if marked else [line]
     return "\n".join(kept).rstrip() + "\n"
 
 

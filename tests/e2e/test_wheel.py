@@ -129,7 +129,7 @@ def test_each_tool_is_a_command_that_says_how_it_is_called(tool: Path, readers: 
 
 def test_runs_are_read_without_executorch_torch_and_pandas(readers: Environment) -> None:
     run = Path(shutil.copytree(SME2, readers.work / "run"))
-    for words in (("report", run), ("validate", run)):
+    for words in (("analyze", run), ("report", run), ("validate", run)):
         done = readers.run("sme2prof", *words)
         assert done.returncode == 0, done.tail(20)
     assert "vega" in (run / "report.html").read_text(encoding="utf-8")

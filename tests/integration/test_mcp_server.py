@@ -195,7 +195,8 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
         ("export", {"model": "../outside/model.py:make"}, "outside of the root"),
         ("export", {"model": "link_out/model.py:make"}, "outside of the root"),
         ("export", {"model": "os:getcwd"}, "import a module from anywhere"),
-        ("export", {"model": "toy_cnn@../../x"}, "no model is named"),
+        ("export", {"model": "toy_cnn@../../x"}, "no option of a model"),
+        ("export", {"model": "toy_cnn@checkpoint=/etc/passwd"}, "outside of the root"),
         ("export", {"model": "toy_cnn", "out_dir": "/tmp/elsewhere"}, "outside of the root"),
         ("export", {"model": "toy_cnn", "calibration": "/x.py:batches"}, "outside of the root"),
         ("profile", {"model": "link_out/out_small_cnn/artifacts/x.pte"}, "outside of the root"),
@@ -369,6 +370,11 @@ def test_outputs_stay_inside_the_root(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="outside of the root"):
         root.outputs("m_xnnpack_fp32.pte", None)  # it would be written beside `artifacts`
     assert root.outputs("toy_cnn", None) is None
+    assert root.model("toy_cnn@size=2,checkpoint=~/w.pt") == "toy_cnn@size=2,checkpoint=./~/w.pt"
+    assert root.outputs("toy_cnn@size=2", None) is None
+    (folder / "out_toy_cnn_size2").symlink_to(tmp_path)
+    with pytest.raises(InputError, match="outside of the root"):
+        root.outputs("toy_cnn@size=2", None)
     (folder / "out_toy_cnn").symlink_to(tmp_path)
     with pytest.raises(InputError, match="outside of the root"):
         root.outputs("toy_cnn", None)

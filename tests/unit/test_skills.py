@@ -82,6 +82,7 @@ def test_links_lead_to_what_was_installed_and_clone_only_parts_stay_behind(insta
             assert (page.parent / target.partition("#")[0]).resolve().is_file(), f"{page}: {target}"
             assert (page.parent / target.partition("#")[0]).resolve().is_relative_to(installed.resolve())
         assert "<!--" not in text and "## In a clone" not in text
+        assert "model_profiling/scripts/" not in text
     assert {path.name for path in installed.rglob("references/*")} == {
         path.name for path in (TEXTS / "references").iterdir()
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import InputError, SetupError
-from model_profiling.own_commands import fetch_source, install_extra
+from model_profiling.own_commands import install_extra
 from model_profiling.process import run
 
 CMAKE_MINIMUM = (3, 29)

@@ -1,0 +1,172 @@
+"""A decoder-only language model in plain PyTorch, in the shape of Llama's smallest relatives: heads that
+share keys, gated feed-forward layers, RMS norm; learned places, as GPT-2 has them.
+
+The cache goes in as inputs, and only the keys and values of the new tokens come out: whoever runs the model
+writes them into its cache (`remember`), a few kilobytes a step. Buffers inside the program were the other
+way: a write into a buffer is no operator of XNNPACK, so each layer would be cut in two around it, and a
+program that remembers may answer differently each time it is measured.
+
+It is written for XNNPACK: what follows the look-ups by token and by place is one delegate in every dtype.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from model_profiling.errors import InputError
+from model_profiling.models.base import EagerModelBase
+
+VOCABULARY = 8192
+WIDTH = 384
+HEADS = 6
+SHARED = 2
+SIZE = WIDTH // HEADS
+HIDDEN = 1024
+FAR = 1e4
+
+
+class Norm(nn.Module):
+    """RMS norm; a trained one's scale belongs to the linear layers after it.
+
+    The mean is a matrix product, as XNNPACK has no mean over the last dimension alone. Neither it nor the
+    division is ever quantized.
+    """
+
+    average: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.full((1, WIDTH, 1), 1 / WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / torch.sqrt(torch.clamp(torch.bmm(torch.square(x), self.average), min=1e-5))
+
+
+class Attention(nn.Module):
+    """Each new token over what the cache holds and over the new tokens up to itself.
+
+    The queries of the heads that share a key are rows of one matrix, so nothing is repeated. What may not be
+    seen is kept out by a minimum: in int8 an addition of -10000 would be quantized, and every score lost in
+    its range.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.query = nn.Linear(WIDTH, HEADS * SIZE, bias=False)
+        self.key, self.value = (nn.Linear(WIDTH, SHARED * SIZE, bias=False) for _ in range(2))
+        self.out = nn.Linear(HEADS * SIZE, WIDTH, bias=False)
+        with torch.no_grad():
+            self.query.weight /= math.sqrt(SIZE)
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, seen: Tensor, causal: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        group = HEADS // SHARED
+        query = self.query(x).view(self.tokens, SHARED, group, SIZE).permute(1, 2, 0, 3)
+        query = query.reshape(SHARED, group * self.tokens, SIZE)
+        key = self.key(x).view(self.tokens, SHARED, SIZE).permute(1, 0, 2)
+        value = self.value(x).view(self.tokens, SHARED, SIZE).permute(1, 0, 2)
+        before = torch.minimum(torch.bmm(query, keys.permute(0, 2, 1)), seen)
+        now = torch.minimum(torch.bmm(query, key.permute(0, 2, 1)), causal)
+        weights = torch.softmax(torch.cat((before, now), -1), -1)
+        context = keys.shape[1]
+        mixed = torch.bmm(weights[:, :, :context], values) + torch.bmm(weights[:, :, context:], value)
+        mixed = mixed.view(SHARED, group, self.tokens, SIZE).permute(2, 0, 1, 3)
+        return self.out(mixed.reshape(1, self.tokens, HEADS * SIZE)), key, value
+
+
+class FeedForward(nn.Module):
+    """Gated by SiLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
+        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.gate(x)
+        fed: Tensor = self.down(gate * torch.sigmoid(gate) * self.up(x))
+        return fed
+
+
+class Layer(nn.Module):
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = Norm(), Norm()
+        self.attention = Attention(tokens)
+        self.feed_forward = FeedForward()
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, seen: Tensor, causal: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mixed, key, value = self.attention(self.norm1(x), keys, values, seen, causal)
+        x = x + mixed
+        fed: Tensor = self.feed_forward(self.norm2(x))
+        return x + fed, key, value
+
+
+class DecoderLM(nn.Module):
+    """New tokens, the place of the first of them, and the cache of every layer (its keys, then its values),
+    to the scores of the next token after each, and what to write into the cache."""
+
+    offsets: Tensor
+    seen: Tensor
+    causal: Tensor
+
+    def __init__(self, tokens: int, context: int, layers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = nn.Embedding(context, WIDTH)
+        self.layers = nn.ModuleList(Layer(tokens) for _ in range(layers))
+        self.norm = Norm()
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.register_buffer("offsets", torch.arange(tokens))
+        # Row p: at place p the cache holds p tokens.
+        held = torch.arange(context).reshape(1, -1) < torch.arange(context).reshape(-1, 1)
+        self.register_buffer("seen", torch.where(held, FAR, -FAR))
+        causal = torch.where(torch.ones(tokens, tokens).tril() > 0, FAR, -FAR)
+        self.register_buffer("causal", causal.repeat(HEADS // SHARED, 1).unsqueeze(0))
+
+    def forward(self, tokens: Tensor, place: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
+        x = self.table(tokens) + self.places(place + self.offsets)
+        seen = nn.functional.embedding(place, self.seen)
+        made: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            x, *new = layer(x, cache[2 * number], cache[2 * number + 1], seen, self.causal)
+            made += new
+        return (self.head(self.norm(x)), *made)
+
+
+def empty_cache(context: int, layers: int) -> list[Tensor]:
+    return [torch.zeros(SHARED, context, SIZE) for _ in range(2 * layers)]
+
+
+def remember(cache: list[Tensor], made: tuple[Tensor, ...], place: int) -> None:
+    """What whoever runs the model does after each call: write what is new at its place."""
+    for held, new in zip(cache, made, strict=True):
+        held[:, place : place + new.shape[1]] = new
+
+
+class DecoderModel(EagerModelBase):
+    def __init__(self, tokens: int = 1, context: int = 256, layers: int = 6) -> None:
+        if tokens >= context:
+            raise InputError(
+                f"decoder_lm takes no {tokens} tokens with a cache for {context}",
+                "give fewer tokens than context",
+            )
+        self.tokens, self.context, self.layers = tokens, context, layers
+
+    def get_eager_model(self) -> nn.Module:
+        return DecoderLM(self.tokens, self.context, self.layers)
+
+    def get_example_inputs(self) -> tuple[object, ...]:
+        """In the middle of a text: a cache half full."""
+        place = min(self.context // 2, self.context - self.tokens)
+        cache = empty_cache(self.context, self.layers)
+        for held in cache:
+            held[:, :place] = torch.randn(SHARED, place, SIZE)
+        return (torch.randint(0, VOCABULARY, (1, self.tokens)), torch.tensor([place]), *cache)

@@ -1,0 +1,232 @@
+"""EdgeTAM's image encoder in plain PyTorch, in the form that runs on a device.
+
+After `sam2/configs/edgetam.yaml` of EdgeTAM (Zhou et al., 2025) and "RepViT: Revisiting Mobile CNN From ViT
+Perspective" (Wang et al., 2024): a RepViT-M1 trunk with strides 4, 8, 16 and 32, and a feature pyramid of
+256 channels. The three branches that RepViT trains in each token mixer and all batch norms are one
+convolution each here, as its authors deploy it; `checkpoint.py` makes the same of a checkpoint's weights.
+Modules carry the names they have there.
+
+EdgeTAM returns position encodings as well: they do not depend on the image, and a device computes them once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from model_profiling.errors import InputError
+from model_profiling.models.base import EagerModelBase
+from model_profiling.models.edgetam_image_encoder.checkpoint import load_checkpoint
+from model_profiling.models.settling import settle
+
+WIDTHS = (48, 96, 192, 384)
+DEPTHS = (2, 2, 14, 2)
+MLP_RATIO = 2
+SQUEEZE_RATIO = 4
+NECK_WIDTH = 256
+LARGEST_STRIDE = 32
+
+
+class Gelu(nn.Module):
+    """GELU; in fp16 by its tanh form, x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3)).
+
+    XNNPACK has no GELU in fp16: written as one operator it would stay outside of the delegate 24 times. The
+    two forms differ by less than 0.0005, half of what fp16 resolves at 1. The constants are buffers, which
+    take the dtype of the model; a number in the code would be lifted as float32.
+    """
+
+    cubic: Tensor
+    linear: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        slope = 2 * math.sqrt(2 / math.pi)
+        self.register_buffer("linear", torch.full((1, 1, 1, 1), slope), persistent=False)
+        self.register_buffer("cubic", torch.full((1, 1, 1, 1), slope * 0.044715), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float16:
+            return nn.functional.gelu(x)
+        return x * torch.sigmoid(x * (self.linear + self.cubic * (x * x)))
+
+
+class SqueezeExcite(nn.Module):
+    """Scales each channel by a gate computed from the pooled image."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        squeezed = math.floor(channels / SQUEEZE_RATIO / 8 + 0.5) * 8
+        self.fc1 = nn.Conv2d(channels, squeezed, 1)
+        self.fc2 = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.fc2(nn.functional.relu(self.fc1(x.mean((2, 3), keepdim=True))))
+        return x * torch.sigmoid(gate)
+
+
+class ChannelMixer(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, MLP_RATIO * channels, 1)
+        self.act = Gelu()
+        self.conv2 = nn.Conv2d(MLP_RATIO * channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.conv2(self.act(self.conv1(x)))
+        return x + mixed
+
+
+class Block(nn.Module):
+    """Mix the pixels of each channel, gate in every second block, mix the channels of each pixel."""
+
+    def __init__(self, channels: int, *, gated: bool) -> None:
+        super().__init__()
+        self.token_mixer = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        with torch.no_grad():
+            self.token_mixer.weight[:, :, 1, 1] += 1.0  # the identity among the branches it is made of
+        self.se = SqueezeExcite(channels) if gated else nn.Identity()
+        self.channel_mixer = ChannelMixer(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.channel_mixer(self.se(self.token_mixer(x)))
+        return mixed
+
+
+class Downsample(nn.Module):
+    """To half the height and width, and more channels."""
+
+    def __init__(self, inside: int, out: int) -> None:
+        super().__init__()
+        self.pre_block = Block(inside, gated=False)
+        self.spatial_downsample = nn.Conv2d(inside, inside, 3, stride=2, padding=1, groups=inside)
+        self.channel_downsample = nn.Conv2d(inside, out, 1)
+        self.ffn = ChannelMixer(out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        halved = self.channel_downsample(self.spatial_downsample(self.pre_block(x)))
+        mixed: Tensor = self.ffn(halved)
+        return mixed
+
+
+class Stage(nn.Module):
+    def __init__(self, inside: int, out: int, depth: int) -> None:
+        super().__init__()
+        self.downsample = Downsample(inside, out) if inside != out else nn.Identity()
+        self.blocks = nn.Sequential(*(Block(out, gated=place % 2 == 0) for place in range(depth)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.blocks(self.downsample(x))
+        return features
+
+
+class Stem(nn.Module):
+    """To a quarter of the height and width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, WIDTHS[0] // 2, 3, stride=2, padding=1)
+        self.act = Gelu()
+        self.conv2 = nn.Conv2d(WIDTHS[0] // 2, WIDTHS[0], 3, stride=2, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        features: Tensor = self.conv2(self.act(self.conv1(image)))
+        return features
+
+
+class Trunk(nn.Module):
+    """RepViT-M1 without its classifier; the features after each stage."""
+
+    def __init__(self, depths: Sequence[int] = DEPTHS) -> None:
+        super().__init__()
+        self.stem = Stem()
+        before = (WIDTHS[0], *WIDTHS[:-1])
+        self.stages = nn.ModuleList(
+            Stage(inside, out, depth) for inside, out, depth in zip(before, WIDTHS, depths, strict=True)
+        )
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        found = [self.stem(image)]
+        for stage in self.stages:
+            found.append(stage(found[-1]))
+        return found[1:]
+
+
+class Twice(nn.Module):
+    """Every pixel four times, as nearest interpolation by 2 has it.
+
+    Written as a transposed convolution with weights of 1, which XNNPACK runs; nearest interpolation it does
+    not.
+    """
+
+    ones: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("ones", torch.ones(channels, 1, 2, 2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv_transpose2d(x, self.ones, stride=2, groups=x.shape[1])
+
+
+class Neck(nn.Module):
+    """Each level at 256 channels, the coarsest first in `convs`. The one below the coarsest gets the
+    coarsest's features added, the two finest stand alone, and the coarsest itself is left out of the
+    answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Sequential() for _ in WIDTHS)
+        for lateral, width in zip(self.convs, reversed(WIDTHS), strict=True):
+            assert isinstance(lateral, nn.Sequential)
+            lateral.add_module("conv", nn.Conv2d(width, NECK_WIDTH, 1))
+        self.twice = Twice(NECK_WIDTH)
+
+    def forward(self, levels: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        coarsest, third, second, finest = (
+            lateral(level) for lateral, level in zip(self.convs, reversed(levels), strict=True)
+        )
+        return finest, second, third + self.twice(coarsest)
+
+
+class ImageEncoder(nn.Module):
+    """The features EdgeTAM calls `backbone_fpn`, at strides 4, 8 and 16; the last is its
+    `vision_features`."""
+
+    def __init__(self, depths: Sequence[int] = DEPTHS) -> None:
+        super().__init__()
+        self.trunk = Trunk(depths)
+        self.neck = Neck()
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        features: tuple[Tensor, Tensor, Tensor] = self.neck(self.trunk(image))
+        return features
+
+
+def settle_encoder(network: ImageEncoder) -> None:
+    """What a block adds is less than what passes by it, as in networks that were trained."""
+    settle(network, (torch.randn(1, 3, 256, 256),), {"channel_mixer.conv2": 0.3, "ffn.conv2": 0.3})
+
+
+class EdgeTAMImageEncoder(EagerModelBase):
+    def __init__(self, size: int = 1024, checkpoint: Path | None = None) -> None:
+        if size % LARGEST_STRIDE:
+            raise InputError(
+                f"edgetam_image_encoder takes no image of {size}x{size}",
+                f"give a multiple of {LARGEST_STRIDE}",
+            )
+        self.size, self.checkpoint = size, checkpoint
+
+    def get_eager_model(self) -> nn.Module:
+        network = ImageEncoder()
+        if self.checkpoint is None:
+            settle_encoder(network)
+        else:
+            load_checkpoint(network, self.checkpoint)
+        return network
+
+    def get_example_inputs(self) -> tuple[object, ...]:
+        return (torch.randn(1, 3, self.size, self.size),)

@@ -1,0 +1,94 @@
+"""Every model of the zoo in every dtype: exported whole into XNNPACK, checked against PyTorch, and run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from edgetam_weights import checkpoint_weights
+
+from model_profiling.errors import InputError
+from model_profiling.export import export_model
+from model_profiling.models import register_model, registry
+from model_profiling.targets.host import HostTarget
+from model_profiling.targets.protocol import Job
+from model_profiling.workflow.programs import find_or_export
+
+SHALLOW = f"{Path(__file__).parents[1] / 'models' / 'shallow.py'}:edgetam"
+TRANSFORMER, DECODER = "transformer_encoder@tokens=16,layers=1", "decoder_lm@context=32,layers=1"
+PROMPT, UNET, SQUEEZE = "decoder_lm@tokens=8,context=32,layers=1", "unet@size=32", "squeeze_sam@size=256"
+# One of each, in the dtype that had to be written for, is part of `make test`; an export takes seconds.
+QUICK = {(SHALLOW, "fp16"), (TRANSFORMER, "fp16"), (DECODER, "fp16"), (UNET, "fp16")}
+ALL = [
+    (model, dtype)
+    for model in (SHALLOW, TRANSFORMER, DECODER, PROMPT, UNET, SQUEEZE)
+    for dtype in ("fp32", "fp16", "int8")
+]
+OUTSIDE = {"transformer_encoder": {"aten.embedding"}, "decoder_lm": {"aten.embedding", "aten.add"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [
+        pytest.param(
+            *each, marks=() if each in QUICK else pytest.mark.slow, id=f"{Path(each[0]).name}-{each[1]}"
+        )
+        for each in ALL
+    ],
+)
+def test_exported_whole_and_run(
+    model: str, dtype: str, exported: Callable[..., object], tmp_path: Path
+) -> None:
+    made = exported(model, dtype)
+    record = json.loads(made.summary.read_text())  # type: ignore[attr-defined]
+    assert record["accuracy"]["lowering"]["ok"]
+    assert record["coverage"]["partitions"] == 1
+    name = model.partition("@")[0]
+    outside = {one["operator"].rpartition(".")[0] for one in record["coverage"]["undelegated"]}
+    assert outside == OUTSIDE.get(name, set())
+    target = HostTarget()
+    target.prepare()
+    outcome = target.execute(Job(made.pte, runs=2, warmup=0), tmp_path, "run")  # type: ignore[attr-defined]
+    assert len(outcome.result.iterations_ns) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize(
+    "model", ["edgetam_image_encoder", "squeeze_sam", "transformer_encoder", "decoder_lm", "unet"]
+)
+def test_full_size(model: str, dtype: str, exported: Callable[..., object]) -> None:
+    record = json.loads(exported(model, dtype).summary.read_text())  # type: ignore[attr-defined]
+    assert record["accuracy"]["lowering"]["ok"]
+    assert record["coverage"]["partitions"] == 1
+
+
+@pytest.mark.slow
+def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "edgetam.pt"
+    torch.save({"model": checkpoint_weights()}, checkpoint)
+    spec = f"edgetam_image_encoder@size=64,checkpoint={checkpoint}"
+    first = find_or_export(spec, dtype="fp32", outdir=tmp_path)
+    assert first.name == "edgetam_image_encoder_size64_checkpoint_edgetam_xnnpack_fp32.pte"
+    made = first.stat().st_mtime_ns
+    assert find_or_export(spec, dtype="fp32", outdir=tmp_path).stat().st_mtime_ns == made
+    held = checkpoint_weights()
+    held["image_encoder.neck.convs.0.conv.bias"] += 1.0
+    torch.save({"model": held}, checkpoint)
+    assert find_or_export(spec, dtype="fp32", outdir=tmp_path).stat().st_mtime_ns > made
+
+
+def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    register_model(
+        "only_floats", "nowhere:Model", dtypes=("fp32",), not_supported={"int8": "its answers are angles"}
+    )
+    with pytest.raises(InputError, match="'only_floats' does not support int8: its answers are angles"):
+        export_model("only_floats", dtype="int8")
+    with pytest.raises(InputError, match="'only_floats' does not support fp16; use --dtype fp32"):
+        export_model("only_floats", dtype="fp16")

@@ -1,0 +1,173 @@
+"""The zoo in PyTorch: what each network computes, its sizes, and the options it is named with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import edgetam_weights
+import pytest
+import torch
+
+from model_profiling.errors import InputError
+from model_profiling.models import load_model
+from model_profiling.models.edgetam_image_encoder.checkpoint import fused
+from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, Trunk
+from model_profiling.models.registry import discover
+
+# Name, weights in millions, and the shapes that come out at the published (or default) size.
+ANSWERS = {
+    "edgetam_image_encoder": (4.867, [(1, 256, 256, 256), (1, 256, 128, 128), (1, 256, 64, 64)]),
+    "squeeze_sam": (None, [(1, 3, 256, 256), (1, 3)]),
+    "transformer_encoder": (None, [(1, 128, 384)]),
+    "decoder_lm": (None, [(1, 1, 8192), *[(2, 1, 64)] * 12]),
+    "unet": (7.760, [(1, 2, 256, 256)]),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_sizes_as_declared(name: str) -> None:
+    millions, shapes = ANSWERS[name]
+    model = load_model(name).model
+    with torch.device("meta"), torch.no_grad():  # shapes alone: nothing is computed
+        network = model.get_eager_model().eval()
+        made = network(*model.get_example_inputs())
+    assert [tuple(each.shape) for each in (made if isinstance(made, tuple) else (made,))] == shapes
+    if millions is not None:
+        assert sum(weight.numel() for weight in network.parameters()) / 1e6 == pytest.approx(
+            millions, abs=1e-3
+        )
+
+
+def test_the_trunk_answers_what_timms_repvit_m1_does_under_the_same_training_weights() -> None:
+    golden = json.loads(edgetam_weights.GOLDEN.read_text())
+    shapes = list(edgetam_weights.trunk_shapes())
+    assert len(shapes) == golden["keys"]
+    assert edgetam_weights.keys_digest(iter(shapes)) == golden["keys_sha256"]
+    trunk = Trunk().eval()
+    trunk.load_state_dict(fused(edgetam_weights.made_up(iter(shapes))))
+    with torch.no_grad():
+        found = edgetam_weights.summary_of(trunk(edgetam_weights.image()))
+    for mine, theirs in zip(found, golden["features"], strict=True):
+        assert mine["shape"] == theirs["shape"]
+        scale = theirs["deviation"]
+        for what in ("mean", "deviation", "values"):
+            assert mine[what] == pytest.approx(theirs[what], abs=1e-3 * scale, rel=1e-4)
+
+
+def test_weights_of_timms_classifier_are_read_as_well() -> None:
+    listed = edgetam_weights.made_up(edgetam_weights.trunk_shapes("stages."))
+    flat = edgetam_weights.made_up(edgetam_weights.trunk_shapes())
+    named_otherwise = {key.replace("stages_", "stages.", 1): value for key, value in flat.items()}
+    assert listed.keys() == named_otherwise.keys()
+    mine = fused(named_otherwise | {"head.head.bn.weight": torch.ones(384)})
+    assert all(torch.equal(value, mine[key]) for key, value in fused(flat).items())
+
+
+def test_edgetams_checkpoint_gives_its_weights(tmp_path: Path) -> None:
+    held = edgetam_weights.checkpoint_weights()
+    torch.save({"model": held}, tmp_path / "edgetam.pt")
+    named = load_model(f"edgetam_image_encoder@size=64,checkpoint={tmp_path / 'edgetam.pt'}")
+    assert named.name == "edgetam_image_encoder_size64_checkpoint_edgetam"
+    encoder = named.model.get_eager_model()
+    assert isinstance(encoder, ImageEncoder)
+    lateral = encoder.neck.convs[0].get_submodule("conv")
+    assert torch.equal(lateral.weight, held["image_encoder.neck.convs.0.conv.weight"])
+    trunk = Trunk()
+    trunk.load_state_dict(fused(edgetam_weights.made_up(edgetam_weights.trunk_shapes())))
+    for key, value in trunk.state_dict().items():
+        assert torch.equal(encoder.trunk.state_dict()[key], value), key
+
+
+def test_the_neck_adds_only_what_edgetams_adds() -> None:
+    """Levels 2 and 3 are joined top down; the finer two stand alone, and level 3 does not come out."""
+    torch.manual_seed(0)
+    encoder = ImageEncoder(depths=(1, 1, 1, 1)).eval()
+    levels = [
+        torch.randn(1, width, 32 >> place, 32 >> place) for place, width in enumerate(edgetam_weights.WIDTHS)
+    ]
+    with torch.no_grad():
+        lateral = [conv(level) for conv, level in zip(encoder.neck.convs, reversed(levels), strict=True)]
+        enlarged = torch.nn.functional.interpolate(lateral[0], scale_factor=2.0, mode="nearest")
+        made = encoder.neck(levels)
+    for mine, theirs in zip(made, (lateral[3], lateral[2], lateral[1] + enlarged), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("damage", ["another model", "a weight is missing", "a wrong shape", "not PyTorch"])
+def test_a_checkpoint_that_does_not_fit_is_named(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "edgetam.pt"
+    held = edgetam_weights.checkpoint_weights()
+    first = "image_encoder.trunk.body.stages_2.blocks.3.channel_mixer.conv1.c.weight"
+    match damage:
+        case "another model":
+            held = {"fc.weight": torch.zeros(3, 3)}
+        case "a weight is missing":
+            del held[first]
+        case "a wrong shape":
+            held[first] = torch.zeros(384, 191, 1, 1)
+    if damage == "not PyTorch":
+        path.write_text("version https://git-lfs.github.com/spec/v1\n")
+    else:
+        torch.save({"model": held}, path)
+    model = load_model(f"edgetam_image_encoder@checkpoint={path}").model
+    with pytest.raises(InputError) as refused:
+        model.get_eager_model()
+    assert str(path) in str(refused.value)
+    assert "clone of EdgeTAM" in str(refused.value)
+    if damage in ("a weight is missing", "a wrong shape"):
+        assert "stages.2.blocks.3.channel_mixer.conv1" in str(refused.value)
+
+
+def test_a_prompt_token_by_token_is_the_prompt_at_once() -> None:
+    """The cache that the caller keeps holds all that the earlier tokens meant."""
+    from model_profiling.models.decoder_lm.model import DecoderLM, empty_cache, remember
+
+    torch.manual_seed(0)
+    at_once = DecoderLM(tokens=5, context=8, layers=2).eval()
+    by_one = DecoderLM(tokens=1, context=8, layers=2).eval()
+    weights = at_once.state_dict() | {key: by_one.state_dict()[key] for key in ("offsets", "causal")}
+    by_one.load_state_dict(weights)
+    text = torch.randint(0, 8192, (1, 5))
+    with torch.no_grad():
+        expected, *_ = at_once(text, torch.tensor([0]), *empty_cache(8, 2))
+        cache = empty_cache(8, 2)
+        for place in range(5):
+            scores, *made = by_one(text[:, place : place + 1], torch.tensor([place]), *cache)
+            remember(cache, tuple(made), place)
+            torch.testing.assert_close(scores[0, 0], expected[0, place], atol=1e-5, rtol=1e-4)
+
+
+def test_options_are_in_the_name_and_reach_the_model() -> None:
+    named = load_model("unet@size=64")
+    assert (named.name, named.source) == ("unet_size64", "kit:unet@size=64")
+    assert named.model.get_example_inputs()[0].shape == (1, 3, 64, 64)
+    usual = load_model("unet@size=256")
+    assert (usual.name, usual.source) == ("unet", "kit")
+    assert load_model("transformer_encoder@layers=2,tokens=16").name == "transformer_encoder_tokens16_layers2"
+    assert [option.shown for option in discover()["unet"].options] == ["size=256"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("unet@sizes=64", "did you mean 'size'?"),
+        ("unet@64", "write unet@size=256"),
+        ("unet@size=0", "give a whole number"),
+        ("unet@size=64,size=32", "given twice"),
+        ("unet@size=50", "give a multiple of 16"),
+        ("squeeze_sam@size=300", "give a multiple of 256"),
+        ("edgetam_image_encoder@size=1000", "give a multiple of 32"),
+        ("edgetam_image_encoder@checkpoint=nowhere.pt", "there is no file nowhere.pt"),
+        ("transformer_encoder@tokens=513", "give at most 512"),
+        ("decoder_lm@tokens=256", "fewer tokens than context"),
+        ("toy_cnn@size=64", "write toy_cnn alone"),
+        ("linear@size=64", "write linear alone"),
+        ("unett@size=64", "no model is named 'unett'"),
+    ],
+)
+def test_an_option_that_cannot_be_is_one_line(spec: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_model(spec)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
