@@ -32,7 +32,7 @@ from recorded_runs import (
 )
 from replay import ReplayTarget
 
-from model_profiling.cli.script import run_script
+from model_profiling.cli.script import run_pipeline
 from model_profiling.errors import SetupError
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block
@@ -361,7 +361,7 @@ def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_
             }
         )
     )
-    code = run_script("run", "--config", "", system=sys.platform, argv=["--config", str(config), "--force"])
+    code = run_pipeline("", system=sys.platform, argv=["--config", str(config), "--force"])
     assert code == 0
     commands = gather_report(tmp_path / "run").reproduce
     assert len(commands) == 2
