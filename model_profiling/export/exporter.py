@@ -24,7 +24,7 @@ from model_profiling.export.tracing import ask, eager_model, trace
 from model_profiling.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
 from model_profiling.models.blame import blaming
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
-from model_profiling.models.registry import DTYPES, check_dtype, choose
+from model_profiling.models.registry import DTYPES, choose, discover
 from model_profiling.own_commands import install_extra
 from model_profiling.progress import Progress, Silent
 
@@ -62,7 +62,7 @@ def export_model(
     progress = progress or Silent()
     _check_options(dtype, backend, name, calibrated=calibration is not None)
     if chosen := choose(model):
-        check_dtype(chosen.model, dtype)
+        discover()[chosen.model].check_dtype(dtype)
     made_with = versions()
     folder = None if outdir is None else as_path(outdir)
     if folder is not None:
@@ -78,8 +78,6 @@ def export_model(
     progress.stage(f"loading {model}")
     with quietly(not verbose):
         named = load_model(model, name)
-        if named.entry is not None:
-            named.entry.check_dtype(dtype)
         eager = eager_model(named.name, named.model)
     folder = folder or Path(f"out_{named.name}") / "artifacts"
     _check_writable(folder)

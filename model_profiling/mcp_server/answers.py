@@ -55,6 +55,7 @@ class KnownModel(Answer):
     description: str
     inputs: list[str] | None
     dtypes: list[str]
+    options: Annotated[list[str], Field(description="What may follow its name: name@size=512.")]
     missing_packages: list[str]
 
 

@@ -14,7 +14,7 @@ from model_profiling.models import list_models
 from model_profiling.models.registry import unknown_model
 from model_profiling.program_name import under_either_name
 from model_profiling.run import names
-from model_profiling.run.folders import runs_in
+from model_profiling.run.folders import holds_run, runs_in
 from model_profiling.wording import did_you_mean
 
 _SHOWN = 5
@@ -158,9 +158,7 @@ class Root:
         if not folder.is_dir():
             raise InputError(f"there is no folder {text}", "give a folder relative to the root, such as '.'")
         inside = [run for run in runs_in(folder) if run.resolve().is_relative_to(self.folder)]
-        # A folder without runs stands for itself there.
-        found = [run for run in inside if run != folder or (run / names.MANIFEST).is_file()]
-        return sorted(found, key=_changed, reverse=True)
+        return sorted(filter(holds_run, inside), key=_changed, reverse=True)
 
 
 def _changed(run_dir: Path) -> float:

@@ -65,6 +65,7 @@ def models(root: Root, asked: questions.AskModels) -> answers.ModelsAnswer:
                 description=entry.description,
                 inputs=list(entry.inputs) if entry.inputs is not None else None,
                 dtypes=list(entry.dtypes),
+                options=[f"{option.shown}: {option.meaning}" for option in entry.options],
                 missing_packages=list(entry.missing),
             )
             for entry in cuts.cut(found, asked.limit, "models", "give `contains` or a larger `limit`")
