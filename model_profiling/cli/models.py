@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 
 from model_profiling.cli import frame
 from model_profiling.models import list_models
@@ -27,13 +28,23 @@ def command(as_json: bool) -> None:
         (
             entry.name,
             entry.source,
-            "; ".join(entry.inputs) if entry.inputs else "known once loaded",
+            _inputs(entry),
             " ".join(entry.dtypes),
             _said_of(entry),
         )
         for entry in entries
     ]
     frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", ""), rows)
+
+
+def _inputs(entry: ModelEntry) -> str:
+    """Each shape once, with how many follow each other: a cache is one of many alike."""
+    if not entry.inputs:
+        return "known once loaded"
+    alike = [(shape, len(list(those))) for shape, those in groupby(entry.inputs)]
+    return "; ".join(
+        f"{count} of {shape}" if count > 2 else "; ".join([shape] * count) for shape, count in alike
+    )
 
 
 def _said_of(entry: ModelEntry) -> str:
