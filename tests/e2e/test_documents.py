@@ -27,18 +27,18 @@ WALKS = {
     "kits": tuple(
         f"agentic-kits/{name}.md"
         for name in ("README", "setup-agent", "pipeline-agent", "validation-agent", "troubleshooting-agent")
-        if f"agentic-kits/{name}.md" in pages()
     ),
 }
 """Pages that are read one after the other, in one clone; each walk is one test."""
+_EDGETAM = "https://github.com/facebookresearch/EdgeTAM.git"
 _FOLDERS = f"model_profiling|bench|docs|tests|test-cases|agentic-kits|{SKILLS}"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|h|yml)\b")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
-@pytest.mark.parametrize("walk", [name for name, read in WALKS.items() if read])
+@pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
-    clone = Clone(tmp_path, warm_python)
+    clone = Clone(tmp_path, warm_python, {_EDGETAM: _edgetam(tmp_path)} if walk == "skills" else {})
     if walk == "workflow":
         lay_out_checkout(clone.root)  # where `setup_repo.sh --from-source` puts one: it is not the wheel
     told = [block for page in WALKS[walk] for block in blocks_of(page)]
@@ -48,6 +48,22 @@ def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: 
             clone.write(block)
         elif block.language == "bash" and not block.not_run:
             _run(clone, block)
+
+
+def _edgetam(folder: Path) -> Path:
+    """A repository with what the skill takes from EdgeTAM's: a licence, and a checkpoint with the names of its
+    weights."""
+    import torch
+    from edgetam_weights import checkpoint_weights
+
+    place = folder / "edgetam"
+    (place / "checkpoints").mkdir(parents=True)
+    torch.save({"model": checkpoint_weights()}, place / "checkpoints" / "edgetam.pt")
+    (place / "LICENSE").write_text("a stand-in\n")
+    git = ["git", "-C", place, "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Stand-in"]):
+        assert process.run([*git, *words], timeout=60).ok
+    return place
 
 
 def _run(clone: Clone, block: Block) -> None:

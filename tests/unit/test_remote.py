@@ -417,7 +417,7 @@ def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.Mon
     assert build.compiler == "Clang 18.0.3 of NDK r27.2, from the Android NDK" and build.path.is_file()
     *compiled, linked = notes.read_text().splitlines()
     assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
-    assert len(compiled) > 10 and f"-isystem{root}/include" in compiled[0]
+    assert compiled and f"-isystem{root}/include" in compiled[0]
     assert f"-L{root}/lib" in linked and "-lexecutorch_threadpool" in linked and "rpath" not in linked
 
 
