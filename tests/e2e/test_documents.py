@@ -51,7 +51,7 @@ def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: 
 
 
 def _edgetam(folder: Path) -> Path:
-    """A repository with what the skill takes from EdgeTAM's: a licence, and weights with the names of its own."""
+    """A repository with what the skill takes from EdgeTAM's: a licence, and weights under its names."""
     import torch
     from edgetam_weights import checkpoint_weights
 
