@@ -81,7 +81,7 @@ def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str
 
 def _categories(dump: DumpAnalysis) -> list[tuple[object, ...]]:
     breakdown = dump.breakdown
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for category, part in sorted(breakdown.categories.items(), key=lambda item: -int(item[1].sum())):
         count = sum(operator.category is category for operator in dump.operators)
         if count:
