@@ -183,8 +183,8 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
         for check in json.loads(told.stdout)["checks"]
         if check["status"] == "fail"
     }
-    assert fixes["ExecuTorch SDK"] == fix
-    assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK"}
+    assert fixes["ExecuTorch SDK"] == fixes["runner"] == fix
+    assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK", "runner"}
     wrong = {"model": "m.pte", "output_root": "o", "experiments": [{"name": "a", "runner_path": "none"}]}
     (readers.work / "c.json").write_text(json.dumps(wrong))
     checked = readers.run("sme2prof", "config", "check", "c.json")
@@ -192,6 +192,11 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
         f"({readers.python} -m model_profiling.runner.source_build build)" in checked.stdout + checked.stderr
     )
     assert ".sh" not in checked.stdout + checked.stderr
+    (readers.work / "no.log").write_text("nothing\n")
+    words = ("--xnntrace", "no.log", "--out", "k.csv", "--model-id", "m")
+    told = readers.run("sme2prof-xnntrace-to-kernels", *words)
+    page = f"{PROJECT['urls']['Repository']}/blob/HEAD/docs/source_builds.md"
+    assert told.returncode == 2 and told.stderr.rstrip().endswith(f"see {page}"), told.stderr
     listed = readers.run("sme2prof", "models")
     assert listed.ok and "toy_cnn" in listed.stdout
 
