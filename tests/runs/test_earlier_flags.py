@@ -261,6 +261,18 @@ def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its
     assert many.returncode == 2 and "--timeline-csv was given 2 files; name one of them" in many.stderr
 
 
+def test_a_run_is_found_where_documents_of_before_say_it_is(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "out_toy_cnn" / "runs"
+    shutil.copytree(run_dir, runs / "xnnpack_fp16" / "mac")
+    done = entry("scripts/validate_results.py", "--results", runs / "mac")
+    assert done.ok and f"taking {runs / 'xnnpack_fp16' / 'mac'}" in done.stderr, done.stderr
+    shutil.copytree(run_dir, runs / "xnnpack_int8" / "mac")
+    several = entry("scripts/validate_results.py", "--results", runs / "mac")
+    assert several.returncode == 2 and "there is no run directory" in several.stderr
+
+
 def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(
     entry: Call, run_dir: Path, tmp_path: Path
 ) -> None:
