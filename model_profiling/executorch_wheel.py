@@ -50,3 +50,7 @@ def import_only_the_wheel() -> None:
     """From now on `import executorch` means the installed wheel, whatever lies on `sys.path` before it."""
     if not any(isinstance(finder, _WheelFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _WheelFinder())
+    # Loaded before the kit it may be a package without a file, which takes its parts from the whole path.
+    loaded = sys.modules.get(PACKAGE)
+    if loaded is not None and getattr(loaded, "__file__", None) is None and (folder := wheel_folder()):
+        loaded.__path__ = [str(folder)]

@@ -60,6 +60,26 @@ def build_runners() -> str:
     return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
 
 
+def document(name: str) -> str:
+    """A page of `docs/`: in a clone its path, and where only the wheel is its address."""
+    if (_CLONE / "docs" / name).is_file():
+        return f"docs/{name}"
+    try:
+        installed = importlib.metadata.metadata(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return f"docs/{name} in a clone of the kit"
+    addresses = dict(url.split(", ", 1) for url in installed.get_all("Project-URL") or ())
+    version = installed["Version"]
+    return f"{addresses['Repository']}/blob/{'HEAD' if 'dev' in version else f'v{version}'}/docs/{name}"
+
+
+def python(*words: str) -> str:
+    """This very Python, by the shortest name that starts it."""
+    found = shutil.which("python")
+    same = found is not None and Path(found).parent == Path(sys.executable).parent
+    return shlex.join(["python" if same else sys.executable, *words])
+
+
 def sme2prof(*words: str) -> str:
     """This kit's command, by the shortest name that starts it."""
     own, on_path = Path(sys.executable).parent / "sme2prof", shutil.which("sme2prof")

@@ -40,11 +40,21 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
         table, view = _table(path, rows), _StatedView(rows)
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
         raise FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again") from problem
+    stem = _stem(path)
+    dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
+    return analyse_dump(_timed(table, rows), dump, view=view)
+
+
+def model_id_of(path: Path) -> str:
+    """What a timeline says its model is called; the file's own name where it says nothing."""
+    return next((row["model_id"] for row in _rows(path) if row.get("model_id")), "") or _stem(path)
+
+
+def _stem(path: Path) -> str:
     stem = path.stem
     for ending in _ENDINGS:
         stem = stem.removesuffix(ending)
-    dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
-    return analyse_dump(_timed(table, rows), dump, view=view)
+    return stem
 
 
 def _timed(table: EventTable, rows: Sequence[_Row]) -> TimedDump:

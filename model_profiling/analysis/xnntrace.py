@@ -14,6 +14,7 @@ from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
 from model_profiling.errors import InputError, system_reason
+from model_profiling.own_commands import document
 from model_profiling.program.category import operator_type
 
 
@@ -135,7 +136,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
         raise InputError(f"cannot read {path}: {reason}", "give the log of a trace runner") from problem
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        fix = "run a runner of an -xnnlog preset, see docs/source_builds.md"
+        fix = f"run a runner of an -xnnlog preset, see {document('source_builds.md')}"
         raise InputError(f"{path} has no XNNPACK lines", fix)
     return trace
 

@@ -32,7 +32,7 @@ from model_profiling.own_commands import install_extra
 def command(root: Path, read_only: bool, ssh_hosts: tuple[str, ...]) -> None:
     """Serve the kit to a coding assistant, as tools of the Model Context Protocol on stdin and stdout.
 
-    A client starts it and talks to it; what to write into its settings is in docs/mcp.md.
+    A client starts it and talks to it. What to write into its settings: docs/mcp.md in the kit's repository.
     """
     confined = Root.at(root)
     try:

@@ -52,7 +52,7 @@ def run_script(
     parser = _parser_of(command, description)
     parser.add_argument(*option.split("|"), dest="named", required=True, nargs="+" if several else 1)
     options, rest = parser.parse_known_args(argv)
-    return sme2prof([command, *options.named, *_with(defaults, rest)])
+    return sme2prof([command, *map(_found, options.named), *_with(defaults, rest)])
 
 
 def run_pipeline(
@@ -123,6 +123,19 @@ def run_export(description: str | None, argv: Sequence[str] | None = None) -> in
         warn(f"--quantize makes int8, with float32 around it: --dtype {options.dtype} has no effect")
     words = ["export", options.model, "--dtype", dtype, "--outdir", options.outdir, *rest]
     return sme2prof([*words, *["--debug"] * options.verbose])
+
+
+def _found(named: str) -> str:
+    """The run that is meant by `runs/<system>`. The kit keeps the runs of each program apart, in
+    `runs/<program>/<system>`, which documents of the earlier kit do not know."""
+    path = Path(named)
+    if path.exists() or path.parent.name != "runs":
+        return named
+    found = [run for run in path.parent.glob(f"*/{path.name}") if run.is_dir()]
+    if len(found) != 1:
+        return named
+    warn(f"there is no {path}: taking {found[0]}")
+    return str(found[0])
 
 
 def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from model_profiling.own_commands import document
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.run.journal import Step
 from model_profiling.run.remarks import Remark
@@ -30,7 +31,7 @@ def measure_energy(run: Measuring) -> None:
         return
     gauge = target.gauge()
     if isinstance(gauge, str):
-        advice = "reach it over Wi-Fi, without the cable (docs/android.md)"
+        advice = f"reach it over Wi-Fi, without the cable ({document('android.md')})"
         run.warn(Remark(None, "no_energy", f"energy was not measured: {gauge}", advice))
         return
     run.progress.stage("measuring energy")

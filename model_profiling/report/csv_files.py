@@ -38,6 +38,11 @@ E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
     "p99_ms", "cv", "times",
 )  # fmt: skip
+TEXT_COLUMNS = frozenset((
+    "model_id", "name", "type", "delegate_backend", "block", "level", "category", "kind", "method", "origin",
+    "module_path", "times",
+))  # fmt: skip
+"""Of timelines, statistics and end-to-end times; all other columns are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +81,10 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     return paths
 
 
-def write_summaries(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
-    """Write the files that need no timeline: categories, operators and end-to-end times, named by `stem`."""
-    endings = ("category_summary", "operator_details", "e2e")
-    paths = [folder / f"{stem}_{name}.csv" for name in endings]
-    _write_summaries(dump, paths, stem)
-    return paths
-
-
 def _write_summaries(dump: DumpAnalysis, paths: Sequence[Path], model_id: str) -> None:
     categories, details, e2e = paths
     write_rows(categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(details, DETAIL_COLUMNS, (_details(dump, operator) for operator in dump.operators))
+    write_rows(details, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
     write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, model_id),))
 
 
@@ -268,7 +265,8 @@ def _spread(operator: Operator) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _details(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
+def details_row(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
+    """A field for each of `DETAIL_COLUMNS`."""
     values = operator_details(operator, dump.share_of(operator))
     return tuple(_field(name, value) for name, value in zip(DETAILS, values, strict=True))
 

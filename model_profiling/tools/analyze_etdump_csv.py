@@ -20,12 +20,12 @@ try:
     from model_profiling.analysis.latency_files import check_latencies, why_not_compared
     from model_profiling.analysis.pairing import pair_dumps
     from model_profiling.analysis.series import series_of
-    from model_profiling.analysis.timeline import analyse_timeline
+    from model_profiling.analysis.timeline import analyse_timeline, model_id_of
     from model_profiling.cli.frame import say
     from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.errors import InputError
+    from model_profiling.report.bottleneck_csv import write_bottlenecks, write_comparison
     from model_profiling.report.breakdown import pair_table
-    from model_profiling.report.comparison_csv import write_comparison
-    from model_profiling.report.csv_files import E2E_COLUMNS, e2e_row, write_rows, write_summaries
     from model_profiling.report.operator_sections import changes_table
     from model_profiling.report.series_summary import series_blocks
     from model_profiling.report.terminal import render_terminal
@@ -43,30 +43,23 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    named = [(options.timeline_csv, options.name1 if options.compare else "")]
-    named += [(options.compare, options.name2)] if options.compare else []
+    first = _one("--timeline-csv", options.timeline_csv)
+    second = _one("--compare", options.compare) if options.compare else None
+    named = [(first, options.name1 if second else ""), *([(second, options.name2)] if second else ())]
     for path, _ in named:
         check_latencies(path)
     dumps = [analyse_timeline(path, name) for path, name in named]
+    stems = _stems([options.model_name or model_id_of(path) for path, _ in named], options)
     written: list[Path] = []
-    for dump, name in zip(dumps, (options.name1, options.name2), strict=False):
+    for dump, stem in zip(dumps, stems, strict=True):
         if not dump.times.are_latencies:
             say(f"{dump.series}: nothing says on what machine it was measured; times are shown as recorded")
         say(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
         if options.output_dir:
-            # Two files may share a name in different folders; what is written may not.
-            same = len({each.stem for each in dumps}) < len(dumps)
-            stem = options.model_name or dump.stem
-            stem = f"{stem}_{name}" if same or options.model_name else stem
-            stem = stem.replace("/", "-")
-            written += write_summaries(dump, options.output_dir, stem)
-            # The name and the columns that an earlier kit gave it.
-            latency = options.output_dir / f"{stem}_e2e_latency.csv"
-            write_rows(latency, ("model_name", *E2E_COLUMNS[1:6]), (e2e_row(dump, stem)[:6],))
-            written.append(latency)
-    if options.compare:
+            written += write_bottlenecks(dump, options.output_dir, stem)
+    if second:
         sides = (options.name1, options.name2)
-        label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(*(path for path, _ in named))
+        label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(first, second)
         pairing = pair_dumps(*dumps, label=label, not_comparable=why_not)
         ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
         say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
@@ -75,16 +68,35 @@ def _run(options: argparse.Namespace) -> None:
             changed = sorted(pairing.operators, key=lambda pair: -abs(pair.delta_ms))[:10]
             say(render_terminal([changes_table(pairing, changed, sides)]))
         if options.output_dir:
-            stem = options.model_name or dumps[0].stem
+            stem = _plain(options.model_name or model_id_of(first))
             written += write_comparison(pairing, options.output_dir, stem, sides)
     for path in written:
         say(f"wrote {path}")
 
 
+def _one(option: str, paths: list[Path]) -> Path:
+    """A pattern that the shell filled in may have found several, of as many numbers of threads."""
+    if len(paths) > 1:
+        raise InputError(f"{option} was given {len(paths)} files", f"name one of them: {paths[0]}")
+    return paths[0]
+
+
+def _stems(models: list[str], options: argparse.Namespace) -> list[str]:
+    """How the files of each timeline begin: by its model; two of the same model by their names, too."""
+    if len(set(models)) == len(models):
+        return [_plain(model) for model in models]
+    names = (options.name1, options.name2)
+    return [_plain(f"{model}_{name}") for model, name in zip(models, names, strict=True)]
+
+
+def _plain(stem: str) -> str:
+    return stem.replace("/", "-")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
-    parser.add_argument("--timeline-csv", type=Path, required=True, help="a timeline CSV file")
-    parser.add_argument("--compare", type=Path, help="a second one to compare it with")
+    parser.add_argument("--timeline-csv", type=Path, nargs="+", required=True, help="a timeline CSV file")
+    parser.add_argument("--compare", type=Path, nargs="+", help="a second one to compare it with")
     parser.add_argument("--name1", default="first", help="what to call the first")
     parser.add_argument("--name2", default="second", help="what to call the second")
     parser.add_argument("--output-dir", type=Path, help="folder for the summaries as CSV")

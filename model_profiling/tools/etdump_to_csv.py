@@ -23,6 +23,7 @@ try:
     from model_profiling.program.etrecord import read_etrecord
     from model_profiling.report.csv_files import (
         E2E_COLUMNS,
+        TEXT_COLUMNS,
         csv_paths,
         e2e_row,
         write_rows,
@@ -85,11 +86,19 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
 
 
 def _as_json(path: Path) -> Path:
+    """The rows as a list, which is what readers of such a table expect; so without a schema_version."""
     with path.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+        rows = [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(stream)]
     beside = path.with_suffix(".json")
-    files.write_text(beside, json.dumps({"schema_version": 1, "rows": rows}, indent=1) + "\n")
+    files.write_text(beside, json.dumps(rows, indent=1) + "\n")
     return beside
+
+
+def _value(column: str, text: str) -> str | int | float | None:
+    """A model may be called 7; a number is one in columns of numbers only."""
+    if column in TEXT_COLUMNS:
+        return text
+    return (float(text) if "." in text or "e" in text else int(text)) if text else None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -261,7 +261,11 @@ def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
     assert done.ok, done.stderr
     rows = rows_of(tmp_path / f"{dump.stem}_exec_all_runs_timeline.csv")
     assert len(rows) == len(read_etdump(dump))
-    assert json.loads((tmp_path / f"{dump.stem}_exec_ops_stats.json").read_text())["schema_version"] == 1
+    as_json = json.loads((tmp_path / f"{dump.stem}_exec_all_runs_timeline.json").read_text())
+    assert [row["name"] for row in as_json] == [row["name"] for row in rows], "a list, as the earlier kit's"
+    assert sum(row["duration_ms"] for row in as_json) > 0, "of numbers"
+    stats = json.loads((tmp_path / f"{dump.stem}_exec_ops_stats.json").read_text())
+    assert {row["count"] for row in stats} == {1} and {row["model_id"] for row in stats} == {dump.stem}
     done = script(
         "tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", tmp_path, "--run-index", 3, "--model-id", "m"
     )
@@ -281,12 +285,9 @@ def test_analyze_etdump_csv_compares_two_timelines(analysed: Path, tmp_path: Pat
     )  # fmt: skip
     assert done.ok, done.stderr
     assert "SME2-Off" in done.stdout and "Convolution (NHWC, F16)" in done.stdout
-    rows = rows_of(
-        next(path for path in (tmp_path / "out").glob("*_comparison.csv") if "operator" not in path.name)
-    )
-    whole = next(row for row in rows if row["category"] == "End-to-end")
+    (whole,) = rows_of(next((tmp_path / "out").glob("*_e2e_comparison.csv")))
     speedup = float(whole["SME2-Off_ms"]) / float(whole["SME2-On_ms"])
-    assert float(whole["speedup"]) == pytest.approx(speedup, rel=1e-3)
+    assert float(whole["speedup_of_SME2-On"]) == pytest.approx(speedup, rel=1e-3)
     assert len(list((tmp_path / "out").glob("*_category_summary.csv"))) == 2
     wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", analysed / "manifest.json")
     assert wrong.returncode == 2 and "is not a timeline" in wrong.stderr

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import shutil
@@ -214,6 +215,79 @@ def test_timelines_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
     latency = (tmp_path / "m_A_e2e_latency.csv").read_text()
     assert latency.startswith("model_name,num_runs,total_ms,avg_ms,min_ms,max_ms\nm_A,")
     assert (tmp_path / "m_comparison.csv").read_text().startswith("category,A_ms,B_ms,speedup,A_pct,B_pct")
+
+
+def test_files_of_a_timeline_have_the_names_columns_and_meaning_of_before(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    off = min(run_dir.glob("*/*_exec_all_runs_timeline.csv"))
+    words = ("--timeline-csv", off, "--output-dir", tmp_path)
+    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
+    operators = _rows(tmp_path / "m_operator_details.csv")
+    columns = ["operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count"]
+    assert list(operators[0])[:6] == columns
+    (e2e,) = _rows(tmp_path / "m_e2e_latency.csv")
+    categories = _rows(tmp_path / "m_category_summary.csv")
+    assert list(categories[0]) == ["category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count"]
+    for rows in (operators, categories):
+        times = [float(row["avg_ms"]) for row in rows]
+        assert times == sorted(times, reverse=True) and 0 < sum(times) < float(e2e["avg_ms"]), (
+            "no row of sums"
+        )
+        for row in rows:
+            assert float(row["total_ms"]) == pytest.approx(
+                float(row["avg_ms"]) * int(e2e["num_runs"]), abs=1e-4
+            )
+    others = [row["operator"] for row in operators if row["category"] == "Other"][:2]
+    assert [row["operator"] for row in _rows(tmp_path / "m_other_top_ops.csv")] == others
+    assert list(_rows(tmp_path / "m_other_top_ops.csv")[0]) == columns
+
+
+def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its_name(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
+    words = ("--timeline-csv", off, "--compare", on, "--name1", "A", "--name2", "B", "--output-dir", tmp_path)
+    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
+    rows = _rows(tmp_path / "m_comparison.csv")
+    for row in rows:
+        first, second = float(row["A_ms"]), float(row["B_ms"])
+        assert float(row["speedup"]) == pytest.approx(second / first, rel=0.02, abs=1e-3)
+        assert float(row["speedup_of_B"]) == pytest.approx(first / second, rel=0.02, abs=1e-3)
+    assert {row["category"] for row in rows} == {
+        row["category"] for row in _rows(tmp_path / "m_A_category_summary.csv")
+    }
+    many = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, on)
+    assert many.returncode == 2 and "--timeline-csv was given 2 files; name one of them" in many.stderr
+
+
+def test_a_run_is_found_where_documents_of_before_say_it_is(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "out_toy_cnn" / "runs"
+    shutil.copytree(run_dir, runs / "xnnpack_fp16" / "mac")
+    done = entry("scripts/validate_results.py", "--results", runs / "mac")
+    assert done.ok and f"taking {runs / 'xnnpack_fp16' / 'mac'}" in done.stderr, done.stderr
+    shutil.copytree(run_dir, runs / "xnnpack_int8" / "mac")
+    several = entry("scripts/validate_results.py", "--results", runs / "mac")
+    assert several.returncode == 2 and "there is no run directory" in several.stderr
+
+
+def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(
+    entry: Call, run_dir: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(run_dir, tmp_path / "run"))
+    dump = next(run.glob("*/*_t1.etdump"))
+    assert entry(
+        "tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", dump.parent, "--all-runs", "--json"
+    ).ok
+    done = entry("scripts/validate_results.py", "--results", run)
+    assert done.ok, done.stdout
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 @pytest.mark.parametrize("content", [None, b"no record"])

@@ -17,7 +17,7 @@ from model_profiling.check import Check
 from model_profiling.doctor import Diagnosis, checks, phone_report
 from model_profiling.doctor.examination import _android, _cpu, _diagnosis, _emulator, _host
 from model_profiling.errors import SetupError
-from model_profiling.own_commands import install_extra, reinstall
+from model_profiling.own_commands import document, install_extra, python, reinstall
 from model_profiling.own_commands import sme2prof as own_command
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.source_build import toolchain
@@ -286,8 +286,19 @@ def test_commands_of_fixes_start_this_kit_and_this_python(
     assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
     again = reinstall("executorch", "executorch")
     assert "--force-reinstall" in again and " torch==" not in again
+    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     monkeypatch.setattr("model_profiling.own_commands.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
+
+
+def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "source_builds.md"
+    assert (ROOT / document(page)).is_file()
+    monkeypatch.setattr("model_profiling.own_commands._CLONE", tmp_path)
+    monkeypatch.setattr("model_profiling.own_commands.DISTRIBUTION", "no-such-distribution")
+    assert document(page) == f"docs/{page} in a clone of the kit"
 
 
 def test_a_python_without_venv_is_told_from_none(tmp_path: Path) -> None:

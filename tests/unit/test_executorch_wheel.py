@@ -18,11 +18,18 @@ from model_profiling.runner.sdk import installed_sdk
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("as_package", [False, True])
-def test_the_wheel_is_imported_beside_a_checkout(tmp_path: Path, as_package: bool) -> None:
+@pytest.mark.parametrize(
+    ("as_package", "order"),
+    [
+        (False, "model_profiling, executorch"),
+        (True, "model_profiling, executorch"),
+        (False, "executorch, model_profiling"),
+    ],
+)
+def test_the_wheel_is_imported_beside_a_checkout(tmp_path: Path, as_package: bool, order: str) -> None:
     lay_out_checkout(tmp_path, as_package=as_package)
     code = (
-        "import importlib.util, model_profiling, executorch\n"
+        f"import importlib.util, {order}\n"
         "print(*executorch.__path__, importlib.util.find_spec('executorch.exir').origin, sep='\\n')\n"
         "from model_profiling.doctor import checks\n"
         "from model_profiling.models.upstream import upstream_table\n"

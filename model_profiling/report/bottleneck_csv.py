@@ -1,0 +1,123 @@
+"""The CSV files of `analyze_etdump_csv.py`.
+
+Scripts written for the earlier kit read them, so its columns come first, with its names and meaning: one row
+for each category or operator, and no row that adds others up. What this kit says otherwise has another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.report.csv_files import E2E_COLUMNS, details_row, e2e_row, write_rows
+from model_profiling.report.operator_columns import DETAILS
+
+CATEGORY_COLUMNS = ("category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count")
+OPERATOR_COLUMNS = ("operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count")
+LATENCY_COLUMNS = ("model_name", *E2E_COLUMNS[1:6])
+_MOST_OTHERS = 2
+
+
+def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
+    """Categories, operators, the longest of those in no category, and end-to-end times, named by `stem`."""
+    operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
+    rows = [_operator(dump, operator) for operator in operators]
+    own = [place for place, name in enumerate(DETAILS) if name not in OPERATOR_COLUMNS]
+    details = [tuple(row[place] for place in own) for row in (details_row(dump, one) for one in operators)]
+    others = [
+        row for row, one in zip(rows, operators, strict=True) if one.category is Category.OTHER
+    ][:_MOST_OTHERS]  # fmt: skip
+    e2e = e2e_row(dump, stem)
+    tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
+        "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
+        "operator_details": (
+            (*OPERATOR_COLUMNS, *(tuple(DETAILS)[place] for place in own)),
+            [(*row, *more) for row, more in zip(rows, details, strict=True)],
+        ),
+        "e2e": (E2E_COLUMNS, [e2e]),
+        "e2e_latency": (LATENCY_COLUMNS, [e2e[: len(LATENCY_COLUMNS)]]),
+        **({"other_top_ops": (OPERATOR_COLUMNS, others)} if others else {}),
+    }
+    written = []
+    for name, (header, content) in tables.items():
+        path = folder / f"{stem}_{name}.csv"
+        write_rows(path, header, content)
+        written.append(path)
+    return written
+
+
+def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str, str]) -> list[Path]:
+    """Both sides by category, end to end and by operator; `names` head the columns.
+
+    `speedup` by category is the earlier kit's: how many times faster the first is. This kit's is how many
+    times faster the second is, and its column says so.
+    """
+    first, second = names
+    sides, ours = (f"{first}_ms", f"{second}_ms"), f"speedup_of_{second}"
+    every = (*pairing.baseline.operators, *pairing.candidate.operators)
+    present = {operator.category.value for operator in every}
+    shown = [pair for pair in pairing.categories if pair.name in present]
+    of_all = pairing.baseline.e2e_ms, pairing.candidate.e2e_ms
+    paths = [folder / f"{stem}_{name}comparison.csv" for name in ("", "e2e_", "operator_")]
+    categories, end_to_end, operators = paths
+    write_rows(
+        categories,
+        ("category", *sides, "speedup", f"{first}_pct", f"{second}_pct", ours),
+        map(_category_pair, shown),
+    )
+    write_rows(end_to_end, (*sides, ours), [(*map(_ms, of_all), _ratio(pairing.traced_ratio))])
+    write_rows(
+        operators,
+        ("call", "position", "category", "kind", "change", f"{first}_operator", f"{second}_operator",
+         f"{first}_kernel", f"{second}_kernel", *sides, ours, "delta_ms", "place"),
+        map(_operator_pair, pairing.operators),
+    )  # fmt: skip
+    return paths
+
+
+def _categories(dump: DumpAnalysis) -> list[tuple[object, ...]]:
+    breakdown = dump.breakdown
+    rows: list[tuple[object, ...]] = []
+    for category, part in sorted(breakdown.categories.items(), key=lambda item: -int(item[1].sum())):
+        count = sum(operator.category is category for operator in dump.operators)
+        if count:
+            mean = breakdown.mean_ms(part)
+            share = f"{100 * breakdown.share(part):.6g}"
+            rows.append((category.value, _ms(mean * dump.runs), _ms(mean), share, count))
+    return rows
+
+
+def _operator(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
+    total = operator.times.total_ns / 1e6
+    return (
+        operator.name, operator.category.value, _ms(total), _ms(total / dump.runs),
+        f"{100 * dump.share_of(operator):.6g}", operator.times.runs,
+    )  # fmt: skip
+
+
+def _category_pair(pair: CategoryPair) -> tuple[object, ...]:
+    shares = (f"{100 * pair.baseline_share:.4f}", f"{100 * pair.candidate_share:.4f}")
+    theirs = _ratio(1 / pair.ratio if pair.ratio else None)
+    return pair.name, _ms(pair.baseline_ms), _ms(pair.candidate_ms), theirs, *shares, _ratio(pair.ratio)
+
+
+def _operator_pair(pair: OperatorPair) -> tuple[object, ...]:
+    operator = pair.main
+    return (
+        operator.call, operator.position, pair.category.value, operator.kind, pair.change,
+        " + ".join(side.name for side in pair.baseline), " + ".join(side.name for side in pair.candidate),
+        *pair.families, _ms(pair.baseline_ms), _ms(pair.candidate_ms), _ratio(pair.ratio),
+        _ms(pair.delta_ms), operator.place,
+    )  # fmt: skip
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.6f}"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.4f}"
