@@ -16,7 +16,7 @@ from model_profiling import files
 from model_profiling.errors import InputError, system_reason
 from model_profiling.models import registry
 from model_profiling.models.upstream import upstream_table
-from model_profiling.own_commands import sme2prof
+from model_profiling.own_commands import python, sme2prof
 
 _TEMPLATE = Path(__file__).parent / "new_model"
 _NAME, _CLASS = "new_model", "NewModel"
@@ -58,7 +58,7 @@ class NewModelFolder:
             *naming,
             (sme2prof("onboard", self.name, "--check"), "exports it, runs it, says what is left to do"),
             (f"$EDITOR {shlex.quote(str(shown / 'model.py'))}", "make it your model, and check again"),
-            (f"python -m pytest {shlex.quote(str(shown))}", "its own test (needs pytest)"),
+            (python("-m", "pytest", str(shown)), "its own test (needs pytest)"),
             (sme2prof("profile", self.name, "--dtype", "all"), "the whole answer"),
         )
 
