@@ -91,6 +91,9 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     assert unnamed.returncode == 2 and "--dir . or export SME2PROF_MODELS=$PWD" in unnamed.stderr
     named = sme2prof("onboard", "my_net", "--check", "--dir", ".")
     assert named.returncode == 2 and "register_model was run" in named.stderr
+    (here / "my_net" / "__init__.py").write_text("NOTHING = 1\n")
+    silent = sme2prof("onboard", "my_net", "--check", "--dir", ".")
+    assert silent.returncode == 2 and "my_net registers no model named 'my_net'; call" in silent.stderr
     absent = sme2prof("onboard", "absent", "--check", "--dir", ".")
     assert absent.returncode == 2 and "holds no model folder 'absent'" in absent.stderr
 
