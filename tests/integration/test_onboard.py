@@ -145,3 +145,9 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
     assert checked.returncode == 1
     assert "FAIL  fp32/fp16/int8 export" in checked.stdout and "branching.py:4" in checked.stdout
     assert checked.stdout.rstrip().endswith("not ready: fp32/fp16/int8 export")
+
+
+def test_a_remedy_reads_as_something_to_do() -> None:
+    assert onboard_check.to_do("instead: write the attention out") == "write the attention out"
+    assert onboard_check.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
+    assert onboard_check.to_do("nothing is known to help") == "nothing is known to help"
