@@ -32,4 +32,4 @@ while [ $# -gt 0 ]; do
 done
 
 python=$(find_python) || exit 2
-exec "$python" model_profiling/scripts/validate_setup.py "${asked[@]}"
+exec "$python" model_profiling/scripts/validate_setup.py ${asked[@]+"${asked[@]}"}
