@@ -81,8 +81,13 @@ def python(*words: str) -> str:
 
 
 def sme2prof(*words: str) -> str:
-    """This kit's command, by the shortest name that starts it."""
-    own, on_path = Path(sys.executable).parent / "sme2prof", shutil.which("sme2prof")
-    if on_path and own.exists() and Path(on_path).samefile(own):
-        return shlex.join(["sme2prof", *words])
+    """This kit's command, by the shortest name that starts it.
+
+    Another environment's may be first on the PATH; it is ours if it lies beside this Python, or is what was
+    started (pip puts it elsewhere in a user's or a system's installation).
+    """
+    on_path = shutil.which("sme2prof")
+    for own in (Path(sys.executable).parent / "sme2prof", Path(sys.argv[0])):
+        if on_path and own.is_file() and own.samefile(on_path):
+            return shlex.join(["sme2prof", *words])
     return shlex.join([sys.executable, "-m", "model_profiling", *words])

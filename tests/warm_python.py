@@ -50,6 +50,7 @@ def serve(place: str, pid: int) -> None:
 def _export_something() -> None:
     """Most of what an export needs is loaded by the first one."""
     os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not live on in what is forked
+    _mean_the_wheel()
     import executorch.devtools  # noqa: F401
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -66,6 +67,16 @@ def _export_something() -> None:
     prepared(*inputs)
     traced = torch.export.export(convert_pt2e(prepared), inputs, strict=False)
     to_edge_transform_and_lower(traced, partitioner=[XnnpackPartitioner()]).to_executorch()
+
+
+def _mean_the_wheel() -> None:
+    """Let `executorch` be the wheel, as in every process of the kit: a namespace package that was imported
+    without the kit would follow `sys.path` to a checkout. The kit itself is loaded anew by what is forked."""
+    from model_profiling.executorch_wheel import import_only_the_wheel
+
+    import_only_the_wheel()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "model_profiling"]:
+        del sys.modules[name]
 
 
 def _lives(pid: int) -> bool:

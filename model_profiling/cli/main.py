@@ -39,6 +39,9 @@ COMMANDS = {
 
 _REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
+_NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""A group without a command, since click 8.2: its message is the whole help, which is no line."""
+
 
 class LazyGroup(click.Group):
     """Imports a command's file only when it is used, so that --help stays quick."""
@@ -94,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failure(f"interrupted; {str(ended) or 'nothing was left half written'}", 130)
     except click.ClickException as problem:
         where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
-        return _failure(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
+        wrong = "name one of its commands" if isinstance(problem, _NO_COMMAND) else problem.format_message()
+        return _failure(f"{wrong.rstrip('.')}; see `{where} --help`")
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)

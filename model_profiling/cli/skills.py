@@ -24,7 +24,10 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
     help=f"Whose folder of this project to write to [default: {STANDARD}, the open standard's].",
 )
 @click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), help="Any other folder, such as a person's own."
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Any other folder, such as a person's own.",
 )
 @click.option("--force", is_flag=True, help="Replace files that were changed since.")
 def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:

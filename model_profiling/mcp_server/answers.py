@@ -368,7 +368,10 @@ class HeadroomAnswer(Bounded):
 
 
 class AdvisedOperator(Answer):
-    operator: str
+    operator: Annotated[
+        str, Field(description="Its name; of several, the call of the model that makes them.")
+    ]
+    operator_count: Annotated[int, Field(description="How many operators `ms` and `share_pct` are of.")]
     module: str
     source_line: str
     ms: Number

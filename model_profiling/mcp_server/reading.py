@@ -403,10 +403,19 @@ def _bottleneck(found: Json) -> answers.Part:
     return answers.Part(name=found["category"], ms=None, share=found["share"])
 
 
+def advised_operator(facts: Json) -> answers.AdvisedOperator:
+    """What a finding is about; where one call of the model makes several operators, that call."""
+    count = facts.get("operator_count", 1)
+    return answers.AdvisedOperator(
+        operator=(facts.get("call") if count > 1 else "") or facts["operator"],
+        operator_count=count,
+        **{name: facts[name] for name in ("module", "source_line", "ms", "share_pct")},
+    )
+
+
 def advice(root: Root, asked: questions.AskAdvice) -> answers.AdviceAnswer:
     told, cuts = _Told.of(root, asked.run), Cuts()
     data = told.data
-    wanted = answers.AdvisedOperator.model_fields
     advised = []
     for finding in cuts.cut(data.findings, asked.limit, "pieces of advice", "give a larger `limit`"):
         facts: Json = finding.as_dict()
@@ -417,7 +426,7 @@ def advice(root: Root, asked: questions.AskAdvice) -> answers.AdviceAnswer:
             answers.Advice(
                 **{name: facts[name] for name in kept},
                 first_step=finding.first_step,
-                operators=[answers.AdvisedOperator(**{name: one[name] for name in wanted}) for one in shown],
+                operators=[advised_operator(one) for one in shown],
                 operators_total=facts["evidence"].get("count", 0),
             )
         )

@@ -76,9 +76,10 @@ def discover(package: str = PACKAGE) -> dict[str, ModelEntry]:
     taken: dict[str, Path] = {}
     for searched in map(Path, root.__path__):
         for module in pkgutil.iter_modules([str(searched)]):
-            if not module.ispkg or not _is_model(searched, module.name):
-                continue
             folder = searched / module.name
+            if not module.ispkg or not _is_model(searched, module.name):
+                _skipped.pop((package, str(folder)), None)
+                continue
             if module.name in taken:
                 held = f"{taken[module.name]} holds a folder of that name already"
                 _skip(package, folder, InputError(held, "give it another name"))
@@ -109,6 +110,12 @@ def add_place(place: Path) -> None:
     if str(place) not in searched and place != KIT.resolve():
         searched.append(str(place))
         importlib.invalidate_caches()
+
+
+def searched_for(name: str) -> list[Path]:
+    """The packages called `name` in all places that are looked in, whether they register a model or not."""
+    folders = [Path(place) / name for place in _root().__path__]
+    return [folder for folder in folders if (folder / "__init__.py").is_file()]
 
 
 def _root() -> ModuleType:

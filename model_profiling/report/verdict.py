@@ -110,7 +110,7 @@ class _Asked:
     def answers(self) -> RunAnswers:
         sme2 = " ".join(self._sme2())
         told = [question for question in self.not_tested if question.because in sme2]
-        todo = " ".join(islice(self._next(told), 2))
+        todo = " ".join(islice(self._next(told), 2)) or self._nothing_next()
         left = [question for question in self.not_tested if question not in told or question.next not in todo]
         notes = (*self._notes(), *(f"{question}." for question in left))
         return RunAnswers(" ".join(self._where()), sme2, todo, notes)
@@ -214,6 +214,14 @@ class _Asked:
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             yield "No change of the model stands out: nothing found would save 2% of the time or more."
+
+    def _nothing_next(self) -> str:
+        """Where times do not tell what is worth doing, and nothing is left open."""
+        data = self.data
+        if data.analysis is None:
+            return "Nothing: no dump shows what the time is spent on."
+        hint = " If these dumps were measured on real hardware, say so with --times hardware."
+        return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
 
     def _notes(self) -> Iterator[str]:
         data = self.data

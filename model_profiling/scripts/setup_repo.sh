@@ -62,6 +62,7 @@ if [ -e .venv ]; then
     why="it has another Python than $PYTHON"
   fi
   if [ -n "$why" ]; then
+    find_python >/dev/null || exit 2 # nothing is removed that could not be made again
     step "removing .venv: $why"
     rm -rf .venv
   fi

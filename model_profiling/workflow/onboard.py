@@ -100,6 +100,11 @@ def check_is_found(name: str) -> None:
     if not name.isidentifier() or registry.choose(name) is not None:
         return
     registry.check_not_skipped(name)
+    for folder in registry.searched_for(name):
+        raise InputError(
+            f"{folder} registers no model named '{name}'",
+            f"call register_model('{name}', ...) in its __init__.py",
+        )
     if (Path(name) / "__init__.py").is_file():
         raise InputError(
             f"no model is named '{name}', but there is a folder {name} here",

@@ -178,4 +178,9 @@ def _time_checks(found: DtypeCheck, series: SeriesAnalysis, outside: float) -> I
         place = f" at {line.place}" if line.place else ""
         why = f": {line.why}" if line.why else ""
         said = f"{percent(line.share)} in {line.call}{place}{why}"
-        yield Check(f"{found.dtype} outside", "optional", said, line.remedy.replace("instead: ", "write ", 1))
+        yield Check(f"{found.dtype} outside", "optional", said, to_do(line.remedy))
+
+
+def to_do(remedy: str) -> str:
+    """`instead: ...` as something to do."""
+    return remedy.replace("instead: ", "write ", 1).replace("write write ", "write ", 1)

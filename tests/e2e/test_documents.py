@@ -119,6 +119,19 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
 
 
+def test_failed_checks_are_named_as_they_are_printed() -> None:
+    """An assistant looks for the line by its first word: `fail` is a status in JSON, lines say FAIL."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "model_profiling").rglob("*.py"))
+    named = 0
+    for page in pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert not re.search(r"`fail  |\^fail|(?:begins with|each) `fail`", text), page
+        for name in re.findall(r"`FAIL  ([^`]+)`", text):
+            named += 1
+            assert f'"{name}"' in sources, f"{page} names a check {name!r}"
+    assert named >= 4
+
+
 def test_scripts_print_help_with_any_python_of_the_environment() -> None:
     for folder in ("scripts", "tools"):
         for script in sorted((ROOT / "model_profiling" / folder).glob("*.py")):

@@ -31,6 +31,7 @@ from model_profiling.mcp_server import questions
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.doing import Workshop
 from model_profiling.mcp_server.job import Jobs
+from model_profiling.mcp_server.reading import advised_operator
 from model_profiling.mcp_server.server import make_server
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
@@ -410,3 +411,14 @@ def test_a_driven_command_ends_with_who_drives_it() -> None:
     child.stdin.close()
     assert child.wait(timeout=20) == -signal.SIGTERM
     child.stderr.close()
+
+
+def test_several_operators_of_one_call_are_told_under_its_name() -> None:
+    """Their time is that of all of them: under the first one's name it would be longer than the operator."""
+    place = {"module": "layer.0", "source_line": "bert.py:192", "ms": 0.24, "share_pct": 10.7}
+    one = {"operator": "native_call_where.self_out", "call": "scaled_dot_product_attention", **place}
+    several = advised_operator({**one, "operator_count": 12})
+    assert (several.operator, several.operator_count) == ("scaled_dot_product_attention", 12)
+    alone = advised_operator({**one, "operator_count": 1})
+    assert (alone.operator, alone.operator_count) == ("native_call_where.self_out", 1)
+    assert advised_operator({"operator": "Transpose", **place}).operator_count == 1

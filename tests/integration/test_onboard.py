@@ -91,6 +91,9 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     assert unnamed.returncode == 2 and "--dir . or export SME2PROF_MODELS=$PWD" in unnamed.stderr
     named = sme2prof("onboard", "my_net", "--check", "--dir", ".")
     assert named.returncode == 2 and "register_model was run" in named.stderr
+    (here / "my_net" / "__init__.py").write_text("NOTHING = 1\n")
+    silent = sme2prof("onboard", "my_net", "--check", "--dir", ".")
+    assert silent.returncode == 2 and "my_net registers no model named 'my_net'; call" in silent.stderr
     absent = sme2prof("onboard", "absent", "--check", "--dir", ".")
     assert absent.returncode == 2 and "holds no model folder 'absent'" in absent.stderr
 
@@ -142,3 +145,9 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
     assert checked.returncode == 1
     assert "FAIL  fp32/fp16/int8 export" in checked.stdout and "branching.py:4" in checked.stdout
     assert checked.stdout.rstrip().endswith("not ready: fp32/fp16/int8 export")
+
+
+def test_a_remedy_reads_as_something_to_do() -> None:
+    assert onboard_check.to_do("instead: write the attention out") == "write the attention out"
+    assert onboard_check.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
+    assert onboard_check.to_do("nothing is known to help") == "nothing is known to help"

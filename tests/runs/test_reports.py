@@ -239,6 +239,10 @@ def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -
     assert tables(section(page, "Latency"), "experiment", "threads", "SME2", "runs", "traced median ms")
     missing = " ".join(data.gaps)
     assert "manifest.json" in missing and ".pte" in missing
+    assert data.analysis is not None
+    fine = replace(data, analysis=replace(data.analysis, findings=()))
+    assert "--times hardware" in answers(fine).what_next
+    assert answers(replace(data, analysis=None)).what_next.startswith("Nothing: no dump")
     said = gather_report(bare, times=Times.HARDWARE)
     assert said.timed and said.headline is not None and said.headline.latency is None
 
@@ -355,7 +359,7 @@ def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str)
     [
         ("manifest.json", "{", "manifest.json"),
         ("manifest.json", "[]", "manifest.json"),
-        ("manifest.json", '{"schema_version": 3, "results": []}', "schema_version"),
+        ("manifest.json", '{"schema_version": 99, "results": []}', "schema_version"),
         ("manifest.json", '{"schema_version": 1, "results": [{"threads": "many"}]}', "results.0"),
         ("manifest.json", '{"schema_version": 2, "results": [], "pairs": [{}]}', "pairs.0.label"),
         ("metrics.json", '{"schema_version": 1, "comparisons": [{"label": "x"}]}', "comparisons"),

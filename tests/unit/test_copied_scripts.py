@@ -54,3 +54,18 @@ def test_a_shell_script_says_where_it_belongs(path: Path, tmp_path: Path) -> Non
     assert done.returncode == 2, done.tail()
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {path.name} belongs into a clone of the kit")
+
+
+def test_setup_keeps_the_environment_where_the_python_asked_for_is_none(tmp_path: Path) -> None:
+    kit = tmp_path / "kit"
+    commands = kit / ".venv" / "bin"
+    commands.mkdir(parents=True)
+    (commands / "python").symlink_to(sys.executable)
+    (kit / "model_profiling").symlink_to(KIT)
+    shutil.copy(ROOT / "pyproject.toml", kit)
+    words = ["bash", kit / "model_profiling" / "scripts" / "setup_repo.sh", "--python", tmp_path / "none"]
+    done = process.run(words, timeout=60)
+    assert done.returncode == 2 and "removing" not in done.stdout, done.tail()
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: no Python 3.10 to 3.13 with venv found (tried {tmp_path / 'none'})")
+    assert (commands / "python").exists()

@@ -230,6 +230,12 @@ def test_for_and_dir_together_and_unknown_assistants_are_refused(
     assert both.returncode == 2 and "give one" in both.stderr
     assert sme2prof("skills", "install", "--for", "someone").returncode == 2
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    wrong = sme2prof("skills", "install", "--dir", str(tmp_path / "file"))
+    assert wrong.returncode == 2 and "is a file" in wrong.stderr
+    alone = sme2prof("skills")
+    assert alone.returncode == 2
+    assert alone.stderr == "error: name one of its commands; see `sme2prof skills --help`\n"
 
 
 def test_list_tells_what_each_is_for(sme2prof: Callable[..., process.Completed]) -> None:
