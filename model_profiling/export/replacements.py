@@ -143,8 +143,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     ),
     Replacement(
         "a ConvTranspose2d that hands each channel on, where the scale is whole: kernel and stride of the "
-        "scale, weights of 1 on the diagonal of each group, and groups of 16 channels (with one group a channel "
-        "it is slower than what it replaces)",
+        "scale, groups of 16 channels, weights of 1 on each group's diagonal (with one group a channel it is "
+        "slower than what it replaces)",
         operator=r"aten\.upsample_nearest2d\..*",
         dtype=_FLOAT,
     ),
