@@ -135,6 +135,22 @@ def test_how_long_emulation_takes_is_said_before_it_begins(
     assert "gathering evidence, about 42 min under emulation" in stages
 
 
+def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[int, int, str]] = []
+    monkeypatch.setattr(
+        "model_profiling.progress.Silent.advance",
+        lambda _self, done, total, text="": shown.append((done, total, text)),
+    )
+    monkeypatch.setattr("model_profiling.pipeline.rounds.seconds_of", lambda _entries: 7700.0)
+    profiled(SME2)
+    measuring = [step for step in shown if "launch" in step[2]]
+    assert measuring[0][0] == 1 < measuring[0][1]
+    assert measuring[0][2].startswith("1 launch, ") and measuring[0][2].endswith("at least; 7700 s")
+    assert not any("at most" in text for _, _, text in measuring)
+
+
 def test_the_estimate_is_near_what_emulation_took() -> None:
     took = [entry["iterations_ns"][0] / 1e9 for entry in map(json.loads, JOURNAL.read_text().splitlines())]
     assert min(took) / 2 < emulated_seconds(PROGRAM) < 2 * max(took)
