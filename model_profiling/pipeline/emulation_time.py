@@ -20,9 +20,11 @@ def emulated_seconds(program: Path) -> float:
         methods = read_program(program).methods
     except (FormatError, OSError):
         return 0.0
-    outside = (step for method in methods for step in method.instructions if step.kind == "operator")
-    nodes = (node for method in methods for part in method.delegates for node in part.nodes)
-    return sum(step.flops / _per_second(step) for step in (*outside, *nodes))
+    steps: list[Instruction | GraphNode] = []
+    for method in methods:
+        steps += (step for step in method.instructions if step.kind == "operator")
+        steps += (node for delegate in method.delegates for node in delegate.nodes)
+    return sum(step.flops / _per_second(step) for step in steps)
 
 
 def _per_second(step: Instruction | GraphNode) -> float:
