@@ -7,6 +7,7 @@ from itertools import groupby
 
 from model_profiling.cli import frame
 from model_profiling.models import list_models
+from model_profiling.models.options import MARK
 from model_profiling.models.registry import ModelEntry, skipped_folders
 
 
@@ -30,11 +31,12 @@ def command(as_json: bool) -> None:
             entry.source,
             _inputs(entry),
             " ".join(entry.dtypes),
+            _options(entry),
             _said_of(entry),
         )
         for entry in entries
     ]
-    frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", ""), rows)
+    frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", "OPTIONS", ""), rows)
 
 
 def _inputs(entry: ModelEntry) -> str:
@@ -47,8 +49,14 @@ def _inputs(entry: ModelEntry) -> str:
     )
 
 
+def _options(entry: ModelEntry) -> str:
+    """As they are written after the name, with their defaults."""
+    shown = ",".join(option.shown for option in entry.options)
+    return f"{MARK}{shown}" if shown else ""
+
+
 def _said_of(entry: ModelEntry) -> str:
     if entry.missing:
         return f"needs {', '.join(entry.missing)} (not installed)"
-    options = ", ".join(f"@{option.shown}" for option in entry.options)
-    return f"{entry.description} ({options})" if options else entry.description
+    refused = "; ".join(f"no {dtype}: {reason}" for dtype, reason in entry.not_supported.items())
+    return f"{entry.description} ({refused})" if refused else entry.description

@@ -142,8 +142,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         reason="dim must be the last dim.*",
     ),
     Replacement(
-        "a ConvTranspose2d with one group a channel, kernel and stride of the scale and weights of 1, "
-        "where the scale is whole",
+        "a ConvTranspose2d that hands each channel on, where the scale is whole: kernel and stride of the "
+        "scale, groups of 16 channels, weights of 1 on each group's diagonal (with one group a channel it is "
+        "slower than what it replaces)",
         operator=r"aten\.upsample_nearest2d\..*",
         dtype=_FLOAT,
     ),

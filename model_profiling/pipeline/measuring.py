@@ -18,6 +18,7 @@ from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.errors import RunError
 from model_profiling.json_record import write_record
+from model_profiling.pipeline.emulation_time import emulated_seconds
 from model_profiling.pipeline.schedule import Schedule, experiment_of
 from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.progress import Progress
@@ -55,10 +56,17 @@ class Measuring:
         """Run what shows kernels and outputs and is never timed."""
         steps = [step for step in self.schedule.evidence if not self.journal.done(step)]
         if steps:
-            self.progress.stage("gathering evidence")
+            self.progress.stage(f"gathering evidence{self._how_long(steps)}")
         for number, step in enumerate(steps, start=1):
             self.do(step)
             self.progress.advance(number, len(steps), str(step.series))
+
+    def _how_long(self, steps: Sequence[Step]) -> str:
+        """Said where it is worth knowing: nothing moves while an emulator computes."""
+        if self.target.timings_are_latency:
+            return ""
+        minutes = len(steps) * emulated_seconds(self.config.model) / 60
+        return f", about {minutes:.0f} min under emulation" if minutes >= 1 else ""
 
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
         """What a round has to measure; an experiment that failed is left out."""

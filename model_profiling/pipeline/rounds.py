@@ -117,9 +117,13 @@ class Rounds:
         if limit is None or not self._in_turns:
             first.progress.advance(rounds, max(rounds, self._most_alone), f"round {rounds}")
             return
-        spent = round(self._spent)
-        whole = max(spent, round(limit))
-        first.progress.advance(spent, whole, f"{plural(rounds, 'launch')}, {spent} s of {limit:g} s at most")
+        spent, launches = round(self._spent), plural(rounds, "launch")
+        if spent <= limit:
+            first.progress.advance(spent, round(limit), f"{launches}, {spent} s of {limit:g} s at most")
+        else:
+            # A slow model is launched as often as a verdict needs, whatever its budget.
+            least = max(rounds, settings.min_rounds)
+            first.progress.advance(rounds, least, f"{launches}, {least} at least; {spent} s")
 
     def _done(self, number: int) -> bool:
         """Whether a round is measured: every process, and where it was a launch, all in the same one.

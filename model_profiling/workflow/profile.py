@@ -11,6 +11,7 @@ from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError, SetupError
 from model_profiling.files import StrPath, as_path
+from model_profiling.pipeline.emulation_time import emulated_seconds
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.session import why_once
 from model_profiling.pipeline.starting import check_folder, check_startable
@@ -26,6 +27,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, 
 from model_profiling.workflow.programs import find_or_export
 
 _EMULATED_TIMEOUT_S = 3600.0
+_UNASKED_EMULATION_S = 900.0
 _ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
 
 
@@ -171,6 +173,7 @@ def profile_programs(
     outcomes = []
     for (program, home), main in zip(asked, mains, strict=True):
         try:
+            _check_duration(program, options)
             (evidence,) = _run_on(prover, [(program, home)], options, run, progress)
         except SetupError as problem:
             # Latencies stand without it; that the proof is missing is kept with them, not hidden.
@@ -178,6 +181,16 @@ def profile_programs(
         else:
             outcomes.append(ProfileOutcome(program, plan, _with_evidence(main), evidence, unused))
     return tuple(outcomes)
+
+
+def _check_duration(program: Path, options: ProfileOptions) -> None:
+    """Nobody who asked for latencies waits for an hour of emulation that they did not ask for."""
+    seconds = 2 * len(options.threads) * emulated_seconds(program)
+    if seconds > _UNASKED_EMULATION_S:
+        raise SetupError(
+            f"emulating this program takes about {seconds / 60:.0f} minutes",
+            "give it that time, or a smaller input",
+        )
 
 
 def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:

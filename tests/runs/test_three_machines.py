@@ -16,6 +16,7 @@ from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emul
 from replay import ReplayTarget
 
 from model_profiling.errors import SetupError
+from model_profiling.pipeline.emulation_time import emulated_seconds
 from model_profiling.report.verdict import answers, verdict
 from model_profiling.run import Run
 from model_profiling.targets import TargetChoice, TargetPlan
@@ -29,6 +30,7 @@ PLANS = {
     ARM: TargetPlan(HOST, QEMU, "has none"),
     X86_64: TargetPlan(QEMU, QEMU, "is not Arm"),
 }
+JOURNAL = EMULATED / "journal.jsonl"
 NAMED_ELSEWHERE = ("stands_for", "measured_once", "evidence")
 Profiled = Callable[..., ProfileOutcome]
 
@@ -104,6 +106,54 @@ def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
             continue
         said = without_evidence(own_words(text) if name.endswith(".json") else text)
         assert not re.search(r"sme2_(on|off)\b|SME2 on vs off|although SME2 was on", said), name
+
+
+def test_an_hour_of_emulation_is_not_begun_unasked(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda _program: 1260.0)
+    done = profiled(ARM)
+    assert done.evidence is None
+    told = done.main.answers
+    said = "SME2 kernels: not tested, because emulating this program takes about 42 minutes."
+    assert told.what_sme2_changes == said
+    assert "give it that time, or a smaller input; then sme2prof profile" in told.what_next
+    assert "--target emulated" in told.what_next
+    assert profiled(X86_64).evidence is not None  # where it is all there is, it runs
+
+
+def test_how_long_emulation_takes_is_said_before_it_begins(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: list[str] = []
+    monkeypatch.setattr("model_profiling.progress.Silent.stage", lambda _self, text: stages.append(text))
+    profiled(X86_64)
+    assert "gathering evidence" in stages  # seconds
+    stages.clear()
+    monkeypatch.setattr("model_profiling.pipeline.measuring.emulated_seconds", lambda _program: 1260.0)
+    profiled(X86_64)
+    assert "gathering evidence, about 42 min under emulation" in stages
+
+
+def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[int, int, str]] = []
+    monkeypatch.setattr(
+        "model_profiling.progress.Silent.advance",
+        lambda _self, done, total, text="": shown.append((done, total, text)),
+    )
+    monkeypatch.setattr("model_profiling.pipeline.rounds.seconds_of", lambda _entries: 7700.0)
+    profiled(SME2)
+    measuring = [step for step in shown if "launch" in step[2]]
+    assert measuring[0][0] == 1 < measuring[0][1]
+    assert measuring[0][2].startswith("1 launch, ") and measuring[0][2].endswith("at least; 7700 s")
+    assert not any("at most" in text for _, _, text in measuring)
+
+
+def test_the_estimate_is_near_what_emulation_took() -> None:
+    took = [entry["iterations_ns"][0] / 1e9 for entry in map(json.loads, JOURNAL.read_text().splitlines())]
+    assert min(took) / 2 < emulated_seconds(PROGRAM) < 2 * max(took)
 
 
 def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(profiled: Profiled) -> None:

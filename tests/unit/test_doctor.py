@@ -18,7 +18,6 @@ from model_profiling.doctor import Diagnosis, checks, phone_report
 from model_profiling.doctor.examination import _android, _cpu, _diagnosis, _emulator, _host
 from model_profiling.errors import SetupError
 from model_profiling.own_commands import document, install_extra, python, reinstall
-from model_profiling.own_commands import python as own_python
 from model_profiling.own_commands import sme2prof as own_command
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.source_build import toolchain
@@ -283,7 +282,7 @@ def test_commands_of_fixes_start_this_kit_and_this_python(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
-    assert own_python("-m", "pytest") == f"{sys.executable} -m pytest"
+    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     started = command(tmp_path, "sme2prof", "exit")
     assert own_command("doctor").startswith(sys.executable), "another environment's is first on the PATH"
     monkeypatch.setattr(sys, "argv", [str(started)])

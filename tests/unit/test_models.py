@@ -82,6 +82,15 @@ def test_listing_shows_ours_and_executorchs_and_what_each_lacks() -> None:
     assert "transformers" in entries["mobilebert"].missing
 
 
+def test_the_list_shows_how_options_are_written(cli: Callable[..., process.Completed]) -> None:
+    heads, *rows = cli("models").stdout.splitlines()
+    place = heads.index("OPTIONS")
+    shown = {row.split()[0]: row[place:].split("  ")[0] for row in rows}
+    assert shown["edgetam_image_encoder"] == "@size=1024,checkpoint=FILE"
+    assert shown["decoder_lm"] == "@tokens=1,context=256,layers=6"
+    assert shown["toy_cnn"] == ""
+
+
 def test_listing_loads_no_torch(cli: Callable[..., process.Completed]) -> None:
     listed = cli("models", "--json")
     assert {model["name"] for model in json.loads(listed.stdout)["models"]} >= {"toy_cnn", "mv3", "lstm"}

@@ -94,7 +94,10 @@ def test_the_neck_adds_only_what_edgetams_adds() -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("damage", ["another model", "a weight is missing", "a wrong shape", "not PyTorch"])
+@pytest.mark.parametrize(
+    "damage",
+    ["another model", "a weight is missing", "a wrong shape", "a pointer of git-lfs", "a script", "code"],
+)
 def test_a_checkpoint_that_does_not_fit_is_named(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "edgetam.pt"
     held = edgetam_weights.checkpoint_weights()
@@ -106,15 +109,23 @@ def test_a_checkpoint_that_does_not_fit_is_named(damage: str, tmp_path: Path) ->
             del held[first]
         case "a wrong shape":
             held[first] = torch.zeros(384, 191, 1, 1)
-    if damage == "not PyTorch":
-        path.write_text("version https://git-lfs.github.com/spec/v1\n")
-    else:
-        torch.save({"model": held}, path)
+    match damage:
+        case "a pointer of git-lfs":
+            path.write_text("version https://git-lfs.github.com/spec/v1\n")
+        case "a script":
+            path.write_text("import torch\n")
+        case "code":
+            torch.save({"model": Path}, path)
+        case _:
+            torch.save({"model": held}, path)
     model = load_model(f"edgetam_image_encoder@checkpoint={path}").model
     with pytest.raises(InputError) as refused:
         model.get_eager_model()
     assert str(path) in str(refused.value)
     assert "clone of EdgeTAM" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "weights_only" not in str(refused.value)  # what PyTorch advises would execute the file
+    assert ("git-lfs left a pointer" in str(refused.value)) == (damage == "a pointer of git-lfs")
     if damage in ("a weight is missing", "a wrong shape"):
         assert "stages.2.blocks.3.channel_mixer.conv1" in str(refused.value)
 

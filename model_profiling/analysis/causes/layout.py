@@ -13,6 +13,8 @@ from model_profiling.wording import plural
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
+_WORTH_NAMING = 1e-3
+"""A share of what all layout changes take."""
 _ACROSS = "lowering added them, in different delegate calls"
 
 
@@ -93,10 +95,13 @@ def layout_changes(seen: Seen) -> Finding | None:
     )
     if not added or (seen.flows and not seen.matters(added)):
         return None
-    concerns = tuple(_layout_change(seen, operator) for operator in added)
+    # Constants of one number are turned as well, by the dozen and in no time.
+    enough = _WORTH_NAMING * sum(map(seen.weight, added))
+    worth = [operator for operator in added if seen.weight(operator) >= enough]
+    concerns = tuple(_layout_change(seen, operator) for operator in worth)
     return Finding(
         "layout-changes",
-        f"Remove {plural(len(added), 'layout change')} that lowering added",
+        f"Remove {plural(len(worth), 'layout change')} that lowering added",
         _one_layout(seen, concerns),
         series,
         concerns,

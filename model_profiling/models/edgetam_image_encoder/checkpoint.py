@@ -85,14 +85,24 @@ def _read(path: Path) -> Weights:
     """The state dict in a file of `torch.save`; nothing in the file is executed."""
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as problem:
-        raise InputError(
-            f"{path} is no checkpoint of PyTorch: {str(problem).splitlines()[0]}", _FIX
-        ) from problem
+    except OSError as problem:
+        raise InputError(f"{path} cannot be read: {problem.strerror}", _FIX) from problem
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as problem:
+        raise InputError(f"{path} is no checkpoint of PyTorch{_lfs_pointer(path)}", _FIX) from problem
     state = held.get("model", held) if isinstance(held, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(f"{path} holds no state dict", _FIX)
     return {str(key): value.float() if value.is_floating_point() else value for key, value in state.items()}
+
+
+def _lfs_pointer(path: Path) -> str:
+    """What is wrong most often, said: the clone was made without git-lfs."""
+    with path.open("rb") as file:
+        return (
+            ": git-lfs left a pointer in its place"
+            if file.read(20).startswith(b"version https://git")
+            else ""
+        )
 
 
 def _check_fits(encoder: nn.Module, found: Weights, path: Path) -> None:
