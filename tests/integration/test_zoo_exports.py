@@ -12,7 +12,8 @@ from edgetam_weights import checkpoint_weights
 
 from model_profiling.errors import InputError
 from model_profiling.export import export_model
-from model_profiling.models import register_model, registry
+from model_profiling.models import entries, register_model
+from model_profiling.models.registry import discover
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import Job
 from model_profiling.workflow.programs import find_or_export
@@ -56,9 +57,13 @@ def test_exported_whole_and_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize(
-    "model", ["edgetam_image_encoder", "squeeze_sam", "transformer_encoder", "decoder_lm", "unet"]
+    ("model", "dtype"),
+    [
+        (model, dtype)
+        for model in ("edgetam_image_encoder", "squeeze_sam", "transformer_encoder", "decoder_lm", "unet")
+        for dtype in discover()[model].dtypes
+    ],
 )
 def test_full_size(model: str, dtype: str, exported: Callable[..., object]) -> None:
     record = json.loads(exported(model, dtype).summary.read_text())  # type: ignore[attr-defined]
@@ -84,7 +89,7 @@ def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(t
 def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(entries, "_entries", dict(entries._entries))
     register_model(
         "only_floats", "nowhere:Model", dtypes=("fp32",), not_supported={"int8": "its answers are angles"}
     )
@@ -92,3 +97,7 @@ def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
         export_model("only_floats", dtype="int8")
     with pytest.raises(InputError, match="'only_floats' does not support fp16; use --dtype fp32"):
         export_model("only_floats", dtype="fp16")
+    with pytest.raises(
+        InputError, match="'edgetam_image_encoder' does not support int8: untrained, it answers"
+    ):
+        export_model("edgetam_image_encoder@size=64", dtype="int8")
