@@ -9,7 +9,7 @@ register_model(
     inputs=["1x3x1024x1024 float32"],
     description="EdgeTAM's RepViT-M1 trunk, re-parameterised, and FPN neck; weights random or its own",
     not_supported={
-        "int8": "untrained, it answers 0.16 of its range beside PyTorch (accepted: 0.1); trained was not tried"
+        "int8": "untrained, it answers 0.16 of its range off PyTorch (accepted: 0.1); trained was not tried"
     },
     options=[
         ModelOption("size", 1024, "side of the image, a multiple of 32"),
