@@ -3,6 +3,7 @@ with stand-ins on the PATH for compilers that do not work."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,14 @@ def test_what_is_fetched_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
         cached(home, half, "a thing", fetch=False)
     assert cached(home, Path.mkdir, "a thing", fetch=True) == home
     assert cached(home, half, "a thing", fetch=True) == home, "made once"
+
+
+def test_asking_for_pip_wakes_nobody_who_listens_to_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As setuptools does: it warns when pip is looked for after distutils was imported."""
+
+    class Listener:
+        def find_spec(self, name: str, *_: object) -> None:
+            raise UserWarning(f"{name} is looked for")
+
+    monkeypatch.setattr("sys.meta_path", [Listener(), *sys.meta_path])
+    assert zig.source(AARCH64_LINUX)
