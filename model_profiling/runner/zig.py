@@ -39,7 +39,7 @@ ZIG_GLOBAL_CACHE_DIR="$home/../zig-cache" ZIG_LOCAL_CACHE_DIR="$home/../zig-cach
 
 def source(wanted: Platform) -> str | None:
     """What it is called, if it compiles for `wanted` and this Python has, or can make, the pip to get it."""
-    # On the path alone: asked for pip, what setuptools adds to every import warns of things that are not ours.
+    # On the path alone: what setuptools adds to imports warns of things that are not ours.
     has_pip = any(PathFinder.find_spec(name) for name in ("pip", "ensurepip"))
     return _TITLE if (wanted.system, wanted.machine) in _TARGETS and has_pip else None
 
