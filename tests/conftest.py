@@ -218,6 +218,23 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
+def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Models that a test registers, from whatever folder, are forgotten afterwards."""
+    from model_profiling import models
+    from model_profiling.models import entries, registry
+
+    monkeypatch.setattr(models, "__path__", list(models.__path__))
+    before, loaded = entries.registered(), set(sys.modules)
+    yield
+    entries.keep(before)
+    registry._skipped.clear()
+    for name in set(sys.modules) - loaded:
+        if name.startswith("model_profiling.models."):
+            del sys.modules[name]
+            vars(models).pop(name.rpartition(".")[2], None)
+
+
+@pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., process.Completed]:
     """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
 

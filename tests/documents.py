@@ -12,16 +12,15 @@ import functools
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from working_tree import ROOT, copy_to, tracked
+
 from model_profiling import process
 
-ROOT = Path(__file__).resolve().parents[1]
 SHIM = Path(__file__).with_name("documented_command.py")
 _FENCE = re.compile(r"^( *)```(\w*)\s*$")
 _MARK = re.compile(r"^ *<!-- *(.*?) *-->\s*$")
@@ -57,12 +56,7 @@ class Block:
 @functools.cache
 def pages() -> tuple[str, ...]:
     """Every document of the repository, from its root."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    names = (name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
-    return tuple(sorted(name for name in names if not name.startswith("tests/data/")))
+    return tuple(sorted(n for n in tracked() if n.endswith(".md") and not n.startswith("tests/data/")))
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -137,7 +131,7 @@ class Clone:
         self._state = folder / "here"
         self._venv = folder / "venv"
         self._git = folder / "gitconfig"
-        _copy_tree(self.root)
+        copy_to(self.root)
         _make_environment(self._venv)
         (self.root / ".venv").symlink_to(self._venv)
         rules = (f'[url "{place}"]\n\tinsteadOf = {url}\n' for url, place in (stand_ins or {}).items())
@@ -177,18 +171,6 @@ make() { case "$1" in quickstart | test) _set_up ;; *) command make "$@" ;; esac
 bash() { case "$1" in *setup_repo.sh) _set_up ;; *) command bash "$@" ;; esac; }
 """
 """Installing is what `make test` itself did just before: a clone has an environment once it is set up."""
-
-
-def _copy_tree(destination: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith("tests/data/"):
-            copy = destination / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy)
 
 
 def _make_environment(folder: Path) -> None:

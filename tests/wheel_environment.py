@@ -7,7 +7,6 @@ of the Python that runs the tests, so that nothing is downloaded.
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from working_tree import copy_to
 
 from model_profiling import process
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +54,7 @@ class Environment:
 def build(folder: Path) -> Built:
     """Everything that is or would be committed is copied first: building leaves files beside its sources."""
     source = folder / "source"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith("tests/data/"):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, source / name)
+    copy_to(source)
     words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", source]
     done = process.run(words, timeout=300)
     assert done.ok, done.tail(20)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 import pytest
-from documents import ROOT, Block, Clone, blocks_of, described_machine, missing_line, pages
+from documents import Block, Clone, blocks_of, described_machine, missing_line, pages
 from stand_ins import lay_out_checkout
+from working_tree import ROOT
 
 from model_profiling import process
 from model_profiling.cli.main import COMMANDS

@@ -15,7 +15,8 @@ import pytest
 from conftest import ON_ARM
 from packaging.specifiers import SpecifierSet
 from recorded_runs import SME2
-from wheel_environment import ROOT, Built, Environment, build, install
+from wheel_environment import Built, Environment, build, install
+from working_tree import ROOT
 
 import model_profiling
 from model_profiling.doctor.checks import PYTHON

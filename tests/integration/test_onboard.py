@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from model_profiling import models, process
-from model_profiling.models import entries, registry
+from model_profiling import process
+from model_profiling.models import registry
 from model_profiling.workflow import onboard_check
 
 Run = Callable[..., process.Completed]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working folder of somebody without a clone; what is registered is forgotten afterwards."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_models: None) -> Path:
+    """An empty working folder of somebody without a clone."""
+    del own_models
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(registry.VARIABLE, raising=False)
-    monkeypatch.setattr(models, "__path__", list(models.__path__))
     monkeypatch.setattr(onboard_check, "SHORT", replace(onboard_check.SHORT, runs=1, rounds=1, budget_s=0.2))
-    before, loaded = entries.registered(), set(sys.modules)
-    yield tmp_path
-    entries.keep(before)
-    registry._skipped.clear()
-    for name in set(sys.modules) - loaded:
-        if name.startswith("model_profiling.models."):
-            del sys.modules[name]
-            vars(models).pop(name.rpartition(".")[2], None)
+    return tmp_path
 
 
 def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -> None:

@@ -165,6 +165,11 @@ def test_quantizing_makes_int8_and_the_usual_format_is_fp16(
     assert "--dtype fp16 has no effect" in capsys.readouterr().err
 
 
+def _both(off: Path, on: Path, out: Path) -> tuple[object, ...]:
+    named = ("--name1", "A", "--name2", "B")
+    return ("--timeline-csv", off, "--compare", on, *named, "--output-dir", out)
+
+
 def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
     off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
     before = sorted(run_dir.rglob("*"))
@@ -173,18 +178,7 @@ def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
     assert printed.ok and "SME2-Off" in printed.stdout and sorted(run_dir.rglob("*")) == before, (
         "nothing is written"
     )
-    words = (
-        "--timeline-csv",
-        off,
-        "--compare",
-        on,
-        "--name1",
-        "A",
-        "--name2",
-        "B",
-        "--output-dir",
-        tmp_path / "out",
-    )
+    words = _both(off, on, tmp_path / "out")
     for _ in range(2):
         assert entry("tools/robust_latency_analysis.py", *words).ok, (
             "a second call replaces the first one's files"
@@ -198,19 +192,7 @@ def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
 
 def test_timelines_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
     off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
-    words = (
-        "--timeline-csv",
-        off,
-        "--compare",
-        on,
-        "--name1",
-        "A",
-        "--name2",
-        "B",
-        "--output-dir",
-        tmp_path,
-        "-v",
-    )
+    words = (*_both(off, on, tmp_path), "-v")
     assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
     latency = (tmp_path / "m_A_e2e_latency.csv").read_text()
     assert latency.startswith("model_name,num_runs,total_ms,avg_ms,min_ms,max_ms\nm_A,")

@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from working_tree import ROOT, tracked
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_shell_scripts_parse_and_explain_themselves() -> None:
@@ -27,19 +26,11 @@ def test_shell_scripts_parse_and_explain_themselves() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def _tracked() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-
-
 def test_no_file_names_a_registry_host_or_a_private_path() -> None:
     forbidden = re.compile(rb"https?://[^ /]*(?:pypi|debian|npmjs)|/(?:w[o]rk|r[o]ot)/[a-z.]")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in _tracked()
+        for path in map(ROOT.joinpath, tracked())
         for number, line in enumerate(path.read_bytes().splitlines(), 1)
         if forbidden.search(line)
     ]
@@ -55,7 +46,7 @@ def test_the_licence_of_every_package_that_is_asked_for_is_listed() -> None:
 
 
 def test_no_tracked_file_is_large() -> None:
-    assert [path for path in _tracked() if path.stat().st_size > 1 << 20] == []
+    assert [path for path in map(ROOT.joinpath, tracked()) if path.stat().st_size > 1 << 20] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "model_profiling").rglob("*.py")), ids=lambda p: p.stem)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from model_profiling import models, process
 from model_profiling.errors import InputError
-from model_profiling.models import entries, load_model, registry
+from model_profiling.models import entries, load_model
 from model_profiling.models.registry import VARIABLE, discover, skipped_folders
 
 ROOT = Path(__file__).parents[2]
@@ -47,20 +47,13 @@ BROKEN = {
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of model folders that SME2PROF_MODELS names; everything is forgotten afterwards."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_models: None) -> Path:
+    """A folder of model folders that SME2PROF_MODELS names."""
+    del own_models
     folder = tmp_path / "mine"
     folder.mkdir()
     monkeypatch.setenv(VARIABLE, str(folder))
-    monkeypatch.setattr(models, "__path__", list(models.__path__))
-    before, loaded = entries.registered(), set(sys.modules)
-    yield folder
-    entries.keep(before)
-    registry._skipped.clear()
-    for name in set(sys.modules) - loaded:
-        if name.startswith("model_profiling.models."):
-            del sys.modules[name]
-            vars(models).pop(name.rpartition(".")[2], None)
+    return folder
 
 
 def add(place: Path, name: str, init: str = GOOD, model: str = MODEL) -> Path:

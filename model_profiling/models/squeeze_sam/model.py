@@ -21,6 +21,7 @@ from model_profiling.errors import InputError
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.settling import settle
 from model_profiling.models.transformer_encoder.model import Attention, FeedForward, Norm
+from model_profiling.models.unet.model import double_convolution
 
 WIDTHS = (64, 128, 128, 128, 128, 160, 256, 256)
 PATCH = 2
@@ -30,15 +31,6 @@ HEADS = 8
 HIDDEN = 256
 DEPTH = 2
 SMALLEST = PATCH * 2 ** (len(WIDTHS) - 1)
-
-
-def double_convolution(inside: int, out: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inside, out, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(out, out, 3, padding=1),
-        nn.ReLU(),
-    )
 
 
 class TwoWayLayer(nn.Module):

@@ -1,0 +1,29 @@
+"""The repository's files as git sees them, and a copy of them to work in."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@functools.cache
+def tracked() -> tuple[str, ...]:
+    """Every file that is or would be committed, from the root."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return tuple(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def copy_to(destination: Path) -> None:
+    """All of them but the recorded data."""
+    for name in tracked():
+        if not name.startswith("tests/data/"):
+            copy = destination / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy)
