@@ -118,6 +118,10 @@ def test_a_status_that_no_shell_ends_with_is_none(status: str) -> None:
         Shell(link).script("true")
 
 
+def process_list() -> str:
+    return subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="setsid is Linux's")
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_path: Path) -> None:
@@ -144,8 +148,37 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     held.stdin.close()
     # Long before its own time is up, however busy the machine is.
     assert held.wait(timeout=60) != 0
-    listed = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    listed = process_list()
     assert not [words for words in sleeps if words in listed]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="setsid is Linux's")
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_hang_up_at_any_moment_leaves_nothing_running(name: str, tmp_path: Path) -> None:
+    """adbd sends HUP to the shell of a connection that has gone: also before the shell has tied the program
+    to that connection."""
+    folder, sleep = str(tmp_path / "job"), long_sleep()
+    Path(folder).mkdir()
+    script = scripts.watched(("sh", "-c", sleep), folder, 600)
+    for milliseconds in range(0, 20, 2):
+        with subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE) as held:
+            time.sleep(milliseconds / 1000)
+            held.send_signal(signal.SIGHUP)
+            assert held.stdin is not None
+            held.stdin.close()
+            assert held.wait(timeout=60) in (128 + signal.SIGKILL, -signal.SIGHUP)
+    limit = time.monotonic() + 60
+    while sleep in process_list():
+        assert time.monotonic() < limit, "the program goes on, with nobody to end it"
+        time.sleep(0.05)
+    # From its first command on it is not ended by a hang-up at all, but by the end of its input.
+    with subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE) as held:
+        while sleep not in process_list():
+            time.sleep(0.02)
+        time.sleep(0.1)
+        held.send_signal(signal.SIGHUP)
+        time.sleep(0.1)
+        assert held.poll() is None
 
 
 @pytest.mark.parametrize("name", SHELLS)

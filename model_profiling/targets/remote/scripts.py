@@ -128,7 +128,9 @@ def _ours(home: str) -> str:
 def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     """Runs `argv` for the job with this folder, in a session of its own that is killed with all it holds when
     time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
-    the program's status, or 124 where time was up."""
+    the program's status, or 124 where time was up. Whoever ends the connection may also send HUP to this shell
+    (adbd does), and at any moment: it is ignored, or the program would be left without a tether that is not yet
+    there."""
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
     # Not every shell's echo says why it could not write.
     begin = (
@@ -142,7 +144,7 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     # Android's shell keeps descriptor 3 to itself, so it becomes the tether's standard input.
     tether = f'setsid sh -c \'{_KILL}cat >/dev/null; end "$1"; end "$2"\' sh $p $t <&3 >/dev/null 2>&1 & w=$!'
     return (
-        f"{_KILL}exec 3<&0; cd {quoted(folder)} || exit; {run}; {timer}; {tether}; "
+        f"trap '' HUP; {_KILL}exec 3<&0; cd {quoted(folder)} || exit; {run}; {timer}; {tether}; "
         f"wait $p; s=$?; end $t; end $w; if [ -e {late} ]; then s=124; fi; exit $s"
     )
 
