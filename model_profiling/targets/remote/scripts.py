@@ -128,9 +128,8 @@ def _ours(home: str) -> str:
 def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
     """Runs `argv` for the job with this folder, in a session of its own that is killed with all it holds when
     time is up, and when standard input ends: that happens when the connection goes, whoever cut it. Ends with
-    the program's status, or 124 where time was up. Whoever ends the connection may also send HUP to this shell
-    (adbd does), and at any moment: it is ignored, or the program would be left without a tether that is not yet
-    there."""
+    the program's status, or 124 where time was up. Who ends the connection may also send HUP to this shell,
+    as adbd does, at any moment: it is ignored, or a program that has no tether yet would be left alone."""
     pid, late = quoted(f"{folder}.pid"), quoted(f"{folder}.late")
     # Not every shell's echo says why it could not write.
     begin = (
