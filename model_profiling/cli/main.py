@@ -89,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with program().make_context("sme2prof", words) as context:
             outcome = context.command.invoke(context)
         sys.stdout.flush()
+        _warn_of_the_cache()
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
@@ -102,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
+        _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
     except BrokenPipeError:
@@ -142,6 +144,15 @@ def _warn_of_settings() -> None:
         from model_profiling.targets.device.power_mode import take_untold
 
         for note in take_untold():
+            warn(note)
+
+
+def _warn_of_the_cache() -> None:
+    """What was damaged there and made again, unless a run has it in its warnings."""
+    if "model_profiling.runner.cache" in sys.modules:
+        from model_profiling.runner.cache import take_remade
+
+        for note in take_remade():
             warn(note)
 
 
