@@ -72,11 +72,18 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
                 f"{what} in the cache is damaged: {damage}", "the next run that needs it makes it again"
             )
         raise SetupError(f"{what} is not in the cache", "the first run that needs it fetches it")
-    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=_make_trusted(home.parent)) as folder:
-        made = Path(folder) / "made"
-        make(made)
-        write_entry_record(made, what)
-        _put_in_place(made, home, Path(folder) / "damaged")
+    place = _make_trusted(home.parent)
+    try:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=place, ignore_cleanup_errors=True) as folder:
+            made = Path(folder) / "made"
+            make(made)
+            write_entry_record(made, what)
+            _put_in_place(made, home, Path(folder) / "damaged")
+    except OSError as problem:
+        reason = system_reason(problem)
+        raise SetupError(
+            f"cannot keep {what} in {place}: {reason}", f"make room there, or {_ANOTHER}"
+        ) from problem
     if again := damage_of(home):
         raise SetupError(
             f"{what} was made and is damaged at once: {again}", f"check the disk of {home}, or {_ANOTHER}"
@@ -160,11 +167,9 @@ def _put_in_place(made: Path, home: Path, damaged: Path) -> None:
                 return
             home.rename(damaged)
         made.rename(home)
-    except OSError as problem:
-        if damage_of(home) is None:
-            return
-        reason = system_reason(problem)
-        raise SetupError(f"cannot write {home}: {reason}", f"remove it, or {_ANOTHER}") from problem
+    except OSError:
+        if damage_of(home) is not None:
+            raise
 
 
 def _hold(home: Path) -> bool:

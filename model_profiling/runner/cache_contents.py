@@ -75,10 +75,11 @@ def remove_entry(entry: Kept) -> bool:
     return True
 
 
-def remove_whole(path: Path) -> None:
-    """Remove a file or folder; renamed first, so that nothing half removed is left under its name."""
+def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
+    """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
+    removed is left under its name."""
     try:
-        grave = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=path.parent))
+        grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
     except OSError as problem:
         raise _refused(path, problem) from problem
     try:

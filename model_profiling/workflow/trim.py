@@ -121,7 +121,7 @@ def _why_it_stays(run_dir: Path) -> str:
 def _remove_run(entry: Kept) -> bool:
     try:
         with locked(entry.path):
-            remove_whole(entry.path)
+            remove_whole(entry.path, f".{entry.path.name}.")
     except InputError:
         return False
     return True
