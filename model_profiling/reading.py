@@ -24,8 +24,10 @@ MIB = 1 << 20
 MOST_JSON = 64 * MIB
 MOST_TEXT = 256 * MIB
 """Of logs, CSV files and the like: what is read whole."""
-MOST_BINARY = 2048 * MIB
-"""Of dumps, programs and outputs: flatbuffers address no more."""
+MOST_BINARY = 512 * MIB
+"""Of outputs and the like, which are read whole."""
+MOST_MAPPED = 2048 * MIB
+"""Of dumps, which are mapped, not read: flatbuffers address no more."""
 DEEPEST_JSON = 64
 """Lists and objects in each other; the kit's own files have fewer than ten."""
 
@@ -47,32 +49,33 @@ def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
     links = 0 if follow else os.O_NOFOLLOW
     try:
         # A device may act on being opened, so it is asked before; and after, as it may have been swapped.
-        _refuse_others(path, path.stat() if follow else path.lstat())
+        _refuse_others(path, path.stat() if follow else path.lstat(), follow)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
     except OSError as problem:
         if problem.errno == errno.ELOOP and not follow:
-            raise _refusal(path, "a link") from problem
+            raise _refusal(path, "a link", follow) from problem
         raise InputError(f"cannot read {path}: {system_reason(problem)}", "correct the path") from problem
     except ValueError as problem:  # NUL, or halves of characters that no file name holds
         raise InputError(
             f"cannot read {str(path)!r}: no file has such a name", "correct the path"
         ) from problem
     try:
-        _refuse_others(path, os.fstat(handle))
+        _refuse_others(path, os.fstat(handle), follow)
     except InputError:
         os.close(handle)
         raise
     return os.fdopen(handle, "rb")
 
 
-def _refuse_others(path: Path, found: os.stat_result) -> None:
+def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "no file")
-        raise _refusal(path, kind)
+        raise _refusal(path, kind, named)
 
 
-def _refusal(path: Path, kind: str) -> InputError:
-    return InputError(f"{path} is {kind}, not a regular file", "put the file itself there, or remove it")
+def _refusal(path: Path, kind: str, named: bool) -> InputError:
+    fix = "name a file" if named else "put the file itself there, or remove it"
+    return InputError(f"{path} is {kind}, not a regular file", fix)
 
 
 def is_regular(path: Path, *, follow: bool = False) -> bool:
@@ -83,16 +86,37 @@ def is_regular(path: Path, *, follow: bool = False) -> bool:
         return False
 
 
+def is_there(path: Path) -> bool:
+    """Whether anything has that name, were it a pipe or a link to nowhere: what is there and cannot be read
+    is to be said, not taken for missing."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def check_regular(path: Path) -> Path:
+    """`path`, if it is missing or a regular file."""
+    if is_there(path):
+        _refuse_others(path, path.lstat())
+    return path
+
+
 def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> bytes:
     """What `path` holds; more than `most` bytes are refused before they are read."""
     with open_regular(path, follow=follow) as stream:
         try:
             size = os.fstat(stream.fileno()).st_size
-            # Files of the kernel call themselves empty and others grow: one byte more tells.
-            content = stream.read(most + 1) if size <= most else b""
+            if size > most:
+                raise too_large(path, most)
+            # Files of the kernel call themselves empty, and others grow.
+            content = stream.read(size)
+            while len(content) <= most and (more := stream.read(MIB)):
+                content += more
         except OSError as problem:
             raise InputError(f"cannot read {path}: {system_reason(problem)}", "check the disk") from problem
-    if size > most or len(content) > most:
+    if len(content) > most:
         raise too_large(path, most)
     return content
 
@@ -163,29 +187,28 @@ def inside(root: Path, name: str, where: str = "") -> Path:
 
     `root` may be reached through links; below it none may lead out.
     """
-    problem = _leads_out(name)
-    path = root / name if not problem else root
-    if not problem:
-        try:
-            home, real = root.resolve(), path.resolve()
-        except (OSError, RuntimeError, ValueError) as failure:  # links in a circle
-            problem = f"cannot be followed ({failure})"
-        else:
-            if real != home and home not in real.parents:
-                problem = f"leads out of {root} through a link"
-    if problem:
-        told = f"{where}: " if where else ""
-        raise FormatError(
-            f"{told}{name!r} {problem}",
-            "a run directory names only its own files; take it out, or measure again",
-        )
+    path = root / stays_inside(name, where)
+    try:
+        home, real = root.resolve(), path.resolve()
+    except (OSError, RuntimeError, ValueError) as problem:  # links in a circle
+        raise _leads_out(name, f"cannot be followed ({problem})", where) from problem
+    if real != home and home not in real.parents:
+        raise _leads_out(name, f"leads out of {root} through a link", where)
     return path
 
 
-def _leads_out(name: str) -> str:
-    """Why `name` is no path below a folder; empty where it is one."""
+def stays_inside(name: str, where: str = "") -> str:
+    """`name`, if as a text it is a path below a folder; what links make of it is `inside`'s question."""
     if not name or "\0" in name:
-        return "names no file"
-    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in PurePosixPath(name).parts:
-        return "leads out of the run directory"
-    return ""
+        raise _leads_out(name, "names no file", where)
+    parts = PurePosixPath(name).parts
+    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in parts:
+        raise _leads_out(name, "leads out of the run directory", where)
+    return name
+
+
+def _leads_out(name: str, problem: str, where: str) -> FormatError:
+    told = f"{where}: " if where else ""
+    return FormatError(
+        f"{told}{name!r} {problem}", "a run names only files of its own; correct the entry, or measure again"
+    )
