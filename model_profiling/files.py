@@ -12,17 +12,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from model_profiling.errors import InputError, system_reason
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -204,16 +209,33 @@ def writing_to(path: Path) -> Iterator[IO[bytes]]:
         with replacing(path) as part, part.open("wb") as stream:
             yield stream
         return
+    if is_stdout(path):
+        # What cannot be written here is an answer that was lost, as if it had been printed.
+        with io.BufferedWriter(_Straight(sys.stdout.buffer)) as stream:
+            yield stream
+        sys.stdout.flush()
+        return
     number = _open_file(path)
     try:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY
         handle = os.dup(number) if number is not None else os.open(path, flags)
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(handle, "wb") as opened, io.BufferedWriter(_Straight(opened)) as stream:
             yield stream
     except OSError as problem:
-        if isinstance(problem, BrokenPipeError) and is_stdout(path):
-            raise  # as for any other answer that nobody reads to its end
         raise _refusal(path, problem) from problem
+
+
+class _Straight(io.RawIOBase):
+    """Goes on to another stream and never back: a device may say that it can be sought in, and not do it."""
+
+    def __init__(self, to: IO[bytes]) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        return self._to.write(data)
 
 
 def write_out(path: Path, content: str) -> None:
