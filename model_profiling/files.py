@@ -18,13 +18,13 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from model_profiling.errors import InputError, system_reason
+from model_profiling.reading import kind_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -35,14 +35,6 @@ STDOUT = Path("/dev/stdout")
 """What a user calls `-`."""
 _OPEN_FILE = re.compile(r"/dev/(?:fd/(\d{1,9})|(stdin|stdout|stderr))|/proc/self/fd/(\d{1,9})")
 _STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
-_KINDS = (
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a disk"),
-    (stat.S_ISSOCK, "a socket"),
-)
 
 _CURES = {
     errno.ENOSPC: "free some space or choose another folder",
@@ -138,14 +130,9 @@ def _make_part(path: Path) -> Path:
             return part
 
 
-def _kind(mode: int) -> str:
-    """What a file is that is no regular one; empty for one that is."""
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
-
-
 def _kind_at(path: Path) -> str:
     try:
-        return _kind(path.lstat().st_mode)
+        return kind_of(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except ValueError as problem:  # NUL, or halves of characters
@@ -176,7 +163,7 @@ def open_in_place(path: Path) -> int:
     # Neither followed nor waited for, if it became a link or a pipe a moment ago.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     found = os.fstat(handle)
-    kind = _kind(found.st_mode) or ("a file with another name (a hard link)" if found.st_nlink > 1 else "")
+    kind = kind_of(found.st_mode) or ("a file with another name (a hard link)" if found.st_nlink > 1 else "")
     if kind:
         os.close(handle)
         raise InputError(f"cannot write {path}: it is {kind}", fix)
@@ -185,7 +172,7 @@ def open_in_place(path: Path) -> int:
 
 def is_stream(path: Path) -> bool:
     """Whether what is written there goes straight on: a device, a pipe, or a file this process holds open."""
-    return _open_file(path) is not None or _kind_at(path) in ("a pipe", "a device")
+    return _open_file(path) is not None or _kind_at(path) in ("a named pipe", "a device")
 
 
 def is_stdout(path: Path) -> bool:
