@@ -23,12 +23,16 @@ _NAME = "kernel_name"
 
 
 def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
-    """Write one row per use. An empty `count` means not counted: configured kernels never have one."""
+    files.write_text(path, kernels_csv(model_id, uses))
+
+
+def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
+    """One row per use. An empty `count` means not counted: configured kernels never have one."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     table.writerows(_row(model_id, use) for use in uses)
-    files.write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling import files
 from model_profiling.reading import stays_inside
 from model_profiling.run.series import Series
 
@@ -106,6 +107,10 @@ class RunFiles:
         """Beside the dump of the same round."""
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
+
+    def to_write(self, path: Path) -> Path:
+        """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
+        return files.real_folder(self.path, path.parent) / path.name
 
     def told_of_process(self, series: Series, kind: str, number: int) -> Path:
         """What the runner wrote of one process."""

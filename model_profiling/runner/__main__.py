@@ -6,8 +6,10 @@ from model_profiling.errors import ProfilingError
 from model_profiling.printable import printable
 from model_profiling.runner.build import build_runner
 from model_profiling.runner.cache import take_remade
+from model_profiling.standard_streams import answered
 
 
+@answered
 def main() -> int:
     try:
         build = build_runner()

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from model_profiling import __version__, files
 from model_profiling.doctor import examine
@@ -96,9 +97,11 @@ def write_bundle(
         refuse_leaks(scrubber, copy.path)
         home = _home(copy, data, scrubber)
         path = out or Path(f"{home}_bundle.zip")
-        with files.replacing(path) as part:
-            _zip(copy.path, part, home)
-    return Bundle(path, _packed_again(packed, path, home), tuple(left_out), scrubber.replaced, data)
+        with files.writing_to(path) as stream:
+            _zip(copy.path, stream, home)
+        told = (copy.path / names.SHARED_FACTS).stat().st_size
+    every = (*packed, Packed(names.SHARED_FACTS, told))
+    return Bundle(path, every, tuple(left_out), scrubber.replaced, data)
 
 
 def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tuple[str, str]]:
@@ -152,20 +155,13 @@ def _packed(folder: Path) -> tuple[Packed, ...]:
     )
 
 
-def _zip(folder: Path, to: Path, home: str) -> None:
+def _zip(folder: Path, to: IO[bytes], home: str) -> None:
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in files.all_in(folder):
             entry = zipfile.ZipInfo(f"{home}/{path.relative_to(folder).as_posix()}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, read_bytes(path))
-
-
-def _packed_again(packed: tuple[Packed, ...], path: Path, home: str) -> tuple[Packed, ...]:
-    """With the list of files itself, as the archive has it."""
-    with zipfile.ZipFile(path) as archive:
-        size = archive.getinfo(f"{home}/{names.SHARED_FACTS}").file_size
-    return (*packed, Packed(names.SHARED_FACTS, size))
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -33,6 +33,8 @@ class ViewedPage:
 
 def page_to_view(place: Path, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
     """The page about `place`, made where it is missing or older than its run; `out` is always written."""
+    if out is not None and files.is_stream(out):
+        raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} is no name of a page", f"call it {out.with_suffix(names.HTML)}")
     if place.is_file() and place.suffix == names.HTML:
