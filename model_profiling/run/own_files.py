@@ -58,4 +58,6 @@ def _is_own(inside: PurePosixPath, stem: str, experiments: set[str]) -> bool:
         return bool(_TOP.fullmatch(name) or _HALF_WRITTEN.fullmatch(name))
     if top in (names.WORK, names.FOR_TOOLS) or top.endswith(names.PICTURES):
         return True
+    if top == names.LAUNCHES and name.endswith(names.RUNNER_JSON):
+        return True
     return top in experiments and (name.startswith(f"{stem}_") or bool(_HALF_WRITTEN.fullmatch(name)))
