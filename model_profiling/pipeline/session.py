@@ -100,12 +100,15 @@ def measure_together(
         check_directory(config.output_root, resume=way.resume, force=way.force)
     progress.stage("preparing the runner")
     target.prepare()
-    remade = [Remark(None, "cache", note) for note in take_remade()]
     begun: list[_Begun] = []
     try:
         with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
             for config, way in asked:
-                begun.append(_begin(config, target, way, progress, remade))
+                begun.append(_begin(config, target, way, progress))
+            # Whoever fails before there is a run to keep it in says it.
+            remade = [Remark(None, "cache", note) for note in take_remade()]
+            for each in begun:
+                each.record.measuring.warnings += remade
             for each in begun:
                 each.record.measuring.gather_evidence()
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
@@ -140,9 +143,7 @@ class _Begun:
     earlier: Earlier
 
 
-def _begin(
-    config: ProfileConfig, target: Target, way: Start, progress: Progress, remade: Sequence[Remark]
-) -> _Begun:
+def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress) -> _Begun:
     place = names.RunFiles(config.output_root, config.model.stem)
     facts = target.facts()
     here = _on_cpu(config, facts.features, resume=way.resume)
@@ -180,7 +181,6 @@ def _begin(
     measuring.warnings += _keep_graph(config.model, place.path)
     measuring.warnings += _about_accuracy(config.model, head.model_sha256)
     measuring.warnings += config.said_otherwise
-    measuring.warnings += remade
     if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
         measuring.warnings.append(Remark(None, "no_effect", _REPEATS, why_once(target.name)))
     return _Begun(record, earlier)
