@@ -55,9 +55,7 @@ class EntryRecord:
     made: str
     files: dict[str, RecordedFile]
 
-    @property
-    def bytes(self) -> int:
-        return sum(file.size for file in self.files.values())
+    is_hashed_each_time: bool
 
 
 class Damage(Exception):
@@ -92,7 +90,9 @@ def read_entry_record(home: Path) -> EntryRecord:
     """The record in `home`; `Damage` where there is none, or it is no record."""
     path = home / RECORD
     if not path.exists():
-        raise Damage("nothing says what it held: an earlier version of the kit made it")
+        raise Damage(
+            "nothing says what it held: its record is gone, or an earlier version of the kit made it"
+        )
     if not _is_own(path.lstat()):
         raise Damage("others can write its record")
     try:
@@ -116,7 +116,8 @@ def _parsed(content: object) -> EntryRecord:
             recorded[name] = RecordedFile(
                 int(size), int(mode), str(hashed), int(inode), int(changed), int(touched)
             )
-    return EntryRecord(str(content["what"]), str(content["made"]), recorded)
+    small = sum(file.size for file in recorded.values()) <= _HASHED_EACH_TIME
+    return EntryRecord(str(content["what"]), str(content["made"]), recorded, small)
 
 
 def check_entry(home: Path) -> dict[str, Stamp]:
@@ -127,10 +128,14 @@ def check_entry(home: Path) -> dict[str, Stamp]:
     try:
         _compare_folder(home)
         record = read_entry_record(home)
-        stamps = stamps_of(home)
-        _compare_all(home, record)
+        stamps = _own_stamps(home)
+        for name, path, found in _walk(home):
+            _compare(name, path, found, record)
+            stamps[name] = _stamp(found)
     except OSError as problem:
         raise Damage(f"it cannot be read ({system_reason(problem)})") from problem
+    if missing := sorted(record.files.keys() - stamps.keys()):
+        raise Damage(f"{missing[0]} is missing")
     return stamps
 
 
@@ -142,32 +147,33 @@ def _compare_folder(home: Path) -> None:
         raise Damage("it is no folder of this user's alone")
 
 
-def _compare_all(home: Path, record: EntryRecord) -> None:
-    always = record.bytes <= _HASHED_EACH_TIME
-    seen = set()
-    for name, path, found in _walk(home):
-        if stat.S_ISDIR(found.st_mode):
-            if not _is_own_folder(found):
-                raise Damage(f"{name} in it is no folder of this user's alone")
-            continue
-        if name not in record.files:
-            raise Damage(f"{name} is in it and was not")
-        _compare(name, path, found, record.files[name], hashing=always)
-        seen.add(name)
-    if missing := sorted(record.files.keys() - seen):
-        raise Damage(f"{missing[0]} is missing")
-
-
 def stamps_of(home: Path) -> dict[str, Stamp]:
     """The stamps of everything in `home` as it is now, and its own."""
-    record = os.lstat(home / RECORD)  # its times only say when the entry was last used
-    stamps = {name: _stamp(found) for name, _, found in _walk(home)}
-    stamps[""] = _stamp(os.lstat(home))
-    stamps[RECORD] = (record.st_dev, record.st_ino, record.st_size, record.st_mode, 0)
-    return stamps
+    return _own_stamps(home) | {name: _stamp(found) for name, _, found in _walk(home)}
 
 
-def _compare(name: str, path: str, found: os.stat_result, was: RecordedFile, *, hashing: bool) -> None:
+def _own_stamps(home: Path) -> dict[str, Stamp]:
+    """Those of the folder and its record, whose times only say when the entry was last used."""
+    record = os.lstat(home / RECORD)
+    known = (record.st_dev, record.st_ino, record.st_size, record.st_mode, 0)
+    return {"": _stamp(os.lstat(home)), RECORD: known}
+
+
+def _compare(name: str, path: str, found: os.stat_result, record: EntryRecord) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        if not _is_own_folder(found):
+            raise Damage(f"{name} in it is no folder of this user's alone")
+        return
+    was = record.files.get(name)
+    if was is None:
+        raise Damage(f"{name} is in it and was not")
+    _compare_file(name, path, found, was)
+    hashing = was.link is None and (record.is_hashed_each_time or not was.is_same_inode(found))
+    if hashing and files.sha256(Path(path)) != was.sha256:
+        raise Damage(f"{name} is not as it was written")
+
+
+def _compare_file(name: str, path: str, found: os.stat_result, was: RecordedFile) -> None:
     if not is_trusted_owner(found):
         raise Damage(f"{name} belongs to another user")
     if stat.S_ISLNK(found.st_mode) != (was.link is not None):
@@ -182,8 +188,6 @@ def _compare(name: str, path: str, found: os.stat_result, was: RecordedFile, *, 
         raise Damage(f"{name} has {found.st_size:,} of {was.size:,} bytes")
     if stat.S_IMODE(found.st_mode) != was.mode:
         raise Damage(f"{name} has mode {stat.S_IMODE(found.st_mode):o}, not {was.mode:o}")
-    if (hashing or not was.is_same_inode(found)) and files.sha256(Path(path)) != was.sha256:
-        raise Damage(f"{name} is not as it was written")
 
 
 def _is_own_folder(found: os.stat_result) -> bool:
