@@ -90,9 +90,7 @@ def read_entry_record(home: Path) -> EntryRecord:
     """The record in `home`; `Damage` where there is none, or it is no record."""
     path = home / RECORD
     if not path.exists():
-        raise Damage(
-            "nothing says what it held: its record is gone, or an earlier version of the kit made it"
-        )
+        raise Damage("nothing says what it held: its record is gone, or an earlier version made it")
     if not _is_own(path.lstat()):
         raise Damage("others can write its record")
     try:
