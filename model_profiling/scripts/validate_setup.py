@@ -12,6 +12,7 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, whe
 try:
     from model_profiling.doctor import examine, prerequisites, program_checks
     from model_profiling.printable import printable
+    from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
@@ -20,6 +21,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Check that this machine can profile; the same as `sme2prof doctor`."
