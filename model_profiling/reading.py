@@ -39,7 +39,7 @@ _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
+    (stat.S_ISBLK, "a disk"),
 )
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NO_BRACKET = re.compile(r"[^][{}]+")
@@ -70,9 +70,13 @@ def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
 
 
 def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "no file")
+    if kind := kind_of(found.st_mode):
         raise _refusal(path, kind, named)
+
+
+def kind_of(mode: int) -> str:
+    """What a file is; empty for a regular one."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "" if stat.S_ISREG(mode) else "no file")
 
 
 def _refusal(path: Path, kind: str, named: bool) -> InputError:

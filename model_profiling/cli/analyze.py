@@ -38,7 +38,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 )
 @frame.times_option
 @frame.factor_option
-@click.option("--out", type=click.Path(path_type=Path), help="Write every file here, not beside the dumps.")
+@click.option("--out", type=frame.FOLDER, help="Write every file here, not beside the dumps.")
 @frame.quiet_option
 def command(  # noqa: PLR0917  click passes every option by name
     run_dir: Path,

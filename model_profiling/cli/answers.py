@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.report.document import make_list
 from model_profiling.report.terminal import render_terminal
@@ -20,7 +21,8 @@ def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
 
 def pages(report: Path) -> list[Path]:
     """The files of a report, the one to open first."""
-    return list(dict.fromkeys((report.with_suffix(names.HTML), report)))
+    html = report if files.is_stream(report) else report.with_suffix(names.HTML)
+    return list(dict.fromkeys((html, report)))
 
 
 def page_facts(report: Path) -> dict[str, object]:

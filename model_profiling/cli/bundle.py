@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
@@ -22,9 +23,7 @@ from model_profiling.workflow.scrubbed_copy import ShareOptions
     facts=True,
 )
 @click.argument("run_dir", metavar="RUN_DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="File to write [default: MODEL_PLATFORM_bundle.zip]."
-)
+@click.option("--out", type=frame.FILE, help="File to write [default: MODEL_PLATFORM_bundle.zip].")
 @click.option("--with-program", is_flag=True, help="Pack the .pte too, with the model's weights.")
 @scrub_options
 def command(  # noqa: PLR0917  click passes every option by name
@@ -71,5 +70,5 @@ def _say(bundle: Bundle) -> None:
     for name, why in bundle.left_out:
         frame.say(f"left out: {name} ({why})")
     say_replaced(bundle.replaced)
-    size = bundle.path.stat().st_size
-    frame.say(f"wrote {bundle.path}: {plural(len(bundle.files), 'file')}, {size:,} bytes")
+    size = "" if files.is_stream(bundle.path) else f", {bundle.path.stat().st_size:,} bytes"
+    frame.say(f"wrote {bundle.path}: {plural(len(bundle.files), 'file')}{size}")

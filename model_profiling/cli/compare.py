@@ -48,15 +48,15 @@ from model_profiling.workflow.measure import RunOptions
     metavar="PCT",
     help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
 )
-@click.option("--markdown", type=click.Path(path_type=Path), help="Write a summary for a pull request.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML for a CI system.")
+@click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request.")
+@click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system.")
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
 @click.option("--target", help=f"Programs: where to measure, one of {', '.join(target_kinds())}.")
 @click.option("--threads", callback=thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
 @frame.budget_option
-@click.option("--outdir", type=click.Path(path_type=Path), help="Programs: folder for their runs.")
+@click.option("--outdir", type=frame.FOLDER, help="Programs: folder for their runs.")
 @click.option("--resume", is_flag=True, help="Programs: continue a measurement that was cut short.")
 @click.option("--force", is_flag=True, help="Programs: discard an unfinished measurement in the way.")
 def command(
@@ -90,9 +90,9 @@ def command(
         comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
     for_tools.tell_github_of(comparison)
     if markdown is not None:
-        files.write_text(markdown, render_markdown(comparison_document(comparison)))
+        files.write_out(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
-        files.write_text(junit, comparison_junit(comparison))
+        files.write_out(junit, comparison_junit(comparison))
     if as_json:
         frame.facts(comparison_facts(comparison))
     else:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import click
 
+from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
 from model_profiling.config.settings import ScheduleMode
@@ -29,9 +30,9 @@ def _threads(text: str) -> tuple[int, ...]:
     example="sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="The exported program (.pte).")
-@click.option("--output", type=click.Path(path_type=Path), help="The config to write, or a folder for it.")
+@click.option("--output", type=frame.FILE, help="The config to write, or a folder for it.")
 @click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
-@click.option("--output-root", type=click.Path(path_type=Path), help="The run directory.")
+@click.option("--output-root", type=frame.FOLDER, help="The run directory.")
 @click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
 @click.option("--runs", type=click.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
 @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
@@ -62,14 +63,16 @@ def new(
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
-        model = Path(click.prompt("Exported program (.pte)"))
-        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=here)
+        # Not into the config, where that goes to standard output.
+        aside = output is not None and files.is_stdout(output)
+        model = Path(click.prompt("Exported program (.pte)", err=aside))
+        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
         suggested = default_run_dir(model, kind or here)
-        output_root = output_root or Path(click.prompt("Run directory", default=str(suggested)))
-        threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1")
-        runs = runs or click.prompt("Turns with the tracer on", type=click.IntRange(1), default=10)
-        trace = trace or click.confirm("Add kernel-evidence experiments?", default=False)
-        output = output or Path(click.prompt("Write the config to", default="config.json"))
+        output_root = output_root or Path(click.prompt("Run directory", default=str(suggested), err=aside))
+        threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1", err=aside)
+        runs = runs or click.prompt("Turns with the tracer on", type=click.IntRange(1), default=10, err=aside)
+        trace = trace or click.confirm("Add kernel-evidence experiments?", default=False, err=aside)
+        output = output or Path(click.prompt("Write the config to", default="config.json", err=aside))
     wanted = NewConfig(
         model=model,
         kind=kind or here,
@@ -80,8 +83,9 @@ def new(
         **asked,
     )
     path = write_new_config(wanted, output or Path("config.json"), force=force)
-    frame.say(f"wrote {path}")
-    frame.say(f"next: sme2prof run {path}")
+    if not files.is_stream(path):
+        frame.say(f"wrote {path}")
+        frame.say(f"next: sme2prof run {path}")
 
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)

@@ -26,9 +26,7 @@ from model_profiling.wording import plural
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="Where it runs."
 )
-@click.option(
-    "--outdir", type=click.Path(path_type=Path), help="Folder to write to [default: out_MODEL/artifacts]."
-)
+@click.option("--outdir", type=frame.FOLDER, help="Folder to write to [default: out_MODEL/artifacts].")
 @click.option("--name", help="Name for the files, instead of the model's own.")
 @click.option(
     "--calibration", metavar="REF", help="file.py:function that yields inputs to calibrate int8 on."

@@ -7,13 +7,18 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from model_profiling import files
+from model_profiling.errors import InputError
 from model_profiling.printable import printable
+from model_profiling.standard_streams import say_aside
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
@@ -28,9 +33,15 @@ def command(
     """
 
     def make(function: Callable[..., int | None]) -> click.Command:
+        @functools.wraps(function)
+        def call(**given: object) -> int | None:
+            if _files_on_stdout and given.get("as_json"):
+                raise click.UsageError("--json goes to standard output already: name a file in place of -")
+            return function(**given)
+
         made = click.command(
             name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
-        )(function)
+        )(call)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -136,11 +147,51 @@ def sample_option(function: Callable[..., int | None]) -> Callable[..., int | No
 
 
 _words: list[str] = []
+_files_on_stdout: list[Path] = []
+"""Outputs that the user wants there; what is said besides goes to standard error then."""
 
 
 def remember(words: Sequence[str]) -> None:
     """Keep the command as it was given, by a person or by a documented script."""
     _words[:] = words
+    _files_on_stdout.clear()
+
+
+def output_file(named: str) -> Path:
+    """Where a file goes that the user asked for; `-` is standard output, which takes one."""
+    path = files.STDOUT if named == "-" else files.as_path(named)
+    if files.is_stdout(path):
+        if _files_on_stdout:
+            raise InputError("two outputs go to standard output", "name a file for one of them")
+        _files_on_stdout.append(path)
+    return path
+
+
+def output_folder(named: str) -> Path:
+    """Where several files go that the user asked for."""
+    path = files.as_path(named)
+    if named == "-" or files.is_stream(path):
+        raise InputError(f"{named} is no folder", "several files are written: name a folder for them")
+    return path
+
+
+class _Output(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
+    """A path that is written to; what cannot be one is said with the option's name."""
+
+    name = "path"
+
+    def __init__(self, convert: Callable[[str], Path]) -> None:
+        self._convert = convert
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        try:
+            return value if isinstance(value, Path) else self._convert(str(value))
+        except InputError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+FILE = _Output(output_file)
+FOLDER = _Output(output_folder)
 
 
 def command_line() -> tuple[str, ...]:
@@ -155,7 +206,10 @@ def debugging() -> bool:
 
 def say(text: str = "", *, err: bool = False) -> None:
     """Print lines; whatever names of other people are in them, a terminal sees only what can be seen."""
-    click.echo(printable(text), err=err)
+    if err or _files_on_stdout:
+        say_aside(printable(text))
+    else:
+        click.echo(printable(text))
 
 
 def warn(text: str) -> None:

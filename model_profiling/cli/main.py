@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.errors import ProfilingError, RunError
 from model_profiling.signals import end_like_ctrl_c
+from model_profiling.standard_streams import answered, lost_output
 from model_profiling.wording import did_you_mean
 
 COMMANDS = {
@@ -30,7 +30,7 @@ COMMANDS = {
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
-    "clean": "Remove what was put on a phone or another machine.",
+    "clean": "Show and trim what is kept: the cache, runs, what was put on a phone or another machine.",
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",
 }
@@ -75,6 +75,7 @@ def program() -> click.Group:
     return click.version_option(__version__, prog_name="sme2prof")(group)
 
 
+@answered
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     end_like_ctrl_c()
@@ -85,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Not click's own main(): it answers Ctrl-C with an empty line of its own.
         with program().make_context("sme2prof", words) as context:
             outcome = context.command.invoke(context)
-        sys.stdout.flush()
+        _warn_of_the_cache()
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
@@ -99,13 +100,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
+        _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
-    except BrokenPipeError:
-        # The reader (head, less) went away: not a failure, but Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
+    except Exception as problem:  # the last resort: a defect of ours is still one line to the user
+        if isinstance(problem, OSError) and lost_output():
+            raise
         return _reported(problem, _unexpected(problem))
     return outcome if isinstance(outcome, int) else 0
 
@@ -139,6 +139,15 @@ def _warn_of_settings() -> None:
         from model_profiling.targets.device.power_mode import take_untold
 
         for note in take_untold():
+            warn(note)
+
+
+def _warn_of_the_cache() -> None:
+    """What was damaged there and made again, unless a run has it in its warnings."""
+    if "model_profiling.runner.cache" in sys.modules:
+        from model_profiling.runner.cache import take_remade
+
+        for note in take_remade():
             warn(note)
 
 

@@ -21,7 +21,7 @@ from model_profiling.cli.progress import shown_progress
 @click.option(
     "--dir",
     "place",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=frame.FOLDER,
     help="Folder to make it in, or to find it in [default: the kit's models in a clone, else this folder].",
 )
 @click.option("--check", is_flag=True, help="Export and run the model, and say what is left to do.")

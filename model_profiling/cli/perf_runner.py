@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from model_profiling.cli.frame import fail
 from model_profiling.cli.script import tool_parser
+from model_profiling.standard_streams import answered
 
 
+@answered
 def main(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Measures nothing: one run of one binary says nothing about SME2. Names the command that does."""
     parser = tool_parser(description)

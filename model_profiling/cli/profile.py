@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -104,9 +103,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @frame.sample_option
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
-@click.option(
-    "--outdir", type=click.Path(path_type=Path), help="Folder for artifacts and runs [default: out_MODEL]."
-)
+@click.option("--outdir", type=frame.FOLDER, help="Folder for artifacts and runs [default: out_MODEL].")
 @click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
 @click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
 @frame.factor_option

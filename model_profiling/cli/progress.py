@@ -102,7 +102,7 @@ class JsonLines:
 
     def _write(self, step: dict[str, object]) -> None:
         # Nobody reads it any more: stdin tells the same, and ends the work in order.
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self._stream.write(json.dumps(step) + "\n")
             self._stream.flush()
 

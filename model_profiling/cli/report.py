@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=frame.FILE,
     help="File to write [default: RUN_DIR/report.md; of several runs combined_report.md, in FOLDER or here].",
 )
 @click.option("--title", help="The first heading [default: the model and where it ran].")

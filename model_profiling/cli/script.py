@@ -8,17 +8,36 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from model_profiling.cli import frame
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
-from model_profiling.errors import ProfilingError
+from model_profiling.errors import InputError, ProfilingError
 from model_profiling.signals import end_like_ctrl_c
+from model_profiling.standard_streams import answered
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
 
 
+def output_file(named: str) -> Path:
+    """As the commands take it; `-` is standard output."""
+    return _as_argument(frame.output_file, named)
+
+
+def output_folder(named: str) -> Path:
+    return _as_argument(frame.output_folder, named)
+
+
+def _as_argument(convert: Callable[[str], Path], named: str) -> Path:
+    try:
+        return convert(named)
+    except InputError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
     """Its examples name the tool as it was started: a file of the repository, or an installed command."""
+    frame.remember(())
     name = Path(sys.argv[0]).name
     if name.startswith("sme2prof-"):
         description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
@@ -27,6 +46,7 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     )
 
 
+@answered
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
     """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
     end_like_ctrl_c()
@@ -40,6 +60,7 @@ def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse
         return 2
 
 
+@answered
 def run_script(
     command: str,
     option: str,
@@ -60,6 +81,7 @@ def run_script(
     return sme2prof([command, *map(_found, options.named), *_with(defaults, rest)])
 
 
+@answered
 def run_pipeline(
     description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
 ) -> int:
@@ -89,6 +111,7 @@ def run_pipeline(
     return sme2prof(["run", options.config, *only, *rest])
 
 
+@answered
 def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Several runs on one page: any number, or a Mac's and a phone's. Of those two, one may be missing, and
     the page lies beside them where --out does not say."""
@@ -113,6 +136,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     return sme2prof(["report", *options.run_dirs, *map(str, there), *_with(("--out", str(page)), rest)])
 
 
+@answered
 def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Export the model that --model names. Quantizing means int8 here, whatever the number format is of what
     was quantized, and says so where that was asked for too."""

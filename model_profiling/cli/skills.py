@@ -26,7 +26,7 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=frame.FOLDER,
     help="Any other folder, such as a person's own.",
 )
 @click.option("--force", is_flag=True, help="Replace files that were changed since.")

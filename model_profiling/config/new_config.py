@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.errors import InputError
-from model_profiling.files import write_json
+from model_profiling.files import is_stream, json_text, write_out
 from model_profiling.run.names import default_run_dir
 from model_profiling.targets.protocol import TargetChoice, TargetKind, place_of
 from model_profiling.wording import plural
@@ -50,16 +50,18 @@ class NewConfig:
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
-    """Write a checked config; `output` is the file, or the folder for `config.json`."""
-    path = output if output.suffix == ".json" else output / "config.json"
-    if path.exists() and not force:
+    """Write a checked config; `output` is the file, or the folder for `config.json`. One that goes into a
+    pipe is made for the current folder."""
+    straight = is_stream(output)
+    path = output if straight or output.suffix == ".json" else output / "config.json"
+    if not straight and path.exists() and not force:
         raise InputError(f"{path} exists", "choose another name or give --force")
-    folder = path.resolve().parent
+    folder = Path.cwd() if straight else path.resolve().parent
     content = new_config(wanted, folder)
     _, problems = parse_config(content, folder=folder)
     if problems:
         raise InputError(problems[0].text, problems[0].fix)
-    write_json(path, content)
+    write_out(path, json_text(content))
     return path
 
 

@@ -21,6 +21,7 @@ from model_profiling.flatbuffer import (
     load,
     refuse,
 )
+from model_profiling.reading import MOST_MAPPED
 
 TimeScale = Literal["ns", "us", "ms", "s"]
 
@@ -40,7 +41,7 @@ def read_etdump(
     write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that
     log their operators in another unit than the runtime.
     """
-    name, data = load(source, "ETDump")
+    name, data = load(source, "ETDump", MOST_MAPPED)
     buffer = FlatBuffer(data, name)
     return _Reading(buffer, _NS_PER[time_scale], _NS_PER[delegate_time_scale or time_scale]).table()
 

@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from model_profiling.mcp_server.prompts import PROMPTS, prompt_named
 from model_profiling.mcp_server.resources import FILES, SCHEME, read_run_file, run_files
 from model_profiling.mcp_server.tools import TOOLS, Tool
 from model_profiling.printable import printable
+from model_profiling.standard_streams import say_aside
 from model_profiling.wording import did_you_mean
 
 Context = ServerRequestContext[Any, Any]
@@ -215,8 +215,7 @@ async def _leave_when_told() -> None:
 
 def log(text: str) -> None:
     """To stderr, where clients keep it."""
-    sys.stderr.write(f"{printable(text.rstrip())}\n")
-    sys.stderr.flush()
+    say_aside(printable(text.rstrip()))
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:

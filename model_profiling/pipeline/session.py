@@ -31,6 +31,7 @@ from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
+from model_profiling.runner.cache import take_remade
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 _REPEATS = "`runs` and `warmup` of the config have no effect"
@@ -104,6 +105,10 @@ def measure_together(
         with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
             for config, way in asked:
                 begun.append(_begin(config, target, way, progress))
+            # Whoever fails before there is a run to keep it in says it.
+            remade = [Remark(None, "cache", note) for note in take_remade()]
+            for each in begun:
+                each.record.measuring.warnings += remade
             for each in begun:
                 each.record.measuring.gather_evidence()
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
@@ -282,7 +287,7 @@ def refresh(measured: Measured, state: State | None = None) -> Measured:
     for series in measured_series(manifest, journal):
         result = next(result for result in manifest.results if result.series == series)
         stats = robust_stats(result, journal, manifest.model)
-        write_record(place.of_series(series, names.ROBUST_STATS), stats)
+        write_record(place.to_write(place.of_series(series, names.ROBUST_STATS)), stats)
     manifest = manifests.with_results(manifest, config, journal, place)  # now with the files just written
     metrics = compute_metrics(manifest, journal, place.path)
     write_record(place.path / names.METRICS, metrics)

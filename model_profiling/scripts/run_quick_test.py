@@ -14,8 +14,10 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, whe
 try:
     from model_profiling.cli.frame import fail, say
     from model_profiling.cli.progress import shown_progress
+    from model_profiling.cli.script import output_folder
     from model_profiling.errors import ProfilingError
     from model_profiling.signals import end_like_ctrl_c
+    from model_profiling.standard_streams import answered
     from model_profiling.targets import parse_target
     from model_profiling.workflow.quick_test import quick_test
 except ModuleNotFoundError as missing:
@@ -29,6 +31,7 @@ except ModuleNotFoundError as missing:
 _SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -36,7 +39,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
     parser.add_argument("--platform", choices=tuple(_SYSTEMS.values()), help="the system this must be")
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
-    parser.add_argument("--outdir", type=Path, default=_default_outdir(), help="default: %(default)s")
+    parser.add_argument(
+        "--outdir", type=output_folder, default=_default_outdir(), help="default: %(default)s"
+    )
     options = parser.parse_args(argv)
     here = _SYSTEMS.get(sys.platform, sys.platform)
     if options.platform not in (None, here):

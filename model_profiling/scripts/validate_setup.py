@@ -13,6 +13,7 @@ try:
     from model_profiling.doctor import examine, prerequisites, program_checks
     from model_profiling.printable import printable
     from model_profiling.signals import end_like_ctrl_c
+    from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
@@ -21,6 +22,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Check that this machine can profile; the same as `sme2prof doctor`."

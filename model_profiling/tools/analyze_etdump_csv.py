@@ -22,13 +22,14 @@ try:
     from model_profiling.analysis.series import series_of
     from model_profiling.analysis.timeline import analyse_timeline, model_id_of
     from model_profiling.cli.frame import say
-    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.errors import InputError
     from model_profiling.report.bottleneck_csv import write_bottlenecks, write_comparison
     from model_profiling.report.breakdown import pair_table
     from model_profiling.report.operator_sections import changes_table
     from model_profiling.report.series_summary import series_blocks
     from model_profiling.report.terminal import render_terminal
+    from model_profiling.standard_streams import answered
     from model_profiling.wording import speedup
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -38,6 +39,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_run, _parser().parse_args(argv))
 
@@ -99,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--compare", type=Path, nargs="+", help="a second one to compare it with")
     parser.add_argument("--name1", default="first", help="what to call the first")
     parser.add_argument("--name2", default="second", help="what to call the second")
-    parser.add_argument("--output-dir", type=Path, help="folder for the summaries as CSV")
+    parser.add_argument("--output-dir", type=output_folder, help="folder for the summaries as CSV")
     parser.add_argument("--model-name", help="begin the written files' names with this")
     parser.add_argument("-v", "--verbose", action="store_true", help="also list the longest operators")
     return parser

@@ -18,7 +18,7 @@ try:
     from model_profiling import files
     from model_profiling.analysis.summary import DumpAnalysis
     from model_profiling.cli.frame import say, warn
-    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.errors import InputError, ProfilingError
     from model_profiling.program.etrecord import read_etrecord
     from model_profiling.report.csv_files import (
@@ -30,6 +30,7 @@ try:
         write_stats,
         write_timeline,
     )
+    from model_profiling.standard_streams import answered
     from model_profiling.workflow.analyse import analyse
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -39,6 +40,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_convert, _parser().parse_args(argv))
 
@@ -104,7 +106,7 @@ def _value(column: str, text: str) -> str | int | float | None:
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
     parser.add_argument("--etdump", type=Path, required=True, help="the dump to read")
-    parser.add_argument("--out-dir", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--out-dir", type=output_folder, required=True, help="folder to write to")
     parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")
     parser.add_argument("--etrecord", type=Path, help="its record, for places in the model")
     parser.add_argument(

@@ -20,10 +20,11 @@ try:
     from model_profiling.analysis.kernels import KernelUse
     from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
     from model_profiling.cli.frame import say
-    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.cli.script import output_file, run_tool, tool_parser
     from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
     from model_profiling.report.markdown import render_markdown
     from model_profiling.run import Series, names
+    from model_profiling.standard_streams import answered
     from model_profiling.workflow.kernel_evidence import kernel_sections
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -33,6 +34,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
@@ -60,13 +62,15 @@ def _write(options: argparse.Namespace) -> int:
     if out is None:
         say(text.rstrip("\n"))
     else:
-        files.write_text(out, text)
+        files.write_out(out, text)
         say(f"wrote {out}")
     return 0
 
 
 def _evidence(path: Path) -> tuple[KernelUse, ...]:
-    return read_kernels_csv(path) if path.suffix == ".csv" else kernel_uses(read_xnntrace(path))
+    if path.suffix == ".csv":
+        return read_kernels_csv(path, follow=True)
+    return kernel_uses(read_xnntrace(path, follow=True))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sme2-on", type=Path, help="kernels.csv or XNNPACK log of a run with SME2 on")
     parser.add_argument("--sme2-off", type=Path, help="the same of a run with SME2 off")
     parser.add_argument(
-        "--out", type=Path, help="file to write (default: kernel_view.md in --run-dir, or stdout)"
+        "--out", type=output_file, help="file to write (default: kernel_view.md in --run-dir, or stdout)"
     )
     parser.add_argument(
         "--filter-op", default="", help="only kernels with this in their name or role, e.g. gemm"

@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
+    from model_profiling import files
     from model_profiling.analysis.latency_files import (
         Latencies,
         check_latencies,
@@ -29,13 +30,13 @@ try:
         why_not_compared,
     )
     from model_profiling.cli.frame import say
-    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.cli.script import output_file, output_folder, run_tool, tool_parser
     from model_profiling.errors import InputError
-    from model_profiling.files import write_json
     from model_profiling.report.document import make_table
     from model_profiling.report.terminal import render_terminal
     from model_profiling.run import Run, Times
     from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
+    from model_profiling.standard_streams import answered
     from model_profiling.statistics.latency import LatencySummary, summarize
     from model_profiling.statistics.speedup import Speedup
     from model_profiling.statistics.stability import StabilityWarning, latency_warnings
@@ -47,6 +48,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
@@ -67,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="what to call the only file")
     parser.add_argument("--name1", help="what to call the first file")
     parser.add_argument("--name2", help="what to call the second")
-    parser.add_argument("--output", type=Path, help="the JSON file to write")
-    parser.add_argument("--output-dir", type=Path, help="folder for <name>_robust_stats.json")
+    parser.add_argument("--output", type=output_file, help="the JSON file to write")
+    parser.add_argument("--output-dir", type=output_folder, help="folder for <name>_robust_stats.json")
     parser.add_argument("--verbose", action="store_true", help="also print every latency")
     parser.add_argument("--force", action="store_true", help="replace the JSON file if it exists")
     return parser
@@ -110,7 +112,7 @@ def _analyse(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path, content: dict[str, object]) -> None:
-    write_json(path, content)
+    files.write_out(path, files.json_text(content))
     say(f"wrote {path}")
 
 
@@ -133,7 +135,7 @@ def _latencies(path: Path) -> Latencies:
 
 
 def _check_free(output: Path, *, force: bool) -> None:
-    if not output.exists():
+    if files.is_stream(output) or not output.exists():
         return
     run = Run.around(output)
     for result in run.results if run else ():

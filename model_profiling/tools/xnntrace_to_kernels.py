@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
     from model_profiling import files
-    from model_profiling.analysis.kernel_files import write_kernels_csv
+    from model_profiling.analysis.kernel_files import kernels_csv
     from model_profiling.analysis.kernels import unknown_kernels
     from model_profiling.analysis.xnntrace import (
         SequenceMatch,
@@ -27,7 +27,8 @@ try:
         read_xnntrace,
     )
     from model_profiling.cli.frame import say, warn
-    from model_profiling.cli.script import run_tool, tool_parser
+    from model_profiling.cli.script import output_file, run_tool, tool_parser
+    from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
@@ -36,15 +37,16 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_convert, _parser().parse_args(argv))
 
 
 def _convert(options: argparse.Namespace) -> int:
-    trace = read_xnntrace(options.xnntrace, pid=options.pid)
+    trace = read_xnntrace(options.xnntrace, pid=options.pid, follow=True)
     match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
     uses = kernel_uses(trace)
-    write_kernels_csv(options.out, options.model_id or options.xnntrace.stem, uses)
+    files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
     say(f"wrote {len(uses)} rows to {options.out}")
     if options.operators:
         _write_operators(options.operators, trace, match)
@@ -75,16 +77,16 @@ def _write_operators(path: Path, trace: XnnTrace, match: SequenceMatch | None) -
         for step in call.steps:
             event = events.get(step.line, "")
             table.writerow((number, step.index, step.name, int(step.skipped), event))
-    files.write_text(path, text.getvalue())
+    files.write_out(path, text.getvalue())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
     parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
-    parser.add_argument("--out", type=Path, required=True, help="the kernels.csv to write")
+    parser.add_argument("--out", type=output_file, required=True, help="the kernels.csv to write")
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
     parser.add_argument("--etdump", type=Path, help="dump of the same run, to match operators with")
-    parser.add_argument("--operators", type=Path, help="also write the operators in order to this csv")
+    parser.add_argument("--operators", type=output_file, help="also write the operators in order to this csv")
     parser.add_argument("--pid", type=int, help="process to take from a logcat that holds several")
     return parser
 

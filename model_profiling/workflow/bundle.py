@@ -12,11 +12,13 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from model_profiling import __version__, files
 from model_profiling.doctor import examine
 from model_profiling.errors import FormatError, InputError
 from model_profiling.progress import Progress
+from model_profiling.reading import read_bytes
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Replaced, Scrubber
@@ -95,9 +97,11 @@ def write_bundle(
         refuse_leaks(scrubber, copy.path)
         home = _home(copy, data, scrubber)
         path = out or Path(f"{home}_bundle.zip")
-        with files.replacing(path) as part:
-            _zip(copy.path, part, home)
-    return Bundle(path, _packed_again(packed, path, home), tuple(left_out), scrubber.replaced, data)
+        with files.writing_to(path) as stream:
+            _zip(copy.path, stream, home)
+        told = (copy.path / names.SHARED_FACTS).stat().st_size
+    every = (*packed, Packed(names.SHARED_FACTS, told))
+    return Bundle(path, every, tuple(left_out), scrubber.replaced, data)
 
 
 def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tuple[str, str]]:
@@ -107,7 +111,11 @@ def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tupl
         return [(scrubber.text(program.name), _WITHOUT_PROGRAM)] if program else []
     manifest = copy.source.manifest
     if program is None or manifest is None:
-        raise InputError(f"the program of {copy.source.path} is not here", "leave out --with-program")
+        raise InputError(
+            f"the program of {copy.source.path} is not beside it",
+            "put the .pte into the run directory or into the folder artifacts beside runs, or leave out "
+            "--with-program",
+        )
     if manifest.model_sha256 and files.sha256(program) != manifest.model_sha256:
         raise InputError(f"{program} is not the program that was run", "leave out --with-program")
     to = files.make_folder(copy.path / PROGRAM) / scrubber.text(program.name)
@@ -147,20 +155,13 @@ def _packed(folder: Path) -> tuple[Packed, ...]:
     )
 
 
-def _zip(folder: Path, to: Path, home: str) -> None:
+def _zip(folder: Path, to: IO[bytes], home: str) -> None:
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in files.all_in(folder):
             entry = zipfile.ZipInfo(f"{home}/{path.relative_to(folder).as_posix()}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
-
-
-def _packed_again(packed: tuple[Packed, ...], path: Path, home: str) -> tuple[Packed, ...]:
-    """With the list of files itself, as the archive has it."""
-    with zipfile.ZipFile(path) as archive:
-        size = archive.getinfo(f"{home}/{names.SHARED_FACTS}").file_size
-    return (*packed, Packed(names.SHARED_FACTS, size))
+            archive.writestr(entry, read_bytes(path))
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -48,11 +48,15 @@ def write_run_report(data: ReportData, path: Path) -> Path:
 
 def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     """Write a page to `path`: HTML alone where it ends so, else Markdown, its pictures in a folder beside it,
-    and the same page as HTML."""
+    and the same page as HTML. Beside a pipe or a device nothing lies: it gets the Markdown alone."""
+    if files.is_stream(path):
+        files.write_out(path, render_markdown(blocks))
+        return path
     page = path.with_suffix(names.HTML)
     if path != page:
         pictures = path.with_name(path.stem + names.PICTURES)
         drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
+        files.real_folder(path.parent, pictures)
         for name, svg in drawn.items():
             files.write_text(pictures / name, svg)
         for old in pictures.glob("*.svg"):

@@ -43,7 +43,8 @@ def share_report(
     times: Times | None = None,
     progress: Progress | None = None,
 ) -> Shared:
-    """Write a copy of the report that is fit to send: of one run, or one page about several."""
+    """Write a copy of the report that is fit to send: of one run, or one page about several; where `out` is a
+    pipe or a device, as HTML."""
     scrubber = make_scrubber(options)
     path = out or (run_dirs[0] / names.SHARED if len(run_dirs) == 1 else Path(names.SHARED))
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
@@ -52,10 +53,15 @@ def share_report(
         heading = title or (data[0].title if len(data) == 1 else combined_title(data))
         blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
         shown = scrubbed(blocks, scrubber)
-        page = Path(scratch) / "page" / path.name
+        straight = files.is_stream(path)
+        page = Path(scratch) / "page" / (names.SHARED if straight else path.name)
         write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))
         written = refuse_leaks(scrubber, page.parent)
-        for old in path.with_name(path.stem + names.PICTURES).glob("*.svg"):
+        if straight:
+            files.write_out(path, page.read_text(encoding="utf-8"))
+            return Shared(path, tuple(data), scrubber.replaced)
+        pictures = files.real_folder(path.parent, path.with_name(path.stem + names.PICTURES))
+        for old in pictures.glob("*.svg"):
             old.unlink()
         for found in written:
             files.move(found, path.parent / found.relative_to(page.parent))

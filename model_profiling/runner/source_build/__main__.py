@@ -32,6 +32,7 @@ from model_profiling.runner.source_build.presets import (
 )
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
 from model_profiling.signals import end_like_ctrl_c
+from model_profiling.standard_streams import answered
 
 _NOT_NEEDED = """\
 To profile, nobody needs these runners: the kit's own (runner_path "builtin") is compiled in seconds and
@@ -50,6 +51,7 @@ class _Lines:
             _say(f"\r  {done}/{total} {text}", end="\n" if done == total else "")
 
 
+@answered
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     end_like_ctrl_c()
