@@ -8,6 +8,7 @@ it is never awake while something is measured.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import sys
@@ -74,8 +75,8 @@ class Keeper:
     def _start(self) -> None:
         """Start a keeper; where none can be had, there is none."""
         self._forget_files()
-        reading, writing = os.pipe()
-        self._files = (writing, table := _unnamed_file())
+        reading, writing = map(_beyond_standard, os.pipe())
+        self._files = (writing, table := _beyond_standard(_unnamed_file()))
         script = str(Path(left_running.__file__).absolute())
         try:
             self._pid = os.posix_spawn(
@@ -106,6 +107,15 @@ class Keeper:
         self._lock = threading.Lock()
         self._running.clear()
         self._forget_files()
+
+
+def _beyond_standard(file: int) -> int:
+    """`file` under a number that is no standard stream's, should one of those be closed."""
+    if file > 2:
+        return file
+    moved: int = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(file)
+    return moved
 
 
 def _unnamed_file() -> int:

@@ -110,6 +110,13 @@ def test_a_keeper_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 
 @LINUX
+def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -> None:
+    with _parent(tmp_path, signal.SIGKILL, closing="os.close(0); os.close(1)") as (parent, pid):
+        parent.kill()
+        assert _ends(pid)
+
+
+@LINUX
 def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
     forked = "if os.fork() == 0: time.sleep(3); os._exit(0)"
     with _parent(tmp_path, signal.SIGKILL, forked) as (parent, pid):
@@ -153,7 +160,7 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
 
 @contextlib.contextmanager
 def _parent(
-    folder: Path, number: signal.Signals, first: str = ""
+    folder: Path, number: signal.Signals, first: str = "", closing: str = ""
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A program that runs another, which has gone into a session of its own, and that one's process id."""
     told = folder / "pid"
@@ -162,7 +169,7 @@ def _parent(
         code += f"signal.signal({int(number)}, signal.SIG_DFL)\n"
     code += (
         "from model_profiling import process\n"
-        f"process.run(['true'], timeout=9)\n{first}\n"
+        f"{closing}\nprocess.run(['true'], timeout=9)\n{first}\n"
         f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
         " timeout=60)\n"
     )
