@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.errors import InputError
 from model_profiling.progress import Progress
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData
@@ -55,7 +56,10 @@ def share_report(
         page = Path(scratch) / "page" / path.name
         write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))
         written = refuse_leaks(scrubber, page.parent)
-        for old in path.with_name(path.stem + names.PICTURES).glob("*.svg"):
+        pictures = path.with_name(path.stem + names.PICTURES)
+        if pictures.is_symlink():
+            raise InputError(f"{pictures} is a link", "remove it, or write the page elsewhere")
+        for old in pictures.glob("*.svg"):
             old.unlink()
         for found in written:
             files.move(found, path.parent / found.relative_to(page.parent))
