@@ -12,6 +12,7 @@ import re
 import sys
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,16 @@ def reference(name: str, version: object) -> str:
     return f"pkg:pypi/{name}@{version}"
 
 
-def component(one: Locked, scope: str, lock: str) -> dict[str, Any]:
-    """A package as CycloneDX has it; where it is wanted, and which lock holds it, are properties."""
-    told = {"lock": f"requirements/{lock}.txt", "marker": one.marker}
-    if not one.hashes:
-        told["hash"] = "none: a machine may serve a build of its own"
+def component(held: dict[str, Locked], scope: str) -> dict[str, Any]:
+    """A package as CycloneDX has it; which locks hold it, and where they want it, are properties."""
+    one = next(iter(held.values()))
+    told = [
+        ("lock", " ; ".join(filter(None, (f"requirements/{lock}.txt", each.marker))))
+        for lock, each in held.items()
+    ]
+    hashes = sorted({digest for each in held.values() for digest in each.hashes})
+    if not hashes:
+        told.append(("hash", "none: a machine may serve a build of its own"))
     made: dict[str, Any] = {
         "type": "library",
         "bom-ref": reference(one.name, one.version),
@@ -52,10 +58,10 @@ def component(one: Locked, scope: str, lock: str) -> dict[str, Any]:
         "version": str(one.version),
         "scope": scope,
         "purl": reference(one.name, one.version),
-        "properties": [{"name": f"{_OWN}{key}", "value": value} for key, value in told.items() if value],
+        "properties": [{"name": f"{_OWN}{key}", "value": value} for key, value in told],
     }
-    if one.hashes:  # of each file that pip may take, one for every Python and machine
-        made["hashes"] = [{"alg": "SHA-256", "content": digest} for digest in one.hashes]
+    if hashes:  # of each file that pip may take, one for every Python and machine
+        made["hashes"] = [{"alg": "SHA-256", "content": digest} for digest in hashes]
     return made
 
 
@@ -64,31 +70,35 @@ def bill() -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     always = {normal(re.split(r"[<>=;\[ ]", line)[0]) for line in project["dependencies"]}
     (pin,) = parse((FOLDER / f"{UNLOCKED}.txt").read_text(encoding="utf-8"))
-    torch = Locked(pin.name, pin.version, via=(PROJECT,))
-    found: dict[str, tuple[Locked, dict[str, Any]]] = {}
-    # Who reads runs needs `dependencies` and what these need; who makes them the extra `executorch`, too.
     run = read("run")
-    needed = _closure(run, always)
-    for lock, packages in {
+    packages = {
         "run": run,
-        UNLOCKED: [torch],
+        UNLOCKED: [replace(pin, via=(PROJECT,))],
         "torch-cuda": read("torch-cuda"),
         "build": read("build"),
         "test": read("test"),
-    }.items():
-        for one in packages:
-            scope = (
-                "required" if one.name in needed else "excluded" if lock in ("build", "test") else "optional"
-            )
-            found.setdefault(reference(one.name, one.version), (one, component(one, scope, lock)))
+    }
+    found: dict[str, dict[str, Locked]] = {}
+    for lock, ones in packages.items():
+        for one in ones:
+            found.setdefault(reference(one.name, one.version), {})[lock] = one
+    # Who reads runs needs `dependencies` and what these need; who makes them the extra `executorch`, too.
+    needed = _closure(run, always)
+
+    def scope(held: dict[str, Locked]) -> str:
+        if any(one.name in needed for one in held.values()):
+            return "required"
+        return "excluded" if set(held) <= {"build", "test"} else "optional"
+
     own = reference(PROJECT, version())
-    dependencies: dict[str, set[str]] = {own: set()} | {name: set() for name in found}
-    by_name: dict[str, list[str]] = {PROJECT: [own]}
-    for name, (one, _) in found.items():
-        by_name.setdefault(one.name, []).append(name)
-    for name, (one, _) in found.items():
-        for asking in (each for via in one.via for each in by_name.get(via, ())):
-            dependencies[asking].add(name)
+    by_name: dict[str, set[str]] = {PROJECT: {own}}
+    for name, held in found.items():
+        by_name.setdefault(next(iter(held.values())).name, set()).add(name)
+    asks: dict[str, set[str]] = {name: set() for name in (own, *found)}
+    for name, held in found.items():
+        for asking in {via for one in held.values() for via in one.via}:
+            for each in by_name.get(asking, ()):
+                asks[each].add(name)
     document: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -106,10 +116,8 @@ def bill() -> dict[str, Any]:
                 "externalReferences": [{"type": "vcs", "url": project["urls"]["Repository"]}],
             }
         },
-        "components": [made for _, (_, made) in sorted(found.items())],
-        "dependencies": [
-            {"ref": name, "dependsOn": sorted(theirs)} for name, theirs in sorted(dependencies.items())
-        ],
+        "components": [component(held, scope(held)) for _, held in sorted(found.items())],
+        "dependencies": [{"ref": name, "dependsOn": sorted(theirs)} for name, theirs in sorted(asks.items())],
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(document, sort_keys=True))
     return {**document, "serialNumber": f"urn:uuid:{serial}"}
