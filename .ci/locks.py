@@ -19,6 +19,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "requirements"
+FETCHED = ROOT / "model_profiling" / "runner"
+"""Locks inside of the kit: what it fetches itself, when it is used."""
 PROJECT = "sme2-profiling-kit"
 UNLOCKED = "torch"
 """Installed by its version alone, from requirements/torch.txt: its builds differ from place to place."""
@@ -129,6 +131,6 @@ def parse(text: str) -> list[Locked]:
     return found
 
 
-def read(name: str) -> list[Locked]:
-    """The packages of requirements/NAME.txt."""
-    return parse((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+def read(name: str, folder: Path = FOLDER) -> list[Locked]:
+    """The packages of a lock, by its name without `.txt`."""
+    return parse((folder / f"{name}.txt").read_text(encoding="utf-8"))

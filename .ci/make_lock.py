@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from locks import (
+    FETCHED,
     FOLDER,
     PROJECT,
     PYTHONS,
@@ -70,6 +71,8 @@ _FOR = {
     "torch-cuda": "What the index's torch for Linux needs, and one built for the CPU does not",
     "model-explorer": "What `make test` keeps in the kit's cache to read .pte files as Model Explorer does",
     "make-lock": "What `make lock` itself needs",
+    "ziglang": "The compiler that the kit fetches where there is none",
+    "executorch": "The wheel that the kit fetches for another machine's runner",
 }
 
 
@@ -187,8 +190,8 @@ def hashed(one: Locked, files: Files, wanted: Collection[Machine]) -> Locked | N
     )
 
 
-def write(name: str, packages: Iterable[Locked]) -> None:
-    """requirements/NAME.txt"""
+def write(name: str, packages: Iterable[Locked], folder: Path = FOLDER) -> None:
+    """NAME.txt"""
     packages = sorted(packages, key=lambda one: (one.name, one.version))
     head = [
         f"# {_FOR[name]}. Written by `make lock`; requirements/README.md says how.",
@@ -196,12 +199,12 @@ def write(name: str, packages: Iterable[Locked]) -> None:
         *(f"--no-binary {one.name}" for one in packages if one.name in BUILT),
     ]
     text = "\n".join(head) + "\n" + "".join(one.text() for one in packages)
-    (FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
+    (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
-def before(name: str) -> list[Locked]:
+def before(name: str, folder: Path = FOLDER) -> list[Locked]:
     """What a lock held until now."""
-    path = FOLDER / f"{name}.txt"
+    path = folder / f"{name}.txt"
     return parse(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
@@ -234,6 +237,10 @@ def main(words: list[str]) -> int:
             "make-lock",
             lock(["uv", "packaging", "tomli; python_version < '3.11'"], "make-lock", *constraints),
         )
+        (release,) = (line for line in extras["executorch"] if line.startswith("executorch=="))
+        for name, asked in {"ziglang": "ziglang==0.17.*", "executorch": release}.items():
+            chosen = index.choose([asked], ["--no-deps"], like=before(name, FETCHED))
+            write(name, _locked(chosen, everywhere), FETCHED)
         old = before("model-explorer")
         parts = index.choose(_MODEL_EXPLORER, ["--no-deps"], like=old)
         needs = index.choose(_MODEL_EXPLORER_NEEDS, like=old)

@@ -16,12 +16,14 @@ from pathlib import Path
 import locks
 import pip
 import pytest
-from locks import FOLDER, PROJECT, ROOT, UNLOCKED, Locked, Machine, machines
+from locks import FETCHED, FOLDER, PROJECT, ROOT, UNLOCKED, Locked, Machine, machines
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from model_profiling import process
+from model_profiling.runner import zig
+from model_profiling.runner.locked import pip_words
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -134,6 +136,18 @@ def test_a_lock_names_no_place_and_pip_builds_only_what_has_no_wheel() -> None:
         for line in script.read_text(encoding="utf-8").splitlines():
             if re.search(r"-r \S*requirements/(?!torch\.txt)", line):
                 assert "--require-hashes" in line, line
+
+
+def test_what_the_kit_fetches_itself_is_locked_too() -> None:
+    """For every machine; another release of ExecuTorch than the locked one goes by its version."""
+    for package in ("ziglang", "executorch"):
+        (one,) = locks.read(package, FETCHED)
+        assert one.name == package and not one.marker and len(one.hashes) >= len(locks.MACHINES)
+        words = ("--require-hashes", "-r", str(FETCHED / f"{package}.txt"))
+        assert pip_words(package) == pip_words(package, str(one.version)) == words
+        assert pip_words(package, "0.0.1") == (f"{package}==0.0.1",)
+    assert f"executorch=={one.version}" in EXTRAS["executorch"]
+    assert str(locks.read("ziglang", FETCHED)[0].version).startswith(zig._RELEASE)
 
 
 def forge(folder: Path, name: str, version: Version) -> Path:
