@@ -57,7 +57,8 @@ def _install(into: Path) -> None:
     done = process.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"),
-            *("--no-compile", "--target", into, *locked.pip_words("ziglang")),
+            *("--no-compile", "--target", into),
+            *locked.pip_words("ziglang"),
         ],
         timeout=900,
     )
