@@ -116,7 +116,7 @@ class SshLink:
                         "ControlPersist=no",
                         "--",
                         self.host,
-                        f"exec sh -c {shlex.quote(script)}",
+                        f"exec sh -c {script!r}",
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
