@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling import files
 from model_profiling.run.series import Series
 
 MANIFEST = "manifest.json"
@@ -101,6 +102,10 @@ class RunFiles:
         """Beside the dump of the same round."""
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
+
+    def to_write(self, path: Path) -> Path:
+        """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
+        return files.real_folder(self.path, path.parent) / path.name
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
