@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from model_profiling.errors import FormatError
 
-# A cell begins with the text; inside of it too, where `;` or a tab parts cells (as in many countries), or where
-# a quoted line's end is taken for a row's.
+# A cell begins with the text; inside of it too, where `;` or a tab parts cells (as in many countries), or a
+# quoted line's end is taken for a row's.
 _BEGINS = r"(?:^|(?<=[;\t\r\n]))"
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)(?:$|[;\t\r\n])"
 # A single sign is no formula. Full-width signs are signs to a spreadsheet.
