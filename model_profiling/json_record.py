@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from model_profiling import files, reading
+from model_profiling import files
 from model_profiling.errors import FormatError
+from model_profiling.reading import read_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -22,7 +23,7 @@ JsonObject = dict[str, object]
 
 def read_json_object(path: Path, fix: str, *, follow: bool = False) -> JsonObject:
     """The object in `path`; `fix` is what to do about a damaged file, `follow` if the user named it."""
-    content = reading.read_json(path, follow=follow, fix=fix)
+    content = read_json(path, follow=follow, fix=fix)
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a JSON object", fix)
     return content

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling import files
+from model_profiling.reading import stays_inside
 from model_profiling.run.series import Series
 
 MANIFEST = "manifest.json"
@@ -35,6 +36,8 @@ DTYPES = "dtypes.json"
 DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
+LAUNCHES = "launches"
+"""What the runner wrote of each launch, as it wrote it."""
 FAILED_LAUNCH = "failed_launch.log"
 """What the last launch that failed had said."""
 
@@ -50,6 +53,7 @@ KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"
 GAUGE_CSV = "_gauge.csv"
 SAMPLES = "_samples.json"
+RUNNER_JSON = "_runner.json"
 INSIDE_CSV = "_inside_operators.csv"
 E2E_CSV = "_exec_e2e.csv"
 TIMELINE_CSV = "_exec_all_runs_timeline.csv"
@@ -88,6 +92,7 @@ class RunFiles:
     def of_series(self, series: Series, ending: str) -> Path:
         """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
         stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
+        stays_inside(series.experiment, f"{self.path}: an experiment's name")
         return self.path / series.experiment / f"{stem}{ending}"
 
     def dump(self, series: Series, number: int) -> Path:
@@ -106,6 +111,14 @@ class RunFiles:
     def to_write(self, path: Path) -> Path:
         """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
         return files.real_folder(self.path, path.parent) / path.name
+
+    def told_of_process(self, series: Series, kind: str, number: int) -> Path:
+        """What the runner wrote of one process."""
+        named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")
+        return named.parent / ROUNDS / named.name
+
+    def told_of_launch(self, launch: str) -> Path:
+        return self.path / LAUNCHES / f"{launch}{RUNNER_JSON}"
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()

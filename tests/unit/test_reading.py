@@ -88,7 +88,7 @@ def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
     with (tmp_path / "sparse").open("wb") as made:
         made.truncate(10 << 30)
 
-    with pytest.raises(FormatError, match="sparse holds more than 2048 MiB"):
+    with pytest.raises(FormatError, match="sparse holds more than 512 MiB"):
         reading.read_bytes(tmp_path / "sparse")
     (tmp_path / "eleven").write_bytes(b"12345678901")
     assert len(reading.read_bytes(tmp_path / "eleven", most=11)) == 11
