@@ -8,11 +8,12 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,8 @@ from model_profiling.printable import in_short, printable
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
+
+_MOST = 10**9
 
 
 def command(
@@ -38,6 +41,12 @@ def command(
         for param in made.params:
             if isinstance(param.type, click.Path):
                 param.type = _NamedPath(path_type=Path, file_okay=param.type.file_okay)
+            elif isinstance(param.type, click.IntRange):
+                param.type = _CountRange(param.type.min, param.type.max)
+            elif isinstance(param.type, click.FloatRange):
+                param.type = _FiniteRange(
+                    param.type.min, param.type.max, param.type.min_open, param.type.max_open
+                )
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -56,6 +65,26 @@ class _NamedPath(click.Path):
     ) -> Path:
         del param, ctx
         return as_path(value)
+
+
+class _CountRange(click.IntRange):
+    """A count that something could be done as often; click itself takes numbers of 4,300 digits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(super().convert(value, param, ctx))
+        if abs(number) > _MOST:
+            self.fail(f"{value} is more than {_MOST}.", param, ctx)
+        return number
+
+
+class _FiniteRange(click.FloatRange):
+    """A number in a range; click takes `nan` as in any, and no comparison with it is ever true."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 def debug_option() -> click.Option:
