@@ -101,7 +101,7 @@ def _result(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles, series: Series
 ) -> Result:
     """What is known of one series so far."""
-    entries = [entry for entry in journal.entries() if entry.series == series]
+    entries = journal.of(series)
     experiment = experiment_of(config, series)
     done = [entry for entry in entries if entry.state == "done"]
     failed = next((entry for entry in entries if entry.state == "failed"), None)
