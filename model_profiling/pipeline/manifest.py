@@ -81,7 +81,7 @@ def with_results(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles
 ) -> Manifest:
     """The manifest with what the journal says of this config's series, and which of them may be compared."""
-    ours = manifest.experiments
+    ours = frozenset(manifest.experiments)
     others = tuple(result for result in manifest.results if result.experiment not in ours)
     planned = tuple(
         _result(manifest, config, journal, place, series)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -94,6 +94,8 @@ class ReportData:
     evidence: tuple[PlaceEvidence, ...]
     inside: tuple[InsideSeries, ...] = ()
     """Where threads were seen, of each series that was sampled."""
+    whole: ReportData | None = field(default=None, repr=False)
+    """What it is a part of, where a page has no room for all; what is said of the run is said of that."""
 
     def __repr__(self) -> str:
         return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
@@ -133,6 +135,8 @@ class ReportData:
     @cached_property
     def headline(self) -> ExperimentReport | None:
         """What to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        if self.whole:
+            return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
@@ -142,7 +146,7 @@ class ReportData:
 
     @cached_property
     def not_tested(self) -> tuple[NotTested, ...]:
-        return not_tested(self.run, self.evidence)
+        return self.whole.not_tested if self.whole else not_tested(self.run, self.evidence)
 
     @cached_property
     def merged(self) -> tuple[str, ...]:
@@ -159,12 +163,12 @@ class ReportData:
     @cached_property
     def outlook(self) -> Outlook:
         """What runs on SME2, and what that could bring."""
-        return outlook_of(self.run, self.analysis, self.evidence)
+        return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
         """What a person should know before trusting the answer."""
-        return tuple(_remarks(self))
+        return self.whole.remarks if self.whole else tuple(_remarks(self))
 
     @cached_property
     def warnings(self) -> tuple[WarningLine, ...]:

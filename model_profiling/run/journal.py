@@ -132,6 +132,8 @@ class Journal:
         )
         self._entries: dict[str, Entry] = {}
         self._of_series: dict[Series, dict[str, Entry]] = {}
+        self._begun: dict[str, int] = {}
+        """How many rounds of each experiment."""
         self._keep(entries)
 
     def entries(self) -> tuple[Entry, ...]:
@@ -192,7 +194,7 @@ class Journal:
 
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """How many rounds of these experiments have left anything here."""
-        return max((entry.round + 1 for entry in self.timed_of(experiments)), default=0)
+        return max((self._begun.get(name, 0) for name in experiments), default=0)
 
     def append(self, *entries: Entry) -> None:
         lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]
@@ -222,6 +224,8 @@ class Journal:
             key = Step(entry.kind, series, entry.round).key
             self._entries[key] = entry
             self._of_series.setdefault(series, {})[key] = entry
+            if entry.kind in TIMED:
+                self._begun[entry.experiment] = max(self._begun.get(entry.experiment, 0), entry.round + 1)
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:
