@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from recorded_runs import ROUNDS, SME2, pair, replay
+from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.etdump import read_etdump
 from model_profiling.run import names
@@ -38,6 +39,23 @@ def base_run(run_dir: Path, series: int = BASE_SERIES) -> Path:
     ]
     pairs = [pair(f"{number:04}_sme2_off", f"{number:04}_sme2_on") for number in numbers]
     replay(SME2, run_dir, experiments, pairs=pairs)
+    return run_dir
+
+
+def recorded_run(run_dir: Path) -> Path:
+    """The recorded run itself under such names, and of each series the first dump: quickly made."""
+    for path in sorted(SME2.rglob("*")):
+        place = Path(_numbered(str(path.relative_to(SME2))))
+        if path.is_dir() or names.ROUNDS in place.parts or place.parts[0].startswith(_MADE_LATER):
+            continue
+        if path.suffix in _TEXTS:
+            _write(run_dir / place, _numbered(path.read_text()))
+        else:
+            _copy(path, run_dir / place, 0)
+    manifest = json.loads((run_dir / names.MANIFEST).read_text())
+    for result in manifest["results"]:
+        del result["etdump_rounds"][1:], result["etdump_launches"][1:]
+    _write(run_dir / names.MANIFEST, json.dumps(manifest))
     return run_dir
 
 
@@ -93,32 +111,9 @@ def with_dumps(run_dir: Path, to: Path, times: int) -> Path:
 
 def with_events(run_dir: Path, to: Path, times: int) -> Path:
     """A copy in which every dump holds so many times the inferences."""
-    from strategies import Block, Dump, ProfileEvent
-
     shutil.copytree(run_dir, to)
     for path in [found for found in to.rglob("*") if names.is_dump(found)]:
-        table = read_etdump(path)
-        rows = table.to_pandas()
-        length = int(rows.end_ns.max() - rows.start_ns.min()) + 1000
-        blocks = []
-        for copy in range(times):
-            late = copy * length
-            for _, inference in rows.groupby("run_index", sort=True):
-                events = tuple(
-                    ProfileEvent(
-                        event.event_name if hasattr(event, "event_name") else event.name,
-                        event.chain_index,
-                        event.instruction_id,
-                        -1,
-                        None,
-                        None,
-                        event.start_ns + late,
-                        event.end_ns + late,
-                    )
-                    for event in inference.itertuples()
-                )
-                blocks.append(Block("Execute", -1, (), events))
-        path.write_bytes(Dump(tuple(blocks), True, False).to_bytes())
+        path.write_bytes(_longer(path, times))
     return to
 
 
@@ -127,6 +122,10 @@ def with_runs(run_dir: Path, to: Path, count: int) -> Path:
     for number in range(count):
         shutil.copytree(run_dir, to / f"run_{number:04}")
     return to
+
+
+def _numbered(text: str) -> str:
+    return text.replace("linux_sme2_", "0000_sme2_")
 
 
 def _renamed(text: str, more: int) -> str:
@@ -186,3 +185,30 @@ def _copied_dump(files: names.RunFiles, entry: dict[str, Any], number: int) -> s
     to = home / names.ROUNDS / f"{stem}_r{number}{names.ROUND_DUMP}"
     shutil.copyfile(source, to)
     return files.relative(to)
+
+
+def _longer(path: Path, times: int) -> bytes:
+    """The dump with its inferences over and over, each time later."""
+    rows = read_etdump(path).to_pandas()
+    length = int(rows.end_ns.max() - rows.start_ns.min()) + 1000
+    inferences = [group for _, group in rows.groupby("run_index", sort=True)]
+    return Dump(
+        tuple(_block(group, copy * length) for copy in range(times) for group in inferences), True, False
+    ).to_bytes()
+
+
+def _block(rows: Any, late: int) -> Block:
+    events = tuple(
+        ProfileEvent(
+            None if event.is_delegated else event.name,
+            event.chain_index,
+            event.instruction_id,
+            event.delegate_id,
+            event.delegate_name if event.is_delegated else None,
+            None,
+            event.start_ns + late,
+            event.end_ns + late,
+        )
+        for event in rows.itertuples()
+    )
+    return Block("Execute", -1, (), events)
