@@ -1,4 +1,4 @@
-"""Four times the series, runs or bare dumps take four times the work, counted in calls and never in seconds."""
+"""Four times the series, runs or bare dumps take four times the work: counted in calls, never in seconds."""
 
 from __future__ import annotations
 
