@@ -30,16 +30,22 @@ AT_MOST = 12.0
 AT_MOST_MB = 1000
 
 COMMAND = """
-import contextlib, io, json, os, resource, sys
+import contextlib, io, json, os, pathlib, resource, sys
 from model_profiling.cli.main import main
+
+def peak():
+    status = pathlib.Path("/proc/self/status")  # getrusage also counts what the parent had when it forked
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
 warm, timed = json.loads(sys.argv[1])
 with contextlib.redirect_stdout(io.StringIO()):
     main(warm)
     began = sum(os.times()[:4])
     code = main(timed)
 print(json.dumps({
-    "cpu": sum(os.times()[:4]) - began, "code": code,
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "cpu": sum(os.times()[:4]) - began, "code": code, "peak": peak(),
 }))
 """
 
@@ -85,9 +91,7 @@ def cost(words: Words, warm: Path, place: Path, times: int) -> tuple[float, floa
         if told["code"]:
             sys.exit(f"{asked}: {done.tail(20)}")
         found.append(told)
-    # Linux counts in kilobytes, macOS in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return min(each["cpu"] for each in found), max(each["peak"] for each in found) * unit / 2**20
+    return min(each["cpu"] for each in found), max(each["peak"] for each in found) / 2**20
 
 
 def grown(what: str, commands: dict[str, Words], place: Path, more: Path, times: int) -> Iterator[Growth]:
