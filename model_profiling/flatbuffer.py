@@ -8,7 +8,7 @@ cannot turn a small file into endless work. Every violation is a `FormatError` t
 from __future__ import annotations
 
 import mmap
-import stat
+import os
 import struct
 from collections.abc import Iterator
 from typing import TypeAlias, TypeVar
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.files import StrPath, as_path
+from model_profiling.reading import open_regular, too_large
 
 Int64 = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -34,22 +35,24 @@ _SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _CODES.items()}
 _FLOAT = struct.Struct("<f")
 
 
-def load(source: Source, kind: str) -> tuple[str, NDArray[np.uint8]]:
-    """The name to use in messages and the bytes; a file is mapped, not copied into memory."""
+def load(source: Source, kind: str, most: int | None = None) -> tuple[str, NDArray[np.uint8]]:
+    """The name to use in messages and the bytes; a file is mapped, not copied into memory, and refused where
+    it has more than `most` bytes."""
     if isinstance(source, bytes | bytearray | memoryview | mmap.mmap):
         return f"the {kind}", np.frombuffer(source, np.uint8)
     path = as_path(source)
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path} is not a file", f"name an {kind} file")
-        if status.st_size == 0:
-            raise FormatError(f"{path} is empty", "make or copy the file again")
-        with path.open("rb") as stream:
+    # What lies in a run directory was looked at when it was opened; who names a file may name a link.
+    with open_regular(path, follow=True) as stream:
+        try:
+            size = os.fstat(stream.fileno()).st_size
+            if size == 0:
+                raise FormatError(f"{path} is empty", "make or copy the file again")
+            if most is not None and size > most:
+                raise too_large(path, most)
             return str(path), np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
+        except OSError as problem:
+            reason = system_reason(problem)
+            raise InputError(f"cannot read {path}: {reason}", "check the path") from problem
 
 
 class FlatBuffer:

@@ -6,13 +6,13 @@ Keys that a record does not name are ignored, so that newer files stay readable.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from model_profiling import files
-from model_profiling.errors import FormatError, InputError, system_reason
+from model_profiling.errors import FormatError
+from model_profiling.reading import read_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -21,32 +21,12 @@ Record = TypeVar("Record")
 JsonObject = dict[str, object]
 
 
-def read_json_object(path: Path, fix: str) -> JsonObject:
-    """The object in `path`; `fix` is what to do about a damaged file."""
-    try:
-        content = json.loads(path.read_bytes(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(f"cannot read {path}: {reason}", "correct the path") from problem
-    except (ValueError, RecursionError) as problem:
-        raise FormatError(f"{path} is not JSON: {problem}", fix) from problem
+def read_json_object(path: Path, fix: str, *, follow: bool = False) -> JsonObject:
+    """The object in `path`; `fix` is what to do about a damaged file, `follow` if the user named it."""
+    content = read_json(path, follow=follow, fix=fix)
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a JSON object", fix)
     return content
-
-
-def _whole(text: str) -> int:
-    """A whole number that some counter could hold; with others, arithmetic ends in surprises."""
-    if len(text) > 20:
-        raise ValueError(f"{text[:20]}... is too large a number")
-    return int(text)
-
-
-def _finite(text: str) -> float:
-    """NaN and infinities are not JSON, though Python reads them, and so large a number would be one."""
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:20]} is no number")
-    return number
 
 
 def read_record(

@@ -6,18 +6,21 @@ tracer, kernels) chooses the recorded process, one round after another.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
+from model_profiling.json_record import record_json
 from model_profiling.pipeline.launches import TRIAL
 from model_profiling.run import Manifest, Result, Series, Times
 from model_profiling.run.journal import Entry, Journal, Kind
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.features import FEATURES
+from model_profiling.runner.features import FEATURES, cpuinfo_flags
 from model_profiling.runner.lockstep_result import (
     LaunchFacts,
     LaunchMachine,
@@ -26,6 +29,7 @@ from model_profiling.runner.lockstep_result import (
     Turns,
 )
 from model_profiling.runner.result import OutputFacts, RunnerResult
+from model_profiling.runner.turn_order import shuffles
 from model_profiling.targets import (
     Job,
     LockstepJob,
@@ -124,7 +128,10 @@ class ReplayTarget:
         taken = tuple(int(ns) for ns in whole or timed.iterations_ns)[: job.runs]
         result = replace(self._result(entry, job, into, stem), iterations_ns=taken)
         assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
+        told = into / f"{stem}_runner.json"
+        told.write_text(json.dumps(_as_written(result)))
         return Outcome(
+            told=None if job.runner_path else told,
             result=result,
             log=log,
             etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
@@ -157,24 +164,31 @@ class ReplayTarget:
             dump = self._copied(entry.etdump, into / f"{own}.etdump") if asked.etdump else None
             entries.append(entry)
             outcomes.append(Outcome(result, log, dump, timings_are_latency=self.timings_are_latency))
-        order = sorted(
-            (turn, start, child)
-            for child, entry in enumerate(entries)
-            for turn, start in enumerate(entry.turns_started_ns)
-        )
         first = entries[0]
-        turns = Turns(
-            child=tuple(child for _, _, child in order),
-            started_ns=tuple(start for _, start, _ in order),
-            iterations_ns=tuple(entries[child].turns_ns[turn] for turn, _, child in order),
-            idle_wait_ns=(0,) * len(order),
-            cpu=tuple(entries[child].turns_cpu[turn] for turn, _, child in order),
-        )
         cycles = len(first.turns_ns)
-        facts = LaunchFacts(len(first.turns_ns[0]), cycles, "cycles", job.order_seed, (), 0)
+        started, *orders = islice(shuffles(job.order_seed, len(entries)), cycles + 1)
+        taken = [(turn, child) for turn, order in enumerate(orders) for child in order]
+        turns = Turns(
+            child=tuple(child for _, child in taken),
+            started_ns=tuple(entries[child].turns_started_ns[turn] for turn, child in taken),
+            iterations_ns=tuple(entries[child].turns_ns[turn] for turn, child in taken),
+            idle_wait_ns=(0,) * len(taken),
+            cpu=tuple(entries[child].turns_cpu[turn] for turn, child in taken),
+        )
+        facts = LaunchFacts(len(first.turns_ns[0]), cycles, "cycles", job.order_seed, started, 0)
         use = tuple(entry.use or _NO_USE for entry in entries)
         before, after = first.machine_before or MachineMoment(), first.machine_after or MachineMoment()
-        return LockstepOutcome(tuple(outcomes), turns, facts, LaunchMachine(before, after, use), log)
+        machine = LaunchMachine(before, after, use)
+        told = into / f"{stem}_runner.json"
+        content = {
+            "schema_version": 1,
+            "lockstep": record_json(facts),
+            "children": [_as_written(outcome.result) for outcome in outcomes],
+            "turns": record_json(turns),
+            "machine": record_json(machine),
+        }
+        told.write_text(json.dumps(content))
+        return LockstepOutcome(tuple(outcomes), turns, facts, machine, log, told)
 
     def _next(self, kind: Kind, job: Job, *, count: bool = True) -> Entry:
         """The recorded process most like `job`, of the next round."""
@@ -213,6 +227,17 @@ class ReplayTarget:
         assert name is not None
         shutil.copyfile(self.recorded / name, to)
         return to
+
+
+def _as_written(result: RunnerResult) -> dict[str, object]:
+    """The JSON that the kit's runner would have written."""
+    return record_json(result) | {
+        "schema_version": 1,
+        "flags_present": list(cpuinfo_flags(result.features_present)),
+        "flags_masked": list(cpuinfo_flags(result.features_masked)),
+        "layout_verified": result.features_verified,
+        "executorch": result.executorch_version or "",
+    }
 
 
 def _unlike(result: Result, job: Job) -> tuple[bool, bool, Series]:

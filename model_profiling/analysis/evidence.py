@@ -24,6 +24,7 @@ from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
+from model_profiling.reading import inside, is_there, read_text
 from model_profiling.run import Evidence, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry
@@ -142,10 +143,10 @@ def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:
     """Those of its `_kernels.csv`, else of the log that a list can be made of; none where it has neither."""
     result = run.result(series)
     path = run.path / result.kernels if result and result.kernels else None
-    if path and path.is_file():
+    if path and is_there(path):
         return read_kernels_csv(path)
     log = run.path / result.xnntrace_log if result and result.xnntrace_log else None
-    return kernel_uses(read_xnntrace(log)) if log and log.is_file() else ()
+    return kernel_uses(read_xnntrace(log)) if log and is_there(log) else ()
 
 
 def _proving(
@@ -229,7 +230,7 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
     operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
     configured: Iterable[KernelUse] = ()
     if entry is not None and entry.log and entry.log.endswith(names.XNNTRACE_LOG):
-        log = (run_dir / entry.log).read_text(encoding="utf-8", errors="replace")
+        log = read_text(inside(run_dir, entry.log, names.JOURNAL))
         configured = configured_kernels(kernel.name for kernel in parse_xnntrace(log).configured)
     return (*called, *operators, *configured)
 

@@ -11,7 +11,8 @@ from model_profiling import files
 from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernel_work import read_work_cell, work_cell
 from model_profiling.analysis.kernels import KernelUse
-from model_profiling.errors import FormatError, InputError, system_reason
+from model_profiling.errors import FormatError
+from model_profiling.reading import read_text
 from model_profiling.run.evidence import KernelWork
 
 COLUMNS = (
@@ -30,13 +31,10 @@ def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> N
     files.write_text(path, text.getvalue())
 
 
-def read_kernels_csv(path: Path) -> tuple[KernelUse, ...]:
-    """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(f"cannot read {path}: {reason}", "give a kernels.csv") from problem
+def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
+    """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured. `follow`
+    links where the user named it."""
+    text = read_text(path, follow=follow)
     rows = csv.DictReader(io.StringIO(text))
     if _NAME not in (rows.fieldnames or ()):
         raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from model_profiling.analysis.attribution import EXECUTE, counted_runs
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
+from model_profiling.reading import open_regular, parse_json, read_text
 from model_profiling.run import names
 from model_profiling.run.comparability import why_not_comparable
 from model_profiling.run.opened import origin_of_file, times_of_file
@@ -68,11 +68,8 @@ def why_not_compared(before: Path, after: Path) -> str | None:
 def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
     """The latencies in `path`; what it is shows in its content. Of a dump, those of the runs that count
     (`counted_runs`)."""
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(64)
-    except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem.strerror}", "correct the path") from problem
+    with open_regular(path, follow=True) as stream:
+        start = stream.read(64)
     if start[4:6] == b"ED" or names.is_dump(path):
         runs = _from_etdump(path)
         counted = tuple(runs[number] for number in counted_runs(len(runs), warmup_runs, turn_length))
@@ -89,7 +86,7 @@ def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) ->
 
 def _from_text(path: Path) -> Latencies:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, follow=True, errors="strict")
     except UnicodeDecodeError as problem:
         what = f"{path} is neither an ETDump nor text (byte {problem.start})"
         raise FormatError(what, "name another file") from problem
@@ -115,10 +112,7 @@ def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
 
 
 def _from_json(path: Path, text: str) -> Latencies:
-    try:
-        content: object = json.loads(text)
-    except ValueError as problem:
-        raise FormatError(f"{path} is not JSON: {problem}", "name another file") from problem
+    content = parse_json(text, str(path), "name another file")
     if isinstance(content, list):
         return Latencies(path, "numbers", _rounds(path, content), tracer_on=False)
     assert isinstance(content, dict)

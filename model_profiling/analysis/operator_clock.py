@@ -16,6 +16,7 @@ from model_profiling.analysis.attribution import DELEGATE_CALL, Bools
 from model_profiling.errors import FormatError
 from model_profiling.etdump import Boundaries, EventTable, boundaries_beside, read_boundaries, read_etdump
 from model_profiling.flatbuffer import Int64
+from model_profiling.reading import check_regular, is_there
 from model_profiling.run.remarks import Remark
 from model_profiling.wording import plural
 
@@ -49,7 +50,7 @@ def read_timed(dump: Path) -> TimedDump:
     """Read a dump, and what lies beside it."""
     table = read_etdump(dump)
     beside = boundaries_beside(dump)
-    if not beside.is_file():
+    if not is_there(check_regular(beside)):
         return TimedDump(table, clock_of(table))
     try:
         return with_boundaries(table, read_boundaries(beside))

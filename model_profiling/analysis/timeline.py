@@ -7,6 +7,7 @@ are taken apart by the order of their events.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable
+from model_profiling.reading import open_regular
 from model_profiling.run.opened import Dump, times_of_file
 from model_profiling.run.series import Series
 
@@ -88,7 +90,7 @@ class _StatedView(ProgramView):
 
 def _rows(path: Path) -> list[_Row]:
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with io.TextIOWrapper(open_regular(path, follow=True), encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
             lacking = [column for column in _NEEDED if column not in (reader.fieldnames or ())]
             if lacking:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
-from model_profiling.errors import InputError, system_reason
+from model_profiling.errors import InputError
 from model_profiling.own_commands import document
 from model_profiling.program.category import operator_type
+from model_profiling.reading import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +128,9 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
     return XnnTrace(tuple(configured), made, _iterations(text))
 
 
-def read_xnntrace(path: Path, *, pid: int | None = None) -> XnnTrace:
-    """Read a log file; one without any line of XNNPACK is refused."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(f"cannot read {path}: {reason}", "give the log of a trace runner") from problem
+def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
+    """Read a log file; one without any line of XNNPACK is refused. `follow` links where the user named it."""
+    text = read_text(path, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
         fix = f"run a runner of an -xnnlog preset, see {document('source_builds.md')}"

@@ -20,9 +20,10 @@ def read_object(path: Path) -> dict[str, object] | Problem:
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
     try:
-        if path.stat().st_size > _LARGEST:
+        with path.open("rb") as stream:  # a pipe will do, whatever the shell makes one of
+            content = stream.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
             raise InputError(f"{path} is too large for a config", "name the right file")
-        content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}", "make one with `sme2prof config new`") from error
     except OSError as error:

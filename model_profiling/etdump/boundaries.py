@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError
 from model_profiling.flatbuffer import Int64, Source, load
+from model_profiling.reading import MOST_MAPPED
 
 _MAGIC = b"SME2PBND"
 _VERSION = 1
@@ -64,7 +65,7 @@ def boundaries_beside(dump: Path) -> Path:
 
 def read_boundaries(source: Source) -> Boundaries:
     """Read a boundaries file, or its bytes; one that is damaged is a FormatError that names the place."""
-    name, data = load(source, "boundaries file")
+    name, data = load(source, "boundaries file", MOST_MAPPED)
     return _Reading(name, data).boundaries()
 
 

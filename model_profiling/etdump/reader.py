@@ -11,6 +11,7 @@ from model_profiling.errors import FormatError
 from model_profiling.etdump.names import Interner
 from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable, Int32
 from model_profiling.flatbuffer import FlatBuffer, Int64, Source, Table, Tables, gather, load, refuse
+from model_profiling.reading import MOST_MAPPED
 
 TimeScale = Literal["ns", "us", "ms", "s"]
 
@@ -30,7 +31,7 @@ def read_etdump(
     write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that
     log their operators in another unit than the runtime.
     """
-    name, data = load(source, "ETDump")
+    name, data = load(source, "ETDump", MOST_MAPPED)
     buffer = FlatBuffer(data, name)
     return _Reading(buffer, _NS_PER[time_scale], _NS_PER[delegate_time_scale or time_scale]).table()
 

@@ -15,7 +15,7 @@ _AGAIN = "export the model again"
 def read_export(pte: Path) -> ExportResult:
     """What was written of an export beside its program."""
     summary = Path(f"{pte}.json")
-    content = read_json_object(summary, _AGAIN)
+    content = read_json_object(summary, _AGAIN, follow=True)
     if content.get("schema_version") != SCHEMA_VERSION:
         raise FormatError(f"{summary} is of another version of the kit", _AGAIN)
     found = parse_record(ExportResult, content, str(summary), _AGAIN)

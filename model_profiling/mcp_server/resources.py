@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from model_profiling.errors import InputError, system_reason
+from model_profiling.errors import InputError
 from model_profiling.mcp_server.confinement import Root
+from model_profiling.reading import is_regular, read_text
 from model_profiling.run import names
 from model_profiling.wording import listing, size
 
@@ -40,7 +41,7 @@ def run_files(root: Root) -> list[RunFile]:
     for run_dir in root.listing(".")[:_MOST_RUNS]:
         run = root.shown(run_dir)
         for name, (mime_type, description) in FILES.items():
-            if (run_dir / name).is_file():
+            if is_regular(run_dir / name):
                 uri = f"{SCHEME}{quote(f'{run}/{name}')}"
                 found.append(RunFile(uri, f"{run}/{name}", description, mime_type, run_dir / name))
     return found
@@ -54,15 +55,11 @@ def read_run_file(root: Root, uri: str) -> tuple[str, str]:
     if name not in FILES:
         raise InputError(f"{name} is not offered", f"read {listing(FILES)} of a run")
     path = root.place(f"{root.run_dir(run or '.')}/{name}")
-    try:
-        found = path.stat().st_size
-        if found > _MOST_BYTES:
-            raise InputError(
-                f"{name} has {size(found)}, too much to read whole",
-                "`summary`, `top_operators` and `advice` answer from the same facts",
-            )
-        return path.read_text(encoding="utf-8", errors="replace"), FILES[name][0]
-    except OSError as problem:
+    if not is_regular(path):
+        raise InputError(f"{root.shown(path)} is no file", "`runs` lists the runs there are")
+    if (found := path.stat().st_size) > _MOST_BYTES:
         raise InputError(
-            f"cannot read {root.shown(path)}: {system_reason(problem)}", "`runs` lists the runs there are"
-        ) from problem
+            f"{name} has {size(found)}, too much to read whole",
+            "`summary`, `top_operators` and `advice` answer from the same facts",
+        )
+    return read_text(path, _MOST_BYTES), FILES[name][0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling import __version__, files
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
+from model_profiling.errors import ProfilingError
+from model_profiling.json_record import read_json_object
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experiment_of
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
@@ -18,6 +19,9 @@ from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.statistics.lockstep import PRECISION
 from model_profiling.targets import MachineFacts, Target
+
+_QUANTIZED, _HALF = "int8|q8", "fp16|f16"
+"""What the name of a program says of it."""
 
 
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
@@ -33,6 +37,7 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         model_bytes=config.model.stat().st_size,
         etrecord=str(etrecord) if etrecord else None,
         quantized=is_quantized(config.model),
+        half=is_half(config.model),
         config=str(config_file or config.output_root / names.CONFIG),
         settings=config.model_dump(mode="json"),
         config_file=str(config_file) if config_file else None,
@@ -151,16 +156,30 @@ def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
 
 def is_quantized(model: Path) -> bool:
     """Whether a program computes on 8-bit integers: what its export says, or else its name."""
-    return _computes_in(model, "int8", "int8|q8")
+    return _computes_in(model, "int8", _QUANTIZED)
+
+
+def was_quantized(manifest: Manifest) -> bool:
+    """Whether the program of a run did: what is kept of its export, or else its name. Nothing is looked for
+    where the manifest says that the program was."""
+    return bool(manifest.quantized) or _named(Path(manifest.model), _QUANTIZED)
+
+
+def was_half(manifest: Manifest) -> bool:
+    return _named(Path(manifest.model), _HALF) if manifest.half is None else manifest.half
 
 
 def is_half(model: Path) -> bool:
     """Whether a program computes in float16, whatever its outputs are."""
-    return _computes_in(model, "fp16", "fp16|f16")
+    return _computes_in(model, "fp16", _HALF)
 
 
 def _computes_in(model: Path, dtype: str, named: str) -> bool:
     try:
-        return bool(json.loads(Path(f"{model}.json").read_bytes())["dtype"] == dtype)
-    except (OSError, ValueError, KeyError, TypeError):
-        return re.search(rf"(^|[_-])({named})([_.-]|$)", model.stem) is not None
+        return bool(read_json_object(Path(f"{model}.json"), "", follow=True)["dtype"] == dtype)
+    except (ProfilingError, KeyError):
+        return _named(model, named)
+
+
+def _named(model: Path, named: str) -> bool:
+    return re.search(rf"(^|[_-])({named})([_.-]|$)", model.stem) is not None

@@ -184,6 +184,9 @@ class Measuring:
         if outcome.gauge is not None and entry.energy is not None:
             kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
             entry = replace(entry, energy=replace(entry.energy, file=kept))
+        if outcome.told is not None and step.kind in TIMED:
+            written = place.told_of_process(step.series, step.kind, step.round)
+            entry = replace(entry, told=self._move(outcome.told, written))
         if outcome.samples is not None:
             write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):
@@ -198,6 +201,10 @@ class Measuring:
             if made.file is not None
         )
         return replace(entry, outputs=outputs)
+
+    def keep_told(self, told: Path | None, launch: str) -> str | None:
+        """Keep what the runner wrote of a launch; every run that it measured for has its own."""
+        return self._copy(told, self.place.told_of_launch(launch)) if told is not None else None
 
     def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
         step, place = entry.step, self.place

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from model_profiling.config.settings import AnalysisSettings
 from model_profiling.errors import ProfilingError
-from model_profiling.pipeline.manifest import is_half
+from model_profiling.pipeline.manifest import was_half
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
+from model_profiling.reading import inside
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.latencies import compare_timed, timed
@@ -212,9 +213,7 @@ def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
         return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
     try:
         before, after = (output_files(result, run_dir) for result in sides)
-        parity = compare_outputs(
-            before, after, quantized=bool(manifest.quantized), half=is_half(Path(manifest.model))
-        )
+        parity = compare_outputs(before, after, quantized=bool(manifest.quantized), half=was_half(manifest))
     except ProfilingError as problem:
         parity = Parity((), "mismatch")
         return PairParity(pair.label, pair.baseline, pair.candidate, parity, problem.problem)
@@ -222,8 +221,16 @@ def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
 
 
 def output_files(result: Result, run_dir: Path) -> list[OutputFile]:
-    kept = [output for output in result.outputs if output.file]
-    return [OutputFile(run_dir / str(out.file), out.dtype, out.shape, out.dim_order) for out in kept]
+    return [
+        OutputFile(
+            inside(run_dir, str(kept.file), f"{result.series}: output {at}"),
+            kept.dtype,
+            kept.shape,
+            kept.dim_order,
+        )
+        for at, kept in enumerate(result.outputs)
+        if kept.file
+    ]
 
 
 def _middle(nanoseconds: list[int | None]) -> float | None:

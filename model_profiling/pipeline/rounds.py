@@ -208,8 +208,11 @@ class Rounds:
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
             name = launch_name()
+            told = {run: run.keep_told(outcome.told, name) for run, _ in group}
             entries = [
-                with_turns(run.keep(blank, own), outcome, child, name)
+                replace(
+                    with_turns(run.keep(blank, own), outcome, child, name), told=told[run], told_child=child
+                )
                 for child, ((run, _), blank, own) in enumerate(
                     zip(group, blanks, outcome.outcomes, strict=True)
                 )

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling import files
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, ProfilingError
 from model_profiling.json_record import parse_record, read_json_object, read_record, write_record
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord, Program, SourceRef
 from model_profiling.program.undelegated import Undelegated
+from model_profiling.reading import MIB, is_regular, read_text
 
 _LINES_AROUND = 2
 _LONGEST_LINE = 400
+_LARGEST_SOURCE = 8 * MIB
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class ProgramGraph:
 def record_beside(pte: Path) -> Path | None:
     """The record that was exported with a program."""
     candidates = (pte.with_name(f"{pte.name}.etrecord"), pte.with_suffix(".etrecord"))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if is_regular(path, follow=True)), None)
 
 
 def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
@@ -89,9 +91,11 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
     wanted = sorted({(ref.file, ref.line) for ref in every if ref.file and ref.line})
     found = {}
     for file, places in itertools.groupby(wanted, key=lambda place: place[0]):
+        if not file.endswith(".py"):
+            continue  # a record may come from anywhere and name any file: a model's source is Python
         try:
-            lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
+            lines = read_text(Path(file), _LARGEST_SOURCE, follow=True).splitlines()
+        except ProfilingError:
             continue  # the source is not on this machine; the record's own line remains
         for _, number in places:
             around = lines[max(0, number - 1 - _LINES_AROUND) : number + _LINES_AROUND]
@@ -103,7 +107,7 @@ def read_undelegated(pte: Path, sha256: str = "") -> tuple[Undelegated, ...] | N
     """What the export of a program says it left outside; None where no export of this kit lies beside it,
     or one of another program."""
     summary = Path(f"{pte}.json")
-    if not summary.is_file():
+    if not is_regular(summary):
         return None
     try:
         content = read_json_object(summary, "export the model again")

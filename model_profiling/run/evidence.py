@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.errors import FormatError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import read_record
 from model_profiling.program.category import Category
+from model_profiling.reading import is_there
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.run.metrics import PairParity
@@ -128,7 +129,7 @@ class Evidence:
 
 def read_evidence(run_dir: Path) -> Evidence | None:
     path = run_dir / names.EVIDENCE
-    return read_record(Evidence, path, "profile again, or remove the file") if path.is_file() else None
+    return read_record(Evidence, path, "profile again, or remove the file") if is_there(path) else None
 
 
 def proving_run(run_dir: Path, model_sha256: str) -> Path | None:
@@ -146,5 +147,5 @@ def proving_run(run_dir: Path, model_sha256: str) -> Path | None:
 def _readable(run_dir: Path) -> Manifest | None:
     try:
         return read_manifest(run_dir)
-    except FormatError:
+    except (FormatError, InputError):
         return None  # a damaged neighbour proves nothing, and is not this run's trouble

@@ -17,6 +17,7 @@ from model_profiling import files
 from model_profiling.errors import FormatError, InputError
 from model_profiling.json_record import read_json_object
 from model_profiling.program.category import Category
+from model_profiling.reading import is_there
 from model_profiling.run import names
 from model_profiling.wording import did_you_mean
 
@@ -68,13 +69,13 @@ def parse_factors(text: str) -> Factors:
     path = Path(text)
     if not path.is_file():
         raise InputError(f"--sme2-factor {text} is neither LOW:HIGH nor a file", _FIX)
-    return _factors(read_json_object(path, _FIX), str(path))
+    return _factors(read_json_object(path, _FIX, follow=True), str(path))
 
 
 def read_factors(run_dir: Path) -> Factors:
     """Those kept in a run, or the usual ones."""
     path = run_dir / names.FACTORS
-    return _factors(read_json_object(path, "remove the file"), str(path)) if path.is_file() else USUAL
+    return _factors(read_json_object(path, "remove the file"), str(path)) if is_there(path) else USUAL
 
 
 def keep_factors(run_dir: Path, factors: Factors) -> None:

@@ -12,13 +12,14 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import parse_record, record_json
+from model_profiling.reading import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
 from model_profiling.run import names
 from model_profiling.run.series import Series
 from model_profiling.runner.lockstep_result import MachineMoment, ProcessUse
@@ -34,6 +35,8 @@ TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 
 _LONGEST_NS = 10**15
+_MOST_BYTES = 64 * MIB
+"""Five million inferences."""
 _FIX = "measure again with --force, or another output_root"
 
 
@@ -104,6 +107,10 @@ class Entry:
     """What `kernels` were called with: their first three arguments, and how often."""
     temperature_c: float | None = None
     energy: Energy | None = None
+    told: str | None = None
+    """What the runner wrote of it, or of its launch; None where that was not kept."""
+    told_child: int = 0
+    """Which program of the launch it was in there."""
     schema_version: Literal[1] = 1
 
     @property
@@ -118,6 +125,16 @@ class Entry:
     @property
     def series(self) -> Series:
         return Series(self.experiment, self.threads)
+
+    @property
+    def named_files(self) -> Iterator[tuple[str, str]]:
+        """Every file and folder it names, with the field that does."""
+        for field_name in ("experiment", "etdump", "boundaries", "log", "told"):
+            if name := getattr(self, field_name):
+                yield field_name, name
+        for at, kept in enumerate(self.outputs):
+            if kept.file is not None:
+                yield f"outputs.{at}.file", str(kept.file)
 
 
 class Journal:
@@ -228,36 +245,27 @@ def moment() -> str:
 
 def has_journal(run_dir: Path) -> bool:
     """Whether any process of the run in there ended; if none did, there is nothing to lose."""
-    try:
-        return (run_dir / names.JOURNAL).stat().st_size > 0
-    except FileNotFoundError:
-        return False
+    path = run_dir / names.JOURNAL
+    return is_there(path) and check_regular(path).stat().st_size > 0
 
 
 def _whole_lines(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise FormatError(f"cannot read {path}: {reason}", _FIX) from problem
+    content = read_bytes(path, _MOST_BYTES) if is_there(path) else b""
     return content[: content.rfind(b"\n") + 1]
 
 
 def _parse(path: Path, number: int, line: bytes) -> Entry:
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        raise FormatError(f"{path}, line {number} is damaged: {problem}", _FIX) from problem
-    entry = parse_record(Entry, content, f"{path}, line {number} is damaged", _FIX)
+    where = f"{path}, line {number} is damaged"
+    entry = parse_record(Entry, parse_json(line, where, _FIX), where, _FIX)
+    for field_name, name in entry.named_files:
+        stays_inside(name, f"{where}: {field_name}")
     if entry.launch and not (
-        entry.turns_ns
-        and len({len(turn) for turn in entry.turns_ns}) == 1
-        and all(0 < ns < _LONGEST_NS for turn in entry.turns_ns for ns in turn)
-        and entry.turns_ns[0]
+        entry.turns_ns and len({len(turn) for turn in entry.turns_ns}) == 1 and entry.turns_ns[0]
     ):
-        raise FormatError(f"{path}, line {number} is damaged: its turns cannot have been taken", _FIX)
-    if any(not 0 <= ns < _LONGEST_NS for ns in entry.iterations_ns):
-        raise FormatError(f"{path}, line {number} is damaged: an inference took impossibly long", _FIX)
+        raise FormatError(f"{where}: its turns cannot have been taken", _FIX)
+    for turn in (entry.iterations_ns, *entry.turns_ns):
+        for ns in turn:
+            if not 0 <= ns < _LONGEST_NS or (ns == 0 and entry.launch):
+                step = f"{entry.kind} round {entry.round} of {entry.series}"
+                raise FormatError(f"{where}: {step} has an inference of {ns} ns", _FIX)
     return entry

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.errors import FormatError
 from model_profiling.json_record import JsonObject, parse_record, read_json_object, read_record
+from model_profiling.reading import is_there, stays_inside
 from model_profiling.run import names
 from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch
@@ -152,14 +154,21 @@ class Result:
         return tuple(dict.fromkeys(name for name in (self.etdump, *self.etdump_rounds) if name))
 
     @property
+    def named_files(self) -> Iterator[tuple[str, str]]:
+        """Every file the result promises, with the field that names it."""
+        for field_name in ("etdump", "log", "latency", "kernels", "xnntrace_log", "samples"):
+            if name := getattr(self, field_name):
+                yield field_name, name
+        for field_name in ("etdump_rounds", "boundaries"):
+            yield from ((f"{field_name}.{at}", name) for at, name in enumerate(getattr(self, field_name)))
+        for at, kept in enumerate(self.outputs):
+            if kept.file is not None:
+                yield f"outputs.{at}.file", str(kept.file)
+
+    @property
     def files(self) -> tuple[str, ...]:
-        """Every file the result promises."""
-        single = (self.log, self.latency, self.kernels, self.xnntrace_log, self.samples)
-        return (
-            *self.dumps,
-            *self.boundaries,
-            *(name for name in (*single, *(str(kept.file) for kept in self.outputs)) if name),
-        )
+        """Every file the result promises, each once."""
+        return tuple(dict.fromkeys(name for _, name in self.named_files))
 
     @property
     def sme2_left_on(self) -> bool | None:
@@ -227,6 +236,8 @@ class Manifest(Part):
     etrecord: str | None = None
     quantized: bool | None = None
     """Whether it computes on 8-bit integers, whose outputs may differ by steps of a grid."""
+    half: bool | None = None
+    """Whether it computes in float16, whatever its outputs are; None in earlier files: its name tells."""
     target: TargetFacts = TargetFacts()
     executorch: ExecuTorch = ExecuTorch()
     runner: Runner = Runner()
@@ -311,15 +322,14 @@ class Manifest(Part):
 def read_manifest(run_dir: Path) -> Manifest | None:
     """The manifest of a run directory, or None where there is none."""
     path = run_dir / names.MANIFEST
-    if not path.is_file():
+    if not is_there(path):
         return None
 
     def upgrade(content: JsonObject) -> JsonObject:
         return manifest_of_today(content, run_dir) if is_manifest_0(content) else _upgrade(content)
 
-    return read_record(
-        Manifest, path, f"without it nothing says what the times are worth; {MEASURE_AGAIN}", upgrade
-    )
+    fix = f"without it nothing says what the times are worth; {MEASURE_AGAIN}"
+    return _own_files_only(read_record(Manifest, path, fix, upgrade), path)
 
 
 def read_summary_0(run_dir: Path) -> Manifest | None:
@@ -327,8 +337,20 @@ def read_summary_0(run_dir: Path) -> Manifest | None:
     for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
         content = read_json_object(path, MEASURE_AGAIN)
         if is_summary_0(content):
-            return parse_record(Manifest, manifest_of_today(content, run_dir), str(path), MEASURE_AGAIN)
+            found = parse_record(Manifest, manifest_of_today(content, run_dir), str(path), MEASURE_AGAIN)
+            return _own_files_only(found, path)
     return None
+
+
+def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
+    """`manifest`, if every file and folder that it promises is one of its run."""
+    if "\0" in manifest.model:
+        raise FormatError(f"{path}: model: no file has such a name", MEASURE_AGAIN)
+    for place, result in enumerate(manifest.results):
+        stays_inside(result.experiment, f"{path}: results.{place}.experiment")
+        for field_name, name in result.named_files:
+            stays_inside(name, f"{path}: results.{place}.{field_name}")
+    return manifest
 
 
 def _upgrade(content: JsonObject) -> JsonObject:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.json_record import JsonObject, read_record
+from model_profiling.reading import is_there
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.run.times import Times, times_of_bool
@@ -148,7 +149,7 @@ class Metrics:
 
 def read_metrics(path: Path) -> Metrics | None:
     """metrics.json, or None where there is none."""
-    return read_record(Metrics, path, COMPUTE_AGAIN, _upgrade) if path.is_file() else None
+    return read_record(Metrics, path, COMPUTE_AGAIN, _upgrade) if is_there(path) else None
 
 
 def read_robust_stats(path: Path) -> RobustStats:

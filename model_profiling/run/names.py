@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.reading import stays_inside
 from model_profiling.run.series import Series
 
 MANIFEST = "manifest.json"
@@ -34,6 +35,8 @@ DTYPES = "dtypes.json"
 DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
+LAUNCHES = "launches"
+"""What the runner wrote of each launch, as it wrote it."""
 FAILED_LAUNCH = "failed_launch.log"
 """What the last launch that failed had said."""
 
@@ -49,6 +52,7 @@ KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"
 GAUGE_CSV = "_gauge.csv"
 SAMPLES = "_samples.json"
+RUNNER_JSON = "_runner.json"
 INSIDE_CSV = "_inside_operators.csv"
 E2E_CSV = "_exec_e2e.csv"
 TIMELINE_CSV = "_exec_all_runs_timeline.csv"
@@ -87,6 +91,7 @@ class RunFiles:
     def of_series(self, series: Series, ending: str) -> Path:
         """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
         stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
+        stays_inside(series.experiment, f"{self.path}: an experiment's name")
         return self.path / series.experiment / f"{stem}{ending}"
 
     def dump(self, series: Series, number: int) -> Path:
@@ -101,6 +106,14 @@ class RunFiles:
         """Beside the dump of the same round."""
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
+
+    def told_of_process(self, series: Series, kind: str, number: int) -> Path:
+        """What the runner wrote of one process."""
+        named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")
+        return named.parent / ROUNDS / named.name
+
+    def told_of_launch(self, launch: str) -> Path:
+        return self.path / LAUNCHES / f"{launch}{RUNNER_JSON}"
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from model_profiling.errors import InputError
 from model_profiling.json_record import JsonObject
+from model_profiling.reading import check_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
-from model_profiling.run.folders import holds_run, runs_below
+from model_profiling.run.folders import holds_run, refuse_links_out, runs_below
 from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
@@ -80,6 +81,7 @@ class Run:
         """The run in `path`; `times` is the user's word on dumps that nothing else speaks for."""
         if not path.is_dir():
             raise InputError(f"there is no run directory {path}", "name a folder a pipeline wrote into")
+        refuse_links_out(path)
         manifest = read_manifest(path)
         if manifest is None:
             _refuse_other_runs(path)
@@ -254,7 +256,7 @@ class Run:
         """Every latency of a series by round; None where they are no latencies or were not kept."""
         result = self.result(series)
         path = self.path / result.latency if result and result.latency else None
-        kept = path is not None and path.is_file() and self.times_of(series).are_latencies
+        kept = path is not None and is_there(path) and self.times_of(series).are_latencies
         return read_robust_stats(path) if path and kept else None
 
     @cached_property
@@ -321,7 +323,7 @@ def _dumps_in(folder: Path) -> list[Path]:
     """Every dump below `folder`, but for hidden ones and those of other runs."""
     others = runs_below(folder)
     return [
-        path
+        check_regular(path)
         for path in sorted(folder.rglob(f"*{names.DUMP}*"))
         if names.is_dump(path)
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
@@ -336,14 +338,14 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]
         launches = dict(zip(result.etdump_rounds, result.etdump_launches, strict=False))
         for name in result.dumps:
             path = folder / name
-            if not path.is_file():
+            if not is_there(path):
                 seen = f"the dump {name} named in {names.MANIFEST} is missing"
                 missing.append(Remark(None, "missing_dump", seen))
                 continue
             _, number = names.series_of_dump(path, folder)
             dumps.append(
                 Dump(
-                    path,
+                    check_regular(path),
                     result.series,
                     manifest.times(result),
                     number,

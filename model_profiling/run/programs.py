@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from model_profiling import files
-from model_profiling.errors import FormatError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
@@ -15,6 +15,7 @@ from model_profiling.program.graph_file import (
 )
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
+from model_profiling.reading import is_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
 from model_profiling.run.remarks import Remark
@@ -52,16 +53,21 @@ class Programs:
     def _kept(self) -> Path | None:
         # A folder of a run that has lost its manifest still has it, or stands beside it.
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
-        return next((kept for kept in places if kept.is_file() and self._etrecord is None), None)
+        return next((kept for kept in places if is_there(kept) and self._etrecord is None), None)
 
     def named(self) -> Path | None:
-        """The manifest's program: relative to the run directory, to here, or moved along with the run."""
+        """The manifest's program: in the run directory, or by its name in the folder that exports go to.
+
+        Elsewhere it is not looked for, wherever the manifest says it was: that may be anybody's file."""
         if self._manifest is None or not self._manifest.model:
             return None
-        named = Path(self._manifest.model)
+        named = PurePosixPath(self._manifest.model)
+        if named.suffix != ".pte":
+            return None
+        own = self._run_dir.joinpath(*(part for part in named.parts if part not in ("/", "..")))
         parents = list(self._run_dir.resolve().parents)[:4]
-        places = (self._run_dir / named, named, *(parent / "artifacts" / named.name for parent in parents))
-        return next((place for place in places if place.is_file()), None)
+        places = (own, *(parent / "artifacts" / named.name for parent in parents))
+        return next((place for place in places if is_regular(place)), None)
 
     def _graph(self, place: Path) -> ProgramGraph | None:
         try:
@@ -75,7 +81,7 @@ class Programs:
             return ProgramGraph(
                 read_program(place), known, sha256, undelegated=read_undelegated(place, sha256)
             )
-        except FormatError as problem:
+        except (FormatError, InputError) as problem:
             if self._model is not None:
                 raise
             self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
@@ -84,14 +90,17 @@ class Programs:
     def _another(self, place: Path) -> str | None:
         """Whether the file is proven not to be what was run; a program the user names is taken as named."""
         expected = self._manifest.model_sha256 if self._manifest else ""
-        if self._model is not None or not expected or files.sha256(place) == expected:
+        if self._model is not None or not expected:
+            return None
+        told = self._manifest.model_bytes if self._manifest else 0
+        if (not told or place.stat().st_size == told) and files.sha256(place) == expected:
             return None
         return f"{place} is not the program that was run (its SHA-256 differs); it explains nothing here"
 
     def _record(self, place: Path) -> EtRecord | None:
         try:
             return read_etrecord(place)
-        except FormatError as problem:
+        except (FormatError, InputError) as problem:
             if self._etrecord is not None:
                 raise
             self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
@@ -106,7 +115,7 @@ def _program_near(dump: Path) -> Path | None:
     parents = list(dump.resolve().parents)
     folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
     for folder in folders:
-        programs = sorted(folder.glob("*.pte"))
+        programs = sorted(filter(is_regular, folder.glob("*.pte")))
         fitting = [program for program in programs if dump.name.startswith(program.stem)]
         if fitting:
             return max(fitting, key=lambda program: len(program.stem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from model_profiling.errors import FormatError
 from model_profiling.json_record import read_record
+from model_profiling.reading import is_there
 from model_profiling.run import names
 from model_profiling.run.opened import Run
 from model_profiling.run.series import Series
@@ -14,7 +15,7 @@ def read_series_samples(run: Run, series: Series) -> Samples | None:
     """None where the series was not sampled."""
     result = run.result(series)
     path = run.path / result.samples if result and result.samples else None
-    if path is None or not path.is_file():
+    if path is None or not is_there(path):
         return None
     fix = f"sample it again, or remove the file *{names.SAMPLES}"
     samples = read_record(Samples, path, fix)

@@ -7,12 +7,14 @@ tell: losing a file must not turn emulated times into latencies.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
+from model_profiling.errors import ProfilingError
+from model_profiling.json_record import read_json_object
+from model_profiling.reading import is_regular, open_regular
 from model_profiling.run import names
 
 
@@ -50,6 +52,8 @@ _ORIGINS = {
 }
 
 TRACING_MODES = ("xnntrace", "trace")
+_HEAD_BYTES = 1 << 16
+"""Of a CSV file: its first row is all that is asked."""
 
 
 def times_of_mode(mode: str, target: Times) -> Times:
@@ -83,9 +87,10 @@ def _marks(path: Path) -> Iterator[tuple[Times, str]]:
                 yield from _stated(entry, names.ANALYSIS)
     for folder in folders[:2]:
         written = folder / f"{stem}{names.E2E_CSV}"
-        if written.is_file():
-            with written.open(encoding="utf-8", errors="replace", newline="") as stream:
-                yield from _stated(dict(next(csv.DictReader(stream), {})), written.name)
+        if is_regular(written):
+            with open_regular(written) as stream:
+                head = stream.read(_HEAD_BYTES).decode("utf-8", "replace")
+            yield from _stated(dict(next(csv.DictReader(head.splitlines()), {})), written.name)
     for folder in folders:
         if re.match(r"emulated($|[-_])", folder.name):
             yield Times.EMULATED, f"the folder's name {folder.name}"
@@ -105,7 +110,6 @@ def _stated(entry: dict[str, object], place: str) -> Iterator[tuple[Times, str]]
 def _object(path: Path) -> dict[str, object]:
     """A record of an earlier analysis; one that cannot be read says nothing."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return read_json_object(path, "")
+    except ProfilingError:
         return {}
-    return content if isinstance(content, dict) else {}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.errors import FormatError, InputError
+from model_profiling.reading import read_bytes
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
 
 
@@ -53,12 +54,8 @@ def compare_outputs(
 
 def read_output(output: OutputFile) -> Values:
     """The tensor in `output`, in its logical order; bfloat16 comes as float32, which holds it exactly."""
-    try:
-        raw = output.path.read_bytes()
-    except OSError as problem:
-        fix = "run it again with its outputs saved"
-        raise InputError(f"cannot read the output {output.path}", fix) from problem
-    stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
+    stored = _stored(output)
+    raw = read_bytes(output.path)
     if len(raw) != math.prod(output.shape) * stored.itemsize:
         what = f"{output.path} has {len(raw)} bytes, not those of {output.type_name}"
         raise FormatError(what, "run it again")
@@ -66,5 +63,20 @@ def read_output(output: OutputFile) -> Values:
     if output.dtype == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
     order = output.dim_order or tuple(range(len(output.shape)))
+    if sorted(order) != list(range(len(output.shape))):
+        raise FormatError(f"{output.path}: {list(order)} is no order of its dimensions", "run it again")
     in_memory = values.reshape([output.shape[axis] for axis in order])
     return in_memory.transpose(np.argsort(order))
+
+
+def _stored(output: OutputFile) -> np.dtype[np.generic]:
+    """How its numbers lie in the file; only numbers do."""
+    try:
+        found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
+    except TypeError as problem:
+        raise FormatError(
+            f"{output.path}: {output.dtype!r} is no type of numbers", "run it again"
+        ) from problem
+    if found.kind not in "biufc":
+        raise FormatError(f"{output.path}: {output.dtype!r} is no type of numbers", "run it again")
+    return found

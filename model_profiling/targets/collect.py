@@ -36,6 +36,8 @@ def collect(
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+    if job.runner_path is None:
+        outcome = replace(outcome, told=Path(f"{files}{RESULT}"))
     if job.sample_hz:
         from model_profiling.runner.samples import read_samples  # needs numpy, which a doctor does without
 
@@ -56,7 +58,8 @@ def collect_lockstep(
     """The outcome of a launch, whose files have come back to the path `files` with their endings."""
     if not done.ok:
         raise explain_lockstep(job, done)
-    told = read_lockstep_result(Path(f"{files}{RESULT}"))
+    written = Path(f"{files}{RESULT}")
+    told = read_lockstep_result(written)
     if len(told.results) != len(job.jobs):
         raise RunError(
             f"the runner reports {len(told.results)} programs, {len(job.jobs)} were asked for", "see the log"
@@ -68,7 +71,7 @@ def collect_lockstep(
         )
         for number, (child, result) in enumerate(zip(job.jobs, told.results, strict=True))
     )
-    return LockstepOutcome(outcomes, told.turns, told.launch, told.machine, log)
+    return LockstepOutcome(outcomes, told.turns, told.launch, told.machine, log, written)
 
 
 def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:

@@ -96,6 +96,8 @@ class Outcome:
     energy: Energy | None = None
     gauge: Path | None = None
     """Every reading of the fuel gauge, as CSV."""
+    told: Path | None = None
+    """What the kit's runner wrote of it; None where it ran by another, or took turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class LockstepOutcome:
     launch: LaunchFacts
     machine: LaunchMachine
     log: Path
+    told: Path | None = None
+    """What the kit's runner wrote of the launch."""
 
     @property
     def results(self) -> tuple[RunnerResult, ...]:

@@ -66,7 +66,9 @@ def _write(options: argparse.Namespace) -> int:
 
 
 def _evidence(path: Path) -> tuple[KernelUse, ...]:
-    return read_kernels_csv(path) if path.suffix == ".csv" else kernel_uses(read_xnntrace(path))
+    if path.suffix == ".csv":
+        return read_kernels_csv(path, follow=True)
+    return kernel_uses(read_xnntrace(path, follow=True))
 
 
 def _parser() -> argparse.ArgumentParser:

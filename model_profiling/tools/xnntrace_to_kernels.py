@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    trace = read_xnntrace(options.xnntrace, pid=options.pid)
+    trace = read_xnntrace(options.xnntrace, pid=options.pid, follow=True)
     match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
     uses = kernel_uses(trace)
     write_kernels_csv(options.out, options.model_id or options.xnntrace.stem, uses)

@@ -18,8 +18,9 @@ from model_profiling.analysis.sampling_proof import agreement, disagreements
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.check import Check, Status, check_unless
 from model_profiling.json_record import read_json_object
-from model_profiling.pipeline.manifest import is_half, is_quantized
+from model_profiling.pipeline.manifest import was_half, was_quantized
 from model_profiling.pipeline.metrics import output_files
+from model_profiling.reading import is_there, read_bytes
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import read_factors
@@ -52,11 +53,14 @@ def latencies_match(checked: CheckedRun) -> Iterator[Check]:
         wrong += _wrong_figures(result, stats)
         stored = run.metrics.latency(result.series) if run.metrics else None
         if run.metrics is not None and (stored is None or stored.end_to_end_ms != stats.end_to_end_ms):
-            wrong.append(f"{result.series}: {names.METRICS} and its robust stats differ")
+            said = [_in_short(found.end_to_end_ms if found else None) for found in (stored, stats)]
+            wrong.append(
+                f"{result.series}: {names.METRICS} and its robust stats differ ({said[0]} and {said[1]})"
+            )
         if journal is not None:
             raw = journal.latencies_ms(result.series, len(stats.end_to_end_rounds_ms))
-            if not _same(raw, stats.end_to_end_rounds_ms):
-                wrong.append(f"{result.series}: its latencies are not those in {names.JOURNAL}")
+            if difference := _first_unlike(raw, stats.end_to_end_rounds_ms):
+                wrong.append(f"{result.series}: its latencies are not those in {names.JOURNAL}: {difference}")
     found = f"statistics of {plural(len(timed), 'experiment')} are those of the runs"
     yield check_unless(wrong, "latencies", found, COMPUTE_AGAIN)
 
@@ -160,8 +164,8 @@ def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
         yield Check("outputs", "skipped", "no outputs were kept")
         return
     manifest = checked.manifest
-    quantized = bool(manifest and (manifest.quantized or is_quantized(Path(manifest.model))))
-    half = bool(manifest and is_half(Path(manifest.model)))
+    quantized = bool(manifest and was_quantized(manifest))
+    half = bool(manifest and was_half(manifest))
     first, wrong = output_files(kept[0], checked.path), []
     for result in kept:
         others = output_files(result, checked.path)
@@ -173,7 +177,7 @@ def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
 
 def summary_matches(checked: CheckedRun) -> Iterator[Check]:
     path = checked.path / names.ANALYSIS
-    if not path.is_file():
+    if not is_there(path):
         status: Status = "skipped" if checked.promises_little or not checked.run.dumps else "fail"
         yield Check("analysis", status, f"there is no {names.ANALYSIS}", ANALYSE_AGAIN)
         return
@@ -252,10 +256,10 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
 def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
     """Whether each CSV file is, byte for byte, what its dump gives."""
     wrong, count = [], 0
-    there = [dump for dump in checked.whole_dumps if any(path.is_file() for path in _csv(dump).every)]
+    there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump).every))]
     if checked.promises_little:
         # The earlier kit's have the same names; the end-to-end times only this one writes.
-        foreign = [dump for dump in there if not _csv(dump).e2e.is_file()]
+        foreign = [dump for dump in there if not is_there(_csv(dump).e2e)]
         if foreign:
             whose = f"those of {plural(len(foreign), 'dump')} are the earlier kit's"
             yield Check("CSV files", "skipped", f"{whose}; sme2prof analyze makes them anew")
@@ -302,11 +306,20 @@ def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str
         yield f"{result.series} has {rounds}, the whole run has {part.schedule.rounds_done}"
 
 
-def _same(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> bool:
-    return len(raw) == len(kept) and all(
-        len(ours) == len(theirs) and np.allclose(ours, theirs, rtol=_CLOSE, atol=0)
-        for ours, theirs in zip(raw, kept, strict=True)
-    )
+def _first_unlike(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> str:
+    """The first round that is another, with what both have; empty where all are the same."""
+    for number, (ours, theirs) in enumerate(zip_longest(raw, kept, fillvalue=())):
+        if len(ours) != len(theirs):
+            return f"round {number} has {len(theirs)} inferences, there {len(ours)}"
+        unlike = ~np.isclose(ours, theirs, rtol=_CLOSE, atol=0)
+        if unlike.any():
+            place = int(unlike.argmax())
+            return f"round {number}, inference {place} took {theirs[place]} ms, there {ours[place]} ms"
+    return ""
+
+
+def _in_short(found: LatencySummary | None) -> str:
+    return f"median {found.median} ms, mean {found.mean} ms" if found else "nothing"
 
 
 def _agree(said: LatencySummary, computed: LatencySummary) -> bool:
@@ -330,12 +343,12 @@ def _object(entry: dict[str, object], key: str) -> Iterator[tuple[str, object]]:
 
 def _first_difference(ours: Path, theirs: Path) -> str:
     """Where a CSV file is not what it should be; empty when it is."""
-    if not ours.is_file():
+    if not is_there(ours):
         return f"{ours.name} is missing"
-    if ours.read_bytes() == theirs.read_bytes():
+    found, made = read_bytes(ours), read_bytes(theirs)
+    if found == made:
         return ""
-    left = ours.read_text(encoding="utf-8", errors="replace").splitlines()
-    right = theirs.read_text(encoding="utf-8", errors="replace").splitlines()
+    left, right = (content.decode("utf-8", "replace").splitlines() for content in (found, made))
     for number, (one, other) in enumerate(zip_longest(left, right), start=1):
         if one != other:
             return f"{ours.name}, line {number} is not what the dump gives"

@@ -13,6 +13,7 @@ from model_profiling.check import Check, check_unless
 from model_profiling.errors import ProfilingError
 from model_profiling.json_record import read_json_object
 from model_profiling.program.category import MATRIX
+from model_profiling.reading import is_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
@@ -29,7 +30,7 @@ def manifest_parses(run: CheckedRun) -> Iterator[Check]:
     count = len(run.manifest.results)
     if run.manifest.version_0:
         told = f"{plural(count, 'experiment')}, as the earlier kit tells them without a schema_version"
-        if (run.path / names.MANIFEST).is_file():
+        if is_there(run.path / names.MANIFEST):
             yield Check("manifest", "pass", f"{told}: it promises less, so less is checked")
         else:
             yield Check("manifest", "skipped", f"there is none, only a pipeline summary: {told}")
@@ -88,12 +89,14 @@ def is_finished(run: CheckedRun) -> Iterator[Check]:
 def files_exist(run: CheckedRun) -> Iterator[Check]:
     promised = [(result, name) for result in run.results for name in result.files]
     missing = [
-        f"missing: {result.series}: {name}" for result, name in promised if not (run.path / name).is_file()
+        f"{'not a file' if is_there(run.path / name) else 'missing'}: {result.series}: {name}"
+        for result, name in promised
+        if not is_regular(run.path / name)
     ]
-    if not run.promises_little and not (run.path / names.JOURNAL).is_file():
+    if not run.promises_little and not is_regular(run.path / names.JOURNAL):
         missing.append(f"missing: {names.JOURNAL}")
     found = f"all {len(promised)} are there"
-    if not missing and not (run.path / names.METRICS).is_file():
+    if not missing and not is_there(run.path / names.METRICS):
         fix = "" if run.promises_little else COMPUTE_AGAIN
         yield Check("files", "optional", f"{found}, but no {names.METRICS}: no figure of it is checked", fix)
         return
@@ -111,14 +114,14 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
     wrong = []
     if seen - {manifest.model_sha256}:
         wrong.append(f"{names.GRAPH} is of another program than the one that was measured")
-    path = Path(manifest.model)
-    if path.is_file() and (now := files.sha256(path)) != manifest.model_sha256:
+    path, name = run.run.programs().named(), Path(manifest.model).name
+    if path is not None and (now := files.sha256(path)) != manifest.model_sha256:
         then = manifest.model_sha256[:12]
-        wrong.append(f"{path.name} is not what was measured: SHA-256 {now[:12]}, then {then}")
-    if not wrong and not seen and not path.is_file():
-        yield Check("program", "skipped", f"{path.name} is not here to be compared")
+        wrong.append(f"{name} is not what was measured: SHA-256 {now[:12]}, then {then}")
+    if not wrong and not seen and path is None:
+        yield Check("program", "skipped", f"{name} is not here to be compared")
         return
-    yield check_unless(wrong, "program", f"{path.name} is what was measured", MEASURE_AGAIN)
+    yield check_unless(wrong, "program", f"{name} is what was measured", MEASURE_AGAIN)
 
 
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:

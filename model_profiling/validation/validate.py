@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.check import Check, CheckList, check_lines
-from model_profiling.errors import FormatError, InputError, ProfilingError
+from model_profiling.errors import InputError, ProfilingError
 from model_profiling.progress import Progress, Silent
-from model_profiling.validation import figures, structure
+from model_profiling.reading import is_there
+from model_profiling.run import names
+from model_profiling.validation import figures, journal, structure
 from model_profiling.validation.checked_run import CheckedRun
 
 
@@ -37,6 +39,7 @@ _ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
     ("files", structure.files_exist),
     ("program", structure.program_matches),
     ("same program", structure.same_program),
+    ("journal", journal.journal_agrees),
     ("latencies", figures.latencies_match),
     ("comparisons", figures.comparisons_hold),
     ("no latency", figures.emulated_has_no_latency),
@@ -80,7 +83,9 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
 def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
     try:
         manifest = run.manifest
-    except FormatError:
+    except ProfilingError:
+        if not is_there(run.path / names.MANIFEST):
+            raise  # no run at all
         return _ABOUT_ANY  # the first question says what is wrong; nothing else can be believed
     about_run = () if manifest is None else _ABOUT_VERSION_0 if manifest.version_0 else _ABOUT_RUNS
     return (*_ABOUT_ANY, *about_run, *_ABOUT_DUMPS)

@@ -17,6 +17,7 @@ from model_profiling import __version__, files
 from model_profiling.doctor import examine
 from model_profiling.errors import FormatError, InputError
 from model_profiling.progress import Progress
+from model_profiling.reading import read_bytes
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Replaced, Scrubber
@@ -107,7 +108,11 @@ def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tupl
         return [(scrubber.text(program.name), _WITHOUT_PROGRAM)] if program else []
     manifest = copy.source.manifest
     if program is None or manifest is None:
-        raise InputError(f"the program of {copy.source.path} is not here", "leave out --with-program")
+        raise InputError(
+            f"the program of {copy.source.path} is not beside it",
+            "put the .pte into the run directory or into the folder artifacts beside runs, or leave out "
+            "--with-program",
+        )
     if manifest.model_sha256 and files.sha256(program) != manifest.model_sha256:
         raise InputError(f"{program} is not the program that was run", "leave out --with-program")
     to = files.make_folder(copy.path / PROGRAM) / scrubber.text(program.name)
@@ -153,7 +158,7 @@ def _zip(folder: Path, to: Path, home: str) -> None:
             entry = zipfile.ZipInfo(f"{home}/{path.relative_to(folder).as_posix()}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, read_bytes(path))
 
 
 def _packed_again(packed: tuple[Packed, ...], path: Path, home: str) -> tuple[Packed, ...]:

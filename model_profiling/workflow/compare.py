@@ -159,7 +159,7 @@ def _timed(run: Run, series: Series) -> Timed:
 
 def _of_json(path: Path, times: Times | None) -> Side:
     try:
-        content = read_json_object(path, _WHAT_TO_NAME)
+        content = read_json_object(path, _WHAT_TO_NAME, follow=True)
     except FormatError as problem:
         raise FormatError(problem.problem, _WHAT_TO_NAME) from problem
     around = Run.around(path)

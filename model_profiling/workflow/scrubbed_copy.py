@@ -26,6 +26,7 @@ from model_profiling.analysis.evidence import kept_evidence
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
+from model_profiling.reading import MOST_JSON, MOST_TEXT, is_regular, read_bytes, read_text
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Chart
 from model_profiling.report.html import render_html
@@ -145,7 +146,7 @@ def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
 
 
 def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
-    content = _read(path)
+    content = read_bytes(path)
     if _KINDS.get(path.suffix) == "dump" or path.suffix in (".bin", ".pte"):
         text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
         leaks = scrubber.leaks(text, binary=True)
@@ -239,8 +240,11 @@ def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
     for path in sorted(run.path.rglob("*")):
         parts = path.relative_to(run.path).parts
         known = any(part.startswith(".") or _ANEW.match(part) for part in parts)
-        if path.is_file() and not known and not others.intersection(path.parents):
-            yield path, "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if not known and not others.intersection(path.parents):
+            usual = "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
+            yield path, usual if is_regular(path) else None
 
 
 def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool) -> Copied:
@@ -253,7 +257,8 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
     for path, kind in _files_of(run):
         name = path.relative_to(run.path).as_posix()
         if kind is None:
-            left_out.append((scrubber.text(name), "not a file of the kit"))
+            why = "not a file of the kit" if is_regular(path) else "a link, or no file at all"
+            left_out.append((scrubber.text(name), why))
         elif kind == "output" and own_inputs:
             left_out.append((scrubber.text(name), "computed from inputs of your own"))
         elif not (for_page and path.name.endswith(_LARGE)):
@@ -266,14 +271,14 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
     files.make_folder(to.parent)
     if kind in ("dump", "output"):
         try:
-            os.link(path, to)
+            os.link(path, to, follow_symlinks=False)
         except OSError:
             try:
                 shutil.copyfile(path, to)
             except OSError as problem:
                 raise _unreadable(path, problem) from problem
         return
-    text = _read(path).decode("utf-8", errors="replace")
+    text = _text(path, kind)
     made = None
     with contextlib.suppress(ValueError, csv.Error, RecursionError):
         made = _SCRUBBING[kind](text, scrubber)
@@ -335,7 +340,7 @@ def _contents(path: Path, kind: FileKind) -> Iterator[object]:
     """What there is to learn from a file."""
     if kind in ("dump", "output"):
         return
-    text = _read(path).decode("utf-8", errors="replace")
+    text = _text(path, kind)
     try:
         if kind == "json":
             yield json.loads(text)
@@ -347,11 +352,8 @@ def _contents(path: Path, kind: FileKind) -> Iterator[object]:
         yield text
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise _unreadable(path, problem) from problem
+def _text(path: Path, kind: FileKind) -> str:
+    return read_text(path, MOST_JSON if kind in ("json", "journal") else MOST_TEXT)
 
 
 def _unreadable(path: Path, problem: OSError) -> InputError:

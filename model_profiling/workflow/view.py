@@ -12,6 +12,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.progress import Progress, Silent
+from model_profiling.reading import is_regular
 from model_profiling.report.data import report_data
 from model_profiling.report.run_index import IndexRow, damaged_row, index_row, render_index
 from model_profiling.run import Run, names
@@ -48,7 +49,7 @@ def page_to_view(place: Path, out: Path | None = None, progress: Progress | None
 
 def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
     page = out or run_dir / _PAGE
-    if out is None and page.is_file() and page.stat().st_mtime_ns >= _newest(run_dir):
+    if out is None and is_regular(page) and page.stat().st_mtime_ns >= _newest(run_dir):
         return page
     write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
     return page.with_suffix(names.HTML)
@@ -65,7 +66,7 @@ def _newest(run_dir: Path) -> int:
     told = (
         path.stat().st_mtime_ns
         for path in run_dir.rglob("*")
-        if path.is_file() and not path.relative_to(run_dir).parts[0].startswith((".", *_OF_PAGES))
+        if is_regular(path) and not path.relative_to(run_dir).parts[0].startswith((".", *_OF_PAGES))
     )
     return max(told, default=0)
 
@@ -92,7 +93,7 @@ def run_row(run_dir: Path, home: Path) -> IndexRow:
         data = report_data(Run.open(run_dir), None)
     except ProfilingError as problem:
         return damaged_row(place, str(problem))
-    made = next((name for name in (_PAGE, names.REPORT) if (run_dir / name).is_file()), None)
+    made = next((name for name in (_PAGE, names.REPORT) if is_regular(run_dir / name)), None)
     return index_row(data, place, f"{place}/{made}" if made else "")
 
 

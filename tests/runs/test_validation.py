@@ -24,6 +24,7 @@ CHECKS = [
     "files",
     "program",
     "same program",
+    "journal",
     "latencies",
     "comparisons",
     "no latency",

@@ -185,10 +185,10 @@ def test_no_truncation_goes_unnoticed(size_prefixed: bool) -> None:
 def test_missing_empty_and_strange_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(str(tmp_path / "none.etdump"))):
         read_etdump(tmp_path / "none.etdump")
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="is a folder, not a regular file"):
         read_etdump(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="is a named pipe, not a regular file"):
         read_etdump(tmp_path / "pipe")
     (tmp_path / "empty.etdump").touch()
     with pytest.raises(FormatError, match="empty"):

@@ -268,7 +268,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\0" * 8)
     with pytest.raises(FormatError, match=r"has 8 bytes, not those of float32\[3\]"):
         read_output(OutputFile(path, "float32", (3,)))
-    with pytest.raises(InputError, match="cannot read the output"):
+    with pytest.raises(InputError, match=r"cannot read .*gone\.bin"):
         read_output(OutputFile(tmp_path / "gone.bin", "float32", (2,)))
     with pytest.raises(InputError, match="output 0 is float32"):
         compare_outputs([OutputFile(path, "float32", (2,))], [OutputFile(path, "float16", (4,))])

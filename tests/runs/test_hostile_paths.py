@@ -1,0 +1,261 @@
+"""A run directory of somebody else: whatever its files name and hold, only its own files are opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from recorded_runs import DATA, Json, copied, edit
+
+from model_profiling.errors import ProfilingError
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.graph_file import _excerpts
+from model_profiling.program.records import EtRecord, SourceRef
+from model_profiling.run import Run
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.bundle import write_bundle
+from model_profiling.workflow.report import write_report
+
+SECRET = "root:x:0:0"
+"""What no answer may repeat."""
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """What is read without end ends in an error, not in the machine's memory."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = Path("/proc/self/statm")
+    if taken.exists():
+        pages = int(taken.read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (2 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture
+def run_dir(arm_home: Path, tmp_path: Path) -> Path:
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside the run's with a secret and a dump in it."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "passwd").write_text(f"{SECRET}:root:/root:/bin/sh\n")
+    return folder
+
+
+def first(run_dir: Path, pattern: str) -> Path:
+    return sorted(run_dir.rglob(pattern))[0]
+
+
+def said(run_dir: Path) -> str:
+    """Everything `validate` finds wrong; that it comes to an end is half of what is asked."""
+    wrong = [check for check in validate(run_dir).checks if check.status == "fail"]
+    assert wrong and all(check.fix for check in wrong)
+    return "\n".join(check.found for check in wrong)
+
+
+def in_results(change: Callable[[Json], object]) -> Callable[[Path], None]:
+    return lambda run_dir: edit(run_dir / "manifest.json", lambda content: change(content["results"][0]))
+
+
+def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
+    def apply(run_dir: Path) -> None:
+        path = run_dir / "journal.jsonl"
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        change(next(entry for entry in entries if entry["kind"] == "evidence"))
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    return apply
+
+
+LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
+    "an output that is a device": (
+        in_results(lambda result: result["outputs"][0].update(file="/dev/zero")),
+        "results.0.outputs.0.file: '/dev/zero'",
+    ),
+    "an output above": (
+        in_results(lambda result: result["outputs"][0].update(file="../../../../outside/passwd")),
+        "results.0.outputs.0.file: '../../../../outside/passwd'",
+    ),
+    "a dump elsewhere": (
+        in_results(lambda result: result.update(etdump=str(DATA / "a.etdump"))),
+        "results.0.etdump",
+    ),
+    "a round elsewhere": (
+        in_results(lambda result: result["etdump_rounds"].append("rounds/../../../../a.etdump")),
+        "results.0.etdump_rounds.6",
+    ),
+    "boundaries elsewhere": (
+        in_results(lambda result: result.update(boundaries=["/a"])),
+        "results.0.boundaries.0",
+    ),
+    "kernels elsewhere": (in_results(lambda result: result.update(kernels="../a.csv")), "results.0.kernels"),
+    "latencies elsewhere": (in_results(lambda result: result.update(latency="/a.json")), "results.0.latency"),
+    "samples elsewhere": (in_results(lambda result: result.update(samples="/a.json")), "results.0.samples"),
+    "an experiment that is a way out": (
+        in_results(lambda result: result.update(experiment="../../../outside")),
+        "results.0.experiment",
+    ),
+    "a file no system has": (in_results(lambda result: result.update(log="a\0b")), "results.0.log"),
+    "a log of the journal's": (
+        in_journal(lambda entry: entry.update(log="/etc/passwd_xnntrace.log")),
+        "journal.jsonl, line 1 is damaged: log: '/etc/passwd_xnntrace.log'",
+    ),
+    "an output of the journal's": (
+        in_journal(lambda entry: entry["outputs"][0].update(file="../../x")),
+        "outputs.0.file: '../../x'",
+    ),
+    "an experiment of the journal's": (in_journal(lambda entry: entry.update(experiment="/a")), "experiment"),
+}
+
+
+@pytest.mark.parametrize("name", LEADING_OUT)
+def test_a_path_that_leads_out_is_named_and_not_followed(run_dir: Path, outside: Path, name: str) -> None:
+    spoil, where = LEADING_OUT[name]
+    spoil(run_dir)
+    assert where in said(run_dir)
+    if not name.endswith("journal's"):
+        with pytest.raises(ProfilingError, match=r"manifest\.json: results\.0\."):
+            write_analysis(analyse(run_dir))
+    assert [path.name for path in outside.iterdir()] == ["passwd"]
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except OSError:
+        pytest.skip("only root makes devices")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as made:
+        made.truncate(10 << 30)
+
+
+FILES = (
+    "manifest.json",
+    "metrics.json",
+    "journal.jsonl",
+    "analysis_summary.json",
+    "program_graph.json",
+    "*_t1.etdump",
+    "*_r3.etdump_round",
+    "*_output0.bin",
+    "*_robust_stats.json",
+    "*_kernels.csv",
+    "*_exec_e2e.csv",
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "files"),
+    [(pipe, FILES), (endless, FILES[2::5]), (loop, FILES[2::5]), (sparse, FILES[2::3])],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_no_file_or_has_no_end_is_said(run_dir: Path, make, files) -> None:
+    """One after the other in one run: each is named by the check that needs it, and put right again."""
+    for pattern in files:
+        path = first(run_dir, pattern)
+        kept = path.read_bytes()
+        path.unlink()
+        make(path)
+        assert path.name in said(run_dir), pattern
+        path.unlink()
+        path.write_bytes(kept)
+    assert validate(run_dir).ok
+
+
+def test_a_link_is_not_followed_out(run_dir: Path, outside: Path) -> None:
+    for pattern in FILES[::2]:
+        path = first(run_dir, pattern)
+        kept = path.rename(outside / "kept")
+        path.symlink_to(kept)
+        found = said(run_dir)
+        assert path.name in found and " link" in found, (pattern, found)
+        path.unlink()
+        kept.rename(path)
+    assert validate(run_dir).ok
+
+
+@pytest.mark.parametrize("name", ["linux_baseline", "linux_baseline/rounds", "report_files", "for_tools"])
+def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
+    run_dir: Path, outside: Path, name: str
+) -> None:
+    folder = run_dir / name
+    if folder.exists():
+        folder.rename(outside / "moved")
+    (outside / "moved").mkdir(exist_ok=True)
+    (outside / "moved" / "mine.svg").write_text("mine")
+    before = sorted(outside.rglob("*"))
+    folder.symlink_to(outside / "moved")
+    for command in (analyse, write_report, lambda run: write_bundle(run, run / "a.zip", diagnosis={})):
+        with pytest.raises(ProfilingError, match="is a link to a folder outside of the run directory"):
+            command(run_dir)
+    assert sorted(outside.rglob("*")) == before
+    # The user's own way to the run may lead through links.
+    folder.unlink()
+    if (outside / "moved").joinpath("rounds").exists() or name.endswith("rounds"):
+        (outside / "moved").rename(folder)
+    (outside / "way").symlink_to(run_dir)
+    assert analyse(outside / "way").series
+
+
+def test_the_program_is_not_looked_for_where_the_manifest_says(run_dir: Path, outside: Path) -> None:
+    program = next(run_dir.parents[2].glob("artifacts/*_fp16.pte"))
+    (run_dir / "program_graph.json").unlink()
+    assert analyse(run_dir).model == str(program)
+    elsewhere = program.rename(outside / program.name)
+    edit(run_dir / "manifest.json", lambda manifest: manifest.update(model=str(elsewhere)))
+    run = Run.open(run_dir)
+    assert run.programs().named() is None and analyse(run).model is None
+    # Where the user names it, it is taken.
+    assert analyse(run, model=elsewhere).model == str(elsewhere)
+    for model in ("/etc/passwd", "../../../../outside/passwd", "a\0.pte"):
+        edit(run_dir / "manifest.json", lambda manifest, model=model: manifest.update(model=model))
+        try:
+            assert Run.open(run_dir).programs().named() is None
+        except ProfilingError as problem:
+            assert "model" in problem.problem
+
+
+def test_a_record_that_names_any_file_gets_no_line_of_it(outside: Path) -> None:
+    (outside / "model.py").write_text("x = relu(y)\n")
+    refs = {
+        number: SourceRef(file=str(path), line=1)
+        for number, path in enumerate((outside / "passwd", outside / "model.py", Path("/dev/zero")))
+    }
+    found = _excerpts(EtRecord(source="", sources={"forward": refs}, handles={}))
+    assert found == {f"{outside / 'model.py'}:1": ("x = relu(y)",)}
+    assert read_etrecord(next((DATA / "programs").glob("*.etrecord"))).sources
+
+
+def test_what_is_packed_are_files_of_the_run_alone(run_dir: Path, outside: Path) -> None:
+    (run_dir / "notes.md").symlink_to(outside / "passwd")
+    (run_dir / "linux_baseline" / "x.log").symlink_to(outside / "passwd")
+    os.mkfifo(run_dir / "pipe.log")
+    bundle = write_bundle(run_dir, outside / "a.zip", diagnosis={})
+    assert {name for name, _ in bundle.left_out} >= {"notes.md", "linux_baseline/x.log", "pipe.log"}
+    assert not {"notes.md", "linux_baseline/x.log", "pipe.log"} & {found.name for found in bundle.files}
+
+
+def test_a_run_that_was_moved_is_read_again(run_dir: Path, tmp_path: Path, sme2prof) -> None:
+    moved = run_dir.rename(tmp_path / "moved")
+    assert sme2prof("analyze", moved).returncode == 0
+    assert sme2prof("validate", moved).returncode == 0

@@ -1,0 +1,150 @@
+"""Files of other people are read only where they are files, of a size that can be, inside of their folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from model_profiling import reading
+from model_profiling.errors import FormatError, InputError
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def own_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        here = Path.cwd()
+        os.chdir(path.parent)  # a socket's path may have a hundred characters
+        try:
+            made.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+def device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # endless zeros
+    except OSError:
+        pytest.skip("only root makes devices")
+
+
+def link(path: Path) -> None:
+    path.with_name("target").write_text("{}")
+    path.symlink_to("target")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (fifo, "a named pipe"),
+        (own_socket, "a socket"),
+        (device, "a device"),
+        (Path.mkdir, "a folder"),
+        (link, "a link"),
+        (loop, "a link"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_only_regular_files_are_opened(tmp_path, make, kind):
+    make(path := tmp_path / "journal.jsonl")
+
+    with pytest.raises(InputError, match=f"journal.jsonl is {kind}, not a regular file") as raised:
+        reading.open_regular(path)
+    assert raised.value.fix
+    assert not reading.is_regular(path)
+
+
+def test_a_file_that_the_user_names_may_be_a_link(tmp_path):
+    link(path := tmp_path / "named")
+
+    assert reading.read_json(path, follow=True) == {}
+    assert reading.is_regular(path, follow=True)
+    fifo(tmp_path / "fifo")
+    (tmp_path / "to_fifo").symlink_to("fifo")
+    with pytest.raises(InputError, match="to_fifo is a named pipe"):
+        reading.read_bytes(tmp_path / "to_fifo", follow=True)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 5000, "absent"])
+def test_a_name_that_no_file_has_is_one_line(tmp_path, name):
+    with pytest.raises(InputError, match=r"^cannot read .*correct the path"):
+        reading.read_bytes(tmp_path / name)
+    assert not reading.is_regular(tmp_path / name)
+
+
+def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "sparse").open("wb") as made:
+        made.truncate(10 << 30)
+
+    with pytest.raises(FormatError, match="sparse holds more than 512 MiB"):
+        reading.read_bytes(tmp_path / "sparse")
+    (tmp_path / "eleven").write_bytes(b"12345678901")
+    assert len(reading.read_bytes(tmp_path / "eleven", most=11)) == 11
+    with pytest.raises(FormatError, match="more than 10 bytes"):
+        reading.read_bytes(tmp_path / "eleven", most=10)
+    # Files of the kernel say that they are empty.
+    if Path("/proc/self/status").exists():
+        with pytest.raises(FormatError, match="more than 10 bytes"):
+            reading.read_text(Path("/proc/self/status"), most=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("[" * 65 + "]" * 65, "nested too deeply"),
+        ('{"a":' * 65 + "1" + "}" * 65, "nested too deeply"),
+        ("1" + "0" * 400, "too large a number"),
+        ("1e400", "no number"),
+        ("NaN", "no number"),
+        ("{", "is not JSON"),
+        ('"\xff', "is not JSON"),
+    ],
+)
+def test_json_that_cannot_be_reckoned_with_is_refused(tmp_path, text, said):
+    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(FormatError, match=rf"a\.json .*{re.escape(said)}.*; measure again"):
+        reading.read_json(tmp_path / "a.json", fix="measure again")
+
+
+def test_honest_json_is_read(tmp_path):
+    deep = json.dumps([[["]" * 50, {"[{" * 90: '\\"['}]] * 40])
+    content = "\ufeff" + "[" * 40 + deep + "]" * 40
+    (tmp_path / "a.json").write_text(content, encoding="utf-8")
+
+    assert reading.read_json(tmp_path / "a.json") == json.loads(content[1:])
+
+
+def test_a_path_out_of_a_file_stays_inside(tmp_path):
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    (run / "on").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "a.etdump").touch()
+    (run / "linked").symlink_to(outside)
+    (run / "also_on").symlink_to("on")
+    (run / "round").symlink_to("round")
+    (tmp_path / "way").symlink_to(run)
+
+    for root in (run, tmp_path / "way"):
+        assert reading.inside(root, "on/a.etdump") == root / "on/a.etdump"
+        assert reading.inside(root, "also_on/a..b") == root / "also_on/a..b"
+    hostile = ("/dev/zero", "../outside/a.etdump", "on/../../outside", "linked/a.etdump", "linked", "C:\\x")
+    for name in (*hostile, "", "a\0b"):
+        with pytest.raises(FormatError, match=r"^manifest\.json: etdump: ") as raised:
+            reading.inside(run, name, "manifest.json: etdump")
+        assert repr(name) in raised.value.problem
+    with pytest.raises((FormatError, InputError)):
+        reading.read_bytes(reading.inside(run, "round/a"))
