@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.errors import ProfilingError, RunError
+from model_profiling.signals import end_like_ctrl_c
 from model_profiling.wording import did_you_mean
 
 COMMANDS = {
@@ -78,9 +77,7 @@ def program() -> click.Group:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
-    signal.signal(signal.SIGTERM, _terminated)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the run is to outlive its terminal
-        signal.signal(signal.SIGHUP, _terminated)
+    end_like_ctrl_c()
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     outcome: object = None
@@ -148,9 +145,3 @@ def _warn_of_settings() -> None:
 def _failure(text: str, code: int = 2) -> int:
     fail(text)
     return code
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """End like Ctrl-C does, so that half-made files are cleaned up."""
-    del number, frame
-    raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from pathlib import Path
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.errors import ProfilingError
+from model_profiling.signals import end_like_ctrl_c
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -28,8 +29,12 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
 
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
     """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
+    end_like_ctrl_c()
     try:
         return work(options) or 0
+    except KeyboardInterrupt:
+        fail("interrupted")
+        return 130
     except ProfilingError as problem:
         fail(str(problem))
         return 2

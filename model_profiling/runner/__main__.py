@@ -5,14 +5,19 @@ import sys
 from model_profiling.errors import ProfilingError
 from model_profiling.printable import printable
 from model_profiling.runner.build import build_runner
+from model_profiling.signals import end_like_ctrl_c
 
 
 def main() -> int:
+    end_like_ctrl_c()
     try:
         build = build_runner()
     except ProfilingError as problem:
         print(printable(f"error: {problem}"), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
     how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
     print(f"runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}")
     return 0

@@ -12,6 +12,7 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, whe
 try:
     from model_profiling.doctor import examine, prerequisites, program_checks
     from model_profiling.printable import printable
+    from model_profiling.signals import end_like_ctrl_c
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
@@ -33,6 +34,15 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
+    end_like_ctrl_c()
+    try:
+        return _check(options)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
+
+def _check(options: argparse.Namespace) -> int:
     diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
     if options.model is not None:
         diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *program_checks(options.model)))

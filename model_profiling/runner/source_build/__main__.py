@@ -31,6 +31,7 @@ from model_profiling.runner.source_build.presets import (
     runner_presets,
 )
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
+from model_profiling.signals import end_like_ctrl_c
 
 _NOT_NEEDED = """\
 To profile, nobody needs these runners: the kit's own (runner_path "builtin") is compiled in seconds and
@@ -51,6 +52,7 @@ class _Lines:
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    end_like_ctrl_c()
     try:
         options.run(options)
     except ProfilingError as problem:
