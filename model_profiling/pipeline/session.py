@@ -31,6 +31,7 @@ from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
+from model_profiling.runner.cache import take_remade
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 _REPEATS = "`runs` and `warmup` of the config have no effect"
@@ -99,11 +100,12 @@ def measure_together(
         check_directory(config.output_root, resume=way.resume, force=way.force)
     progress.stage("preparing the runner")
     target.prepare()
+    remade = [Remark(None, "cache", note) for note in take_remade()]
     begun: list[_Begun] = []
     try:
         with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
             for config, way in asked:
-                begun.append(_begin(config, target, way, progress))
+                begun.append(_begin(config, target, way, progress, remade))
             for each in begun:
                 each.record.measuring.gather_evidence()
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()
@@ -138,7 +140,9 @@ class _Begun:
     earlier: Earlier
 
 
-def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress) -> _Begun:
+def _begin(
+    config: ProfileConfig, target: Target, way: Start, progress: Progress, remade: Sequence[Remark]
+) -> _Begun:
     place = names.RunFiles(config.output_root, config.model.stem)
     facts = target.facts()
     here = _on_cpu(config, facts.features, resume=way.resume)
@@ -176,6 +180,7 @@ def _begin(config: ProfileConfig, target: Target, way: Start, progress: Progress
     measuring.warnings += _keep_graph(config.model, place.path)
     measuring.warnings += _about_accuracy(config.model, head.model_sha256)
     measuring.warnings += config.said_otherwise
+    measuring.warnings += remade
     if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
         measuring.warnings.append(Remark(None, "no_effect", _REPEATS, why_once(target.name)))
     return _Begun(record, earlier)
