@@ -1,8 +1,10 @@
-"""Files that are written whole or not at all.
+"""Files that are written whole or not at all, and never through a link.
 
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed
-into place, so a reader, a crash or a full disk never leaves half a file under the final name. Paths that
-callers give come in through `as_path`.
+into place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular
+file is ever replaced. The few that are written in place (locks, journals) are opened by `open_in_place`; what
+a user named as an output may be a device or a pipe, which `writing_to` writes to. Paths that callers give
+come in through `as_path`.
 """
 
 from __future__ import annotations
@@ -12,15 +14,30 @@ import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
-import tempfile
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from model_profiling.errors import InputError, system_reason
 
 StrPath: TypeAlias = str | os.PathLike[str]
+
+STDOUT = Path("/dev/stdout")
+"""What a user calls `-`."""
+_OPEN_FILE = re.compile(r"/dev/(?:fd/(\d{1,9})|(stdin|stdout|stderr))|/proc/self/fd/(\d{1,9})")
+_STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
+_KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a disk"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 _CURES = {
     errno.ENOSPC: "free some space or choose another folder",
@@ -31,7 +48,11 @@ _CURES = {
     errno.ENOTDIR: "a part of the path is a file; choose another folder",
     errno.EEXIST: "a part of the path is a file; choose another folder",
     errno.EISDIR: "a folder has that name; choose another name",
+    errno.ENAMETOOLONG: "choose a shorter name",
 }
+
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+"""Bytes, on Linux; macOS and some file systems take less, and say so."""
 
 
 def as_path(given: StrPath) -> Path:
@@ -40,7 +61,23 @@ def as_path(given: StrPath) -> Path:
         raise InputError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
     if not text:
         raise InputError("the path is empty", "name a file or a folder; '.' is the current one")
+    if "\0" in text:
+        raise InputError(f"{text!r} names no file: it holds NUL", "correct the path")
+    if not is_utf8(text):
+        raise InputError(f"the name {text!r} is not UTF-8", "rename it, with letters that every system knows")
+    longest = max(map(len, text.encode().split(b"/")))
+    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
+        raise InputError(f"the path {text} is longer than a system takes", "give a shorter one")
     return Path(text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a name is one that any file can hold: Python stands lone halves for bytes it cannot read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:
@@ -71,19 +108,33 @@ def no_empty_folder(path: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def real_folder(root: Path, folder: Path) -> Path:
+    """`folder`, unless it does not lie below `root`, or by a link may not.
+
+    A run directory may come from other people: what the kit puts below it by names of its own stays there.
+    How `root` itself is reached is its user's business.
+    """
+    if not folder.is_relative_to(root) or ".." in (parts := folder.relative_to(root).parts):
+        raise InputError(f"cannot write below {folder}: it is outside of {root}", "choose another name")
+    way = root
+    for part in parts:
+        way /= part
+        if way.is_symlink():
+            raise InputError(f"cannot write below {way}: it is a link", "put a folder in its place")
+    return folder
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a hidden sibling of `path` to write to; it becomes `path` only if the block succeeds."""
+    _check_replaceable(path)
     make_folder(path.parent)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
+        part = _make_part(path)
     except OSError as problem:
         raise _refusal(path, problem) from problem
-    part = Path(name)
     try:
         yield part
-        part.chmod(0o666 & ~_umask())
         part.replace(path)
     except OSError as problem:
         raise _refusal(path, problem) from problem
@@ -91,10 +142,103 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _make_part(path: Path) -> Path:
+    """A new file beside `path`; the system gives it the permissions that the user's umask asks for."""
+    while True:
+        # A name may have 255 bytes, and a character four.
+        part = path.with_name(f".{path.name[:48]}.{secrets.token_hex(4)}.part")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
+            return part
+
+
+def _kind(mode: int) -> str:
+    """What a file is that is no regular one; empty for one that is."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+
+
+def _kind_at(path: Path) -> str:
+    try:
+        return _kind(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except ValueError as problem:  # NUL, or halves of characters
+        raise InputError(
+            f"cannot write {str(path)!r}: no file has such a name", "correct the path"
+        ) from problem
+    except OSError as problem:
+        raise _refusal(path, problem) from problem
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse what would be lost, or is not where it seems to be: a device, a pipe, a link, a folder."""
+    if kind := _kind_at(path):
+        raise InputError(
+            f"cannot write {path}: {kind} has that name", "choose another name, or remove what is there"
+        )
+
+
+def open_in_place(path: Path) -> int:
+    """Open a file that is kept and changed, such as a lock or a journal; made where there is none.
+
+    Only a regular file with no other name: by a link, or a hard link, whoever made it would have the kit
+    change a file of his choice. Raises OSError where the system refuses.
+    """
+    fix = "remove it, if it is not a file you need"
+    if kind := _kind_at(path):
+        raise InputError(f"cannot write {path}: it is {kind}", fix)
+    # Neither followed nor waited for, if it became a link or a pipe a moment ago.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    found = os.fstat(handle)
+    kind = _kind(found.st_mode) or ("a file with another name (a hard link)" if found.st_nlink > 1 else "")
+    if kind:
+        os.close(handle)
+        raise InputError(f"cannot write {path}: it is {kind}", fix)
+    return handle
+
+
+def is_stream(path: Path) -> bool:
+    """Whether what is written there goes straight on: a device, a pipe, or a file this process holds open."""
+    return _open_file(path) is not None or _kind_at(path) in ("a pipe", "a device")
+
+
+def is_stdout(path: Path) -> bool:
+    return _open_file(path) == _STANDARD["stdout"]
+
+
+def _open_file(path: Path) -> int | None:
+    """The number of the open file that `path` means: `/dev/stdout`, or `/dev/fd/63` of a shell's `>(...)`."""
+    found = _OPEN_FILE.fullmatch(str(path))
+    if found is None:
+        return None
+    numbered, named, of_process = found.groups()
+    return _STANDARD[named] if named else int(numbered or of_process)
+
+
+@contextlib.contextmanager
+def writing_to(path: Path) -> Iterator[IO[bytes]]:
+    """A stream for what the user asked to have at `path`: a file is made whole or not at all, a device or a
+    pipe is written to and stays what it is."""
+    if not is_stream(path):
+        with replacing(path) as part, part.open("wb") as stream:
+            yield stream
+        return
+    number = _open_file(path)
+    try:
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY
+        handle = os.dup(number) if number is not None else os.open(path, flags)
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+    except OSError as problem:
+        if isinstance(problem, BrokenPipeError) and is_stdout(path):
+            raise  # as for any other answer that nobody reads to its end
+        raise _refusal(path, problem) from problem
+
+
+def write_out(path: Path, content: str) -> None:
+    """Write a text to where the user asked for it."""
+    with writing_to(path) as stream:
+        stream.write(encoded(content))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -103,12 +247,21 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    write_bytes(path, content.encode("utf-8"))
+    write_bytes(path, encoded(content))
+
+
+def encoded(text: str) -> bytes:
+    """As UTF-8; halves of characters, which it has none of, as JSON writes them: so JSON stays the same."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write `content` as indented JSON; NaN and infinities are refused, they are not JSON."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Mapping[str, object]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def all_in(folder: Path) -> list[Path]:
@@ -118,6 +271,7 @@ def all_in(folder: Path) -> list[Path]:
 
 def move(source: Path, path: Path) -> None:
     """Rename `source` to `path`, or copy it whole where they lie on different file systems."""
+    _check_replaceable(path)
     make_folder(path.parent)
     try:
         source.replace(path)

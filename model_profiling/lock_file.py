@@ -37,9 +37,10 @@ class LockFile:
         """Hold it for the length of the block, or say who holds it."""
         try:
             files.make_folder(self.path.parent)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except InputError as problem:
             raise InputError(problem.problem, self.elsewhere or problem.fix) from problem
+        try:
+            handle = files.open_in_place(self.path)
         except OSError as problem:
             raise self._refused("write", problem) from problem
         try:
@@ -58,9 +59,9 @@ class LockFile:
     def check_free(self) -> None:
         """Say who holds it, if anyone does; the moment after it may be taken, so `held` decides."""
         try:
-            handle = os.open(self.path, os.O_RDONLY)
+            handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return  # never locked, or not ours to read: taking the lock tells
+            return  # never locked, not ours to read, or a link: taking the lock tells
         try:
             # Who only reads may not have it alone on every file system, and need not. Where nothing can be
             # locked, taking the lock tells.

@@ -8,12 +8,16 @@ done, 1 when the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from model_profiling.printable import printable
+from model_profiling.files import as_path
+from model_profiling.printable import in_short, printable
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
@@ -31,6 +35,9 @@ def command(
         made = click.command(
             name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
         )(function)
+        for param in made.params:
+            if isinstance(param.type, click.Path):
+                param.type = _NamedPath(path_type=Path, file_okay=param.type.file_okay)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -39,6 +46,16 @@ def command(
         return made
 
     return make
+
+
+class _NamedPath(click.Path):
+    """A path that some file could have: the system would refuse others in the middle of the work."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        del param, ctx
+        return as_path(value)
 
 
 def debug_option() -> click.Option:
@@ -135,6 +152,11 @@ def sample_option(function: Callable[..., int | None]) -> Callable[..., int | No
     )(function)
 
 
+def is_count(word: str) -> bool:
+    """Whether `word` is a whole number above 0, of a size that something is counted with."""
+    return re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", word, re.ASCII) is not None
+
+
 _words: list[str] = []
 
 
@@ -159,11 +181,11 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    say(f"warning: {' '.join(text.split())}", err=True)
+    say(f"warning: {in_short(text)}", err=True)
 
 
 def fail(text: str) -> None:
-    say(f"error: {' '.join(text.split())}", err=True)
+    say(f"error: {in_short(text)}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from model_profiling.arguments import ArgumentParser
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
+from model_profiling.cli.main import report_unexpected
 from model_profiling.errors import ProfilingError
 from model_profiling.signals import end_like_ctrl_c
 
@@ -22,9 +24,7 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     name = Path(sys.argv[0]).name
     if name.startswith("sme2prof-"):
         description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
-    return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
@@ -38,6 +38,8 @@ def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse
     except ProfilingError as problem:
         fail(str(problem))
         return 2
+    except Exception as problem:  # noqa: BLE001  as in `main`
+        return report_unexpected(problem)
 
 
 def run_script(

@@ -188,7 +188,7 @@ class Measuring:
             written = place.told_of_process(step.series, step.kind, step.round)
             entry = replace(entry, told=self._move(outcome.told, written))
         if outcome.samples is not None:
-            write_record(place.of_series(step.series, SAMPLES), outcome.samples)
+            write_record(place.to_write(place.of_series(step.series, SAMPLES)), outcome.samples)
         if log := self._log_name(step):
             # A launch has one log for all its processes.
             entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
@@ -209,7 +209,7 @@ class Measuring:
     def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
         step, place = entry.step, self.place
         # Those that a step left which is now repeated would be of another dump.
-        place.boundaries(step.series, step.round).unlink(missing_ok=True)
+        place.to_write(place.boundaries(step.series, step.round)).unlink(missing_ok=True)
         entry = replace(entry, etdump=self._move(dump, place.dump(step.series, step.round)))
         if boundaries is None:
             return entry
@@ -235,11 +235,11 @@ class Measuring:
         )
 
     def _move(self, source: Path, name: Path) -> str:
-        files.move(source, name)
+        files.move(source, self.place.to_write(name))
         return self.place.relative(name)
 
     def _copy(self, source: Path, name: Path) -> str:
-        with files.replacing(name) as part:
+        with files.replacing(self.place.to_write(name)) as part:
             shutil.copyfile(source, part)
         return self.place.relative(name)
 

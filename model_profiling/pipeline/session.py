@@ -287,7 +287,7 @@ def refresh(measured: Measured, state: State | None = None) -> Measured:
     for series in measured_series(manifest, journal):
         result = next(result for result in manifest.results if result.series == series)
         stats = robust_stats(result, journal, manifest.model)
-        write_record(place.of_series(series, names.ROBUST_STATS), stats)
+        write_record(place.to_write(place.of_series(series, names.ROBUST_STATS)), stats)
     manifest = manifests.with_results(manifest, config, journal, place)  # now with the files just written
     metrics = compute_metrics(manifest, journal, place.path)
     write_record(place.path / names.METRICS, metrics)

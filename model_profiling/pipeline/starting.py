@@ -49,7 +49,7 @@ class Earlier:
 def scratch_folder(place: RunFiles) -> Iterator[Path]:
     """An empty folder for one process or launch, gone afterwards. No two attempts share one, so a process
     that outlived a killed pipeline cannot write among the files of its successor."""
-    files.make_folder(place.work)
+    files.make_folder(files.real_folder(place.path, place.work))
     try:
         scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
     except OSError as problem:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from model_profiling import files
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.reading import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
@@ -213,7 +214,7 @@ class Journal:
         lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]
         content = "".join(lines).encode("utf-8")
         try:
-            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
+            handle = files.open_in_place(self._path)
             try:
                 # What lies behind the last whole line is a crash's or a full disk's doing.
                 os.ftruncate(handle, self._size)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.analysis.inside import gather_inside
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis, analyse_run
@@ -70,6 +71,8 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
     written = []
     for dump in analysis.dumps:
         folder = out
+        if out is None and dump.path.is_relative_to(home):
+            files.real_folder(home, dump.path.parent)
         if out is not None and stems[dump.stem] > 1:
             # Dumps of one name lie in different folders; so do their files.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())
@@ -83,6 +86,7 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
 def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
     """Which kernels operators were seen in, of each series that was sampled."""
     for found in gather_inside(analysis.run, analysis.series):
-        path = names.RunFiles(home, analysis.run.model_name).of_series(found.series, names.INSIDE_CSV)
+        place = names.RunFiles(home, analysis.run.model_name)
+        path = place.to_write(place.of_series(found.series, names.INSIDE_CSV))
         write_inside_csv(path, found)
         yield path

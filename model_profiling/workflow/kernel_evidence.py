@@ -28,7 +28,7 @@ def write_kernel_lists(measured: Measured) -> None:
         if entry is not None or dump is not None:
             uses = kernels_of_process(entry, dump, run_dir)
             path = measured.place.of_series(result.series, names.KERNELS_CSV)
-            write_kernels_csv(path, measured.manifest.model_stem, uses)
+            write_kernels_csv(measured.place.to_write(path), measured.manifest.model_stem, uses)
 
 
 def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None = None) -> None:

@@ -53,6 +53,7 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     if path != page:
         pictures = path.with_name(path.stem + names.PICTURES)
         drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
+        files.real_folder(path.parent, pictures)
         for name, svg in drawn.items():
             files.write_text(pictures / name, svg)
         for old in pictures.glob("*.svg"):

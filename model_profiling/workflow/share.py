@@ -55,7 +55,8 @@ def share_report(
         page = Path(scratch) / "page" / path.name
         write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))
         written = refuse_leaks(scrubber, page.parent)
-        for old in path.with_name(path.stem + names.PICTURES).glob("*.svg"):
+        pictures = files.real_folder(path.parent, path.with_name(path.stem + names.PICTURES))
+        for old in pictures.glob("*.svg"):
             old.unlink()
         for found in written:
             files.move(found, path.parent / found.relative_to(page.parent))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,3 +107,18 @@ def test_a_full_disk_loses_nothing_that_was_there(tiny_disk: Path) -> None:
     assert Journal(tiny_disk).entries() == (ENTRY,)
     journal.append(replace(ENTRY, round=1))
     assert len(Journal(tiny_disk).entries()) == 2
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_journal_that_is_a_link_leaves_its_victim_whole(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("whole, without a line end")
+    run = tmp_path / "run"
+    run.mkdir()
+    journal = Journal(run)
+    make(victim, run / JOURNAL)
+    with pytest.raises(InputError, match=r"cannot write \S+journal\.jsonl: it is a .*link"):
+        journal.append(ENTRY)
+    assert victim.read_text() == "whole, without a line end"

@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ def test_a_file_system_without_locks(lock: LockFile, number: int, monkeypatch: p
     lock.check_free()
     with pytest.raises(InputError, match=r"^cannot lock \S+it\.lock: .*; choose a folder"), lock.held():
         pass
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_lock_that_is_a_link_leaves_its_victim_whole(
+    lock: LockFile, make: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    lock.path.parent.mkdir()
+    make(victim, lock.path)
+    lock.check_free()
+    with (
+        pytest.raises(InputError, match=r"^cannot write \S+it\.lock: it is a .*link\S*; remove it"),
+        lock.held(),
+    ):
+        pass
+    assert victim.read_text() == "whole"
 
 
 def test_a_machine_whose_lock_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ class Tool:
         """Write its files into `folder`; NothingToShow where the run has nothing for it."""
         module = importlib.import_module(f"model_profiling.report.tools.{self.module}")
         writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
-        return writer(data, folder)
+        return writer(data, files.real_folder(folder.parent, folder))
 
 
 TOOLS = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.analysis.instructions import instruction_ms
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair
@@ -81,7 +82,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
         )
     assert explained[0].graph is not None
     names = NodeNames(explained[0].graph.program.source)
-    home = folder / FOLDER
+    home = files.real_folder(folder, folder / FOLDER)
     written = {}
     for file, content in _sets(data, explained, names):
         written[home / f"{file}.json"] = content
