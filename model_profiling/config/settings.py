@@ -49,6 +49,10 @@ def refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
 
 
+_LONGEST_PATH, _LONGEST_NAME = 4000, 255
+"""What Linux and macOS take, less what a folder before it needs."""
+
+
 def _as_path(value: object) -> object:
     if isinstance(value, Path):
         return value
@@ -56,7 +60,14 @@ def _as_path(value: object) -> object:
         raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
     if not value.strip() or "\0" in value:
         raise refuse("is empty or holds a zero character", "write a path")
-    return Path(value).expanduser()
+    if len(value) > _LONGEST_PATH or max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
+        raise refuse("is longer than a path can be", "write a shorter one")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as problem:
+        raise refuse(
+            f"begins with {shown(value)}, whose home is not known", "write the path out"
+        ) from problem
 
 
 def shown(value: object) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
