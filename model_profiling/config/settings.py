@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -60,14 +61,16 @@ def _as_path(value: object) -> object:
         raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
     if not value.strip() or "\0" in value:
         raise refuse("is empty or holds a zero character", "write a path")
+    try:
+        return Path(_not_too_long(value)).expanduser()
+    except RuntimeError as problem:
+        raise refuse("begins with the home of a user who is not known", "write the path out") from problem
+
+
+def _not_too_long(value: str) -> str:
     if len(value) > _LONGEST_PATH or max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
         raise refuse("is longer than a path can be", "write a shorter one")
-    try:
-        return Path(value).expanduser()
-    except RuntimeError as problem:
-        raise refuse(
-            f"begins with {shown(value)}, whose home is not known", "write the path out"
-        ) from problem
+    return value
 
 
 def shown(value: object) -> str:
@@ -152,7 +155,7 @@ class Experiment(Settings):
 
     name: Name = Field(examples=["mac_sme2_on"])
     """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
-    runner_path: Text = Field(
+    runner_path: Annotated[Text, AfterValidator(_not_too_long)] = Field(
         default=BUILTIN, min_length=1, examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"]
     )
     """The kit's own runner ("builtin"), or the path of an executor_runner of your own."""
