@@ -108,6 +108,10 @@ class RunFiles:
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
 
+    def to_write(self, path: Path) -> Path:
+        """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
+        return files.real_folder(self.path, path.parent) / path.name
+
     def told_of_process(self, series: Series, kind: str, number: int) -> Path:
         """What the runner wrote of one process."""
         named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")
@@ -115,10 +119,6 @@ class RunFiles:
 
     def told_of_launch(self, launch: str) -> Path:
         return self.path / LAUNCHES / f"{launch}{RUNNER_JSON}"
-
-    def to_write(self, path: Path) -> Path:
-        """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
-        return files.real_folder(self.path, path.parent) / path.name
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
