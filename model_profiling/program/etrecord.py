@@ -34,6 +34,8 @@ _MOST_BYTES = 64 * 2**20
 _MOST_AT_ONCE = 4 * 2**20
 _BLOCK = 2**20
 _LONGEST_NUMBER = 20
+_LONGEST_NAME = 4096
+_LONGEST_CODE = 1000
 _QUANTIZING = "quantized_decomposed."
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
@@ -159,18 +161,24 @@ def _sources(graph: Json) -> dict[int, SourceRef]:
         shape, dtype = _output(node, tensors)
         sources[int(handle)] = SourceRef(
             debug_handle=int(handle),
-            node=_text(node.get("name")),
-            target=_target(node),
-            module_path=module_path,
-            module_class=module_class,
-            file=file,
+            node=_name(_text(node.get("name"))),
+            target=_name(_target(node)),
+            module_path=_name(module_path),
+            module_class=_name(module_class),
+            file=_name(file),
             line=line,
-            code=code,
+            code=code[:_LONGEST_CODE],
             shape=shape,
             dtype=dtype,
-            call=called(_text(metadata.get("torch_fn"))),
+            call=_name(called(_text(metadata.get("torch_fn")))),
         )
     return sources
+
+
+def _name(text: str) -> str:
+    if len(text) > _LONGEST_NAME:
+        raise ValueError(f"a name is {len(text)} characters long")
+    return text
 
 
 def called(function: str) -> str:

@@ -156,6 +156,12 @@ def test_a_member_that_lies_about_its_size_takes_no_memory() -> None:
         assert peak < 8 * 2**20
 
 
+def test_a_name_of_a_million_characters_is_refused() -> None:
+    content = graph(node("x" * 1_000_000, 1))
+    with pytest.raises(FormatError, match="a name is 1000000 characters long"):
+        read_etrecord(record({GRAPH: content}))
+
+
 def test_a_list_of_a_million_members_is_not_read() -> None:
     entry = b"PK\1\2" + bytes(42)
     listed = entry * 200_000
