@@ -111,9 +111,7 @@ def test_main_turns_every_failure_into_one_line(
 
 def test_a_closed_pipe_is_no_failure() -> None:
     done = subprocess.run(
-        f"set -o pipefail; {sys.executable} -m model_profiling models | head -1",
-        shell=True,
-        executable="/bin/bash",
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m model_profiling models | head -1"],
         capture_output=True,
         text=True,
         check=False,
