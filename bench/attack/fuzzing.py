@@ -33,7 +33,8 @@ from attack.seen_lines import Line, SeenLines, by_module
 
 MEMORY = 2**30
 """Bytes a worker may grow by."""
-SECONDS = 10.0
+SECONDS, WAIT = 10.0, 6
+"""Of processor time for one input, which a busy machine does not change; by the clock it is so many times."""
 ROUND, BATCH = 20_000, 250
 KEPT, KEPT_BYTES = 120, 60_000
 """Of a reader's inputs, how many are kept to be damaged again, and how long they may be."""
@@ -78,7 +79,8 @@ def input_of(reader: Reader, corpus: Sequence[bytes], seeds: int, seed: int, cas
 
 def work(link: Connection, now: Any, seed: int, corpus: Corpus) -> None:
     """A worker: answers batches until it is told nothing more. `now` tells who watches what it is doing."""
-    signal.signal(signal.SIGALRM, _too_slow)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _too_slow)
     whole = {reader.name: len(reader.seeds()) for reader in READERS if reader.name in corpus}
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="attack-", dir=memory if memory.is_dir() else None))
@@ -123,7 +125,8 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
 
     lines = len(desk.seen.lines)
     began = time.perf_counter()
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WAIT * SECONDS)
     new = ""
     try:
         with desk.seen.watching(case):
@@ -137,7 +140,7 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
             answer.finds.append((case, told, _where(refusal), data))
     except TooSlow as problem:
         answer.outcomes["FOUND"] += 1
-        answer.finds.append((case, f"takes longer than {SECONDS:.0f} s", _where(problem), data))
+        answer.finds.append((case, f"takes longer than {SECONDS:g} s", _where(problem), data))
     except MemoryError as problem:
         answer.outcomes["FOUND"] += 1
         answer.finds.append((case, f"takes more than {MEMORY >> 20} MB", _where(problem), data))
@@ -145,6 +148,7 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
         answer.outcomes["FOUND"] += 1
         answer.finds.append((case, f"{type(problem).__name__}: {problem!s:.200}", _where(problem), data))
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     took = time.perf_counter() - began
     answer.seconds += took
@@ -198,7 +202,7 @@ class Worker:
     def hangs(self) -> bool:
         """Whether the time limit inside of it did not help: it is stuck in code that takes no signal."""
         since = self.now[1]
-        return bool(since) and time.monotonic_ns() - since > (2 * SECONDS + 5) * 1e9
+        return bool(since) and time.monotonic_ns() - since > 2 * WAIT * SECONDS * 1e9
 
     def end(self) -> None:
         if self.process.is_alive():
@@ -230,7 +234,7 @@ class Campaign:
                     worker.give(waiting.pop())
                 elif worker.batch is not None and worker.hangs():
                     self._lost(
-                        place, f"hangs for {2 * SECONDS + 5:.0f} s in code that takes no signal", waiting
+                        place, f"hangs for {2 * WAIT * SECONDS:.0f} s in code that takes no signal", waiting
                     )
             busy = {worker.link: place for place, worker in enumerate(self.workers) if worker.batch}
             for ready in wait(list(busy), timeout=1.0):

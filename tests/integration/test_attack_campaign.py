@@ -22,6 +22,7 @@ from attack.readers import READERS
 
 from model_profiling.config.reading import check_config
 from model_profiling.errors import FormatError
+from model_profiling.runner.samples import read_samples
 
 INPUTS = 4000
 
@@ -50,7 +51,7 @@ def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> No
         "import hashlib, os, sys, time",
         f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
         "from attack import fuzzing, readers",
-        "fuzzing.SECONDS = 1.0",
+        "fuzzing.SECONDS = 0.5",
         "def bad(data, folder):",
         "    kind = hashlib.sha256(data).digest()[0] % 4",
         "    if kind == 0: os._exit(11)",
@@ -73,7 +74,7 @@ def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> No
     assert done.stdout.splitlines() == [
         "KeyError",
         "ends the process with 11",
-        "takes longer than 1 s",
+        "takes longer than 0.5 s",
         "takes more than 1024 MB",
     ], done.stdout + done.stderr
     kept = sorted((tmp_path / "finds").glob("bad-*.json"))
@@ -124,6 +125,15 @@ def test_a_path_that_no_system_takes_is_a_problem_of_the_config(tmp_path: Path, 
     (tmp_path / "c.json").write_text(json.dumps(config))
     (problem,) = check_config(tmp_path / "c.json", files=False)
     assert key in problem.text and "too long" in problem.text
+
+
+def test_samples_name_files_that_no_system_could_have(tmp_path: Path) -> None:
+    seen = json.loads((ROOT / "tests/data/runner/seen.json").read_text())
+    for file in seen["files"]:
+        file["path"] = "x" * 5000
+    (tmp_path / "seen.json").write_text(json.dumps(seen))
+    found = read_samples(tmp_path / "seen.json")
+    assert {file.problem for file in found.files} == {"it is not on this machine"}
 
 
 def test_what_was_tried_is_a_table_and_json() -> None:
