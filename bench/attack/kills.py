@@ -132,7 +132,7 @@ def _killed_and_resumed(run: LiveRun, each: Kill, whole: Whole) -> tuple[list[st
         wrong.append(f"rounds that were there before are lost: {sorted(lost)}")
     return [
         *wrong,
-        *run.wrong(whole.planned, set(whole.files)),
+        *run.wrong(whole.planned, set(whole.files) or None),
         *(f"orphan: {w}" for w in run.end_orphans()),
     ], landed
 

@@ -140,11 +140,14 @@ class LiveRun:
 
     def files(self) -> set[str]:
         """All but what a process that was killed had said, which is kept for whoever wants to look."""
-        return {
+        names = sorted(
             path.relative_to(self.run_dir).as_posix()
             for path in self.run_dir.rglob("*")
             if not path.name.endswith(("_failed.log", "failed_launch.log"))
-        }
+        )
+        # Launches have names that are drawn anew each time.
+        launches = [name for name in names if name.startswith("launches/")]
+        return {*(set(names) - set(launches)), f"{len(launches)} launches"}
 
     def wrong(self, planned: Sequence[str], files: set[str] | None = None) -> Iterator[str]:
         """What is not as it must be of a run that is complete."""

@@ -22,9 +22,10 @@ from attack.readers import READERS
 
 from model_profiling.config.reading import check_config
 from model_profiling.errors import FormatError
+from model_profiling.run.journal import TIMED
 from model_profiling.runner.samples import read_samples
 
-INPUTS = 4000
+INPUTS = 2500
 
 
 def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None:
@@ -84,7 +85,9 @@ def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> No
 def test_kills_of_the_parent_and_of_a_runner_lose_nothing(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("the processes of a run are found in /proc")
-    whole = kills._undisturbed(tmp_path / "whole", "rounds", "host")
+    steps = [f"evidence/0/{name}/t1" for name in ("one", "two")]
+    steps += [f"{kind}/{n}/{name}/t1" for kind in TIMED for n in (0, 1) for name in ("one", "two")]
+    whole = kills.Whole(tuple(steps), frozenset(), len(steps))
     for number, (victim, sent) in enumerate((("parent", signal.SIGHUP), ("runner", signal.SIGKILL))):
         drawn = kills.Kill(number, victim, sent, "rounds", 0.4, 0.0)
         run = kills.LiveRun(tmp_path / str(number), mode="rounds")
@@ -102,10 +105,9 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
         missing("the right to mount a small file system (root)")
 
 
-def test_a_wheel_that_came_damaged_is_refused_and_fetched_again(tmp_path: Path) -> None:
-    """From an index without hashes pip hands on a wheel with wrong bytes inside: a BadZipFile came of it."""
+def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with downloads._own_cache(tmp_path / "cache"):
-        assert not list(downloads._wheel("changed", tmp_path))
+        assert not list(downloads._wheel("cut", tmp_path))
 
 
 def test_an_error_is_never_as_long_as_the_file() -> None:
