@@ -151,8 +151,8 @@ def _packed(package: dict[str, str], name: str, release: str) -> bytes:
 def _from_index(
     fault: Fault, wheel: str, data: bytes, get: Callable[[], object], folder: Path
 ) -> Iterator[str]:
-    """From an index that tells hashes and from one that does not. The kit knows the hash of the only right one,
-    so a whole wheel of this server is a forged one: it is refused, too."""
+    """From an index that tells hashes and from one that does not. The kit knows the hash of the right wheel,
+    so a whole one of this server is forged: it is refused, too."""
     package = wheel.partition("-")[0]
     faults: tuple[tuple[Fault, bool], ...] = ((fault, True), (fault, False), ("none", False))
     for each, hashes in faults:
