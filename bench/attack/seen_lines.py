@@ -36,7 +36,7 @@ class SeenLines:
                 yield
             finally:
                 self._monitoring.set_events(tool, events.NO_EVENTS)
-        elif case % EVERY == 0:
+        elif case % EVERY == EVERY - 1:
             sys.settrace(self._called)
             try:
                 yield

@@ -77,6 +77,8 @@ def _as_path(value: object) -> object:
 
 
 def _short_names(value: str) -> str:
+    if "\0" in value:
+        raise refuse("holds a zero character", "write a path")
     if max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
         raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
     return value

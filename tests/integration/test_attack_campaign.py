@@ -25,7 +25,7 @@ from model_profiling.errors import FormatError
 from model_profiling.run.journal import TIMED
 from model_profiling.runner.samples import read_samples
 
-INPUTS = 2500
+INPUTS = 2000
 
 
 def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None:
@@ -127,6 +127,15 @@ def test_a_path_that_no_system_takes_is_a_problem_of_the_config(tmp_path: Path, 
     (tmp_path / "c.json").write_text(json.dumps(config))
     (problem,) = check_config(tmp_path / "c.json", files=False)
     assert key in problem.text and "too long" in problem.text
+
+
+def test_a_runner_with_a_zero_character_is_a_problem_of_the_config(tmp_path: Path) -> None:
+    experiments = [{"name": "one", "runner_path": "a\0b"}, {"name": "two", "runner_path": "a"}]
+    (tmp_path / "c.json").write_text(
+        json.dumps({"model": "m.pte", "output_root": "o", "experiments": experiments})
+    )
+    (problem,) = check_config(tmp_path / "c.json", files=False)
+    assert "runner_path holds a zero character" in problem.text
 
 
 def test_samples_name_files_that_no_system_could_have(tmp_path: Path) -> None:
