@@ -77,13 +77,11 @@ def input_of(reader: Reader, corpus: Sequence[bytes], seeds: int, seed: int, cas
     return damaged(reader.kind, corpus[start], corpus, chance)
 
 
-def work(link: Connection, now: Any, seed: int, corpus: Corpus) -> None:
+def work(link: Connection, now: Any, seed: int, corpus: Corpus, folder: Path) -> None:
     """A worker: answers batches until it is told nothing more. `now` tells who watches what it is doing."""
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, _too_slow)
     whole = {reader.name: len(reader.seeds()) for reader in READERS if reader.name in corpus}
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="attack-", dir=memory if memory.is_dir() else None))
     desk = Desk(folder)
     started = _limit_memory()
     try:
@@ -109,8 +107,6 @@ def work(link: Connection, now: Any, seed: int, corpus: Corpus) -> None:
             link.send(answer)
     except Exception:  # noqa: BLE001  # of the campaign's own, not of a reader: nothing it says counts then
         link.send(traceback.format_exc())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +188,11 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # it starts small, so the limit means what it says
         self.now = context.RawArray("q", 2)
         self.link, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, self.now, seed, corpus), daemon=True)
+        memory = Path("/dev/shm")
+        # Made and removed here: a worker may not live to do so.
+        self.folder = Path(tempfile.mkdtemp(prefix="attack-", dir=memory if memory.is_dir() else None))
+        words = (other, self.now, seed, corpus, self.folder)
+        self.process = context.Process(target=work, args=words, daemon=True)
         self.process.start()
         other.close()
         self.batch: Batch | None = None
@@ -211,6 +211,7 @@ class Worker:
             self.process.kill()
         self.process.join()
         self.link.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Campaign:
