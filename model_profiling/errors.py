@@ -23,10 +23,21 @@ _CURES = {
 }
 
 
+_LONGEST = 2000
+"""A name or a value out of a file may be as long as the file; a person reads no more than this."""
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 300]} [{len(text) - _LONGEST + 100:,} characters left out] {text[-200:]}"
+
+
 class ProfilingError(Exception):
     """A failure with a cause (`problem`) and a cure (`fix`), each one short clause."""
 
     def __init__(self, problem: str, fix: str = "") -> None:
+        problem = _short(problem)
         super().__init__(f"{problem}; {fix}" if fix else problem)
         self.problem = problem
         self.fix = fix

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -56,6 +57,10 @@ def refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
 
 
+_LONGEST_NAME = 255
+"""Of one folder or file: what file systems take."""
+
+
 def _as_path(value: object) -> object:
     if isinstance(value, Path):
         return value
@@ -65,7 +70,18 @@ def _as_path(value: object) -> object:
         raise refuse("is empty or holds a zero character", "write a path")
     if len(value) > _LONGEST_PATH:
         raise refuse("is too long", f"use at most {_LONGEST_PATH} characters")
-    return Path(value).expanduser()
+    try:
+        return Path(_short_names(value)).expanduser()
+    except RuntimeError as problem:
+        raise refuse("begins with the home of a user who is not known", "write the path out") from problem
+
+
+def _short_names(value: str) -> str:
+    if "\0" in value:
+        raise refuse("holds a zero character", "write a path")
+    if max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
+        raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
+    return value
 
 
 def shown(value: object) -> str:
@@ -153,7 +169,7 @@ class Experiment(Settings):
 
     name: Name = Field(examples=["mac_sme2_on"])
     """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
-    runner_path: Text = Field(
+    runner_path: Annotated[Text, AfterValidator(_short_names)] = Field(
         default=BUILTIN,
         min_length=1,
         max_length=_LONGEST_PATH,

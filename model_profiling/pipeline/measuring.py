@@ -24,7 +24,7 @@ from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.progress import Progress
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended
-from model_profiling.run.names import GAUGE_CSV, SAMPLES, XNNTRACE_LOG, RunFiles
+from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
@@ -210,6 +210,15 @@ class Measuring:
     def keep_told(self, told: Path | None, launch: str) -> str | None:
         """Keep what the runner wrote of a launch; every run that it measured for has its own."""
         return self._copy(told, self.place.told_of_launch(launch)) if told is not None else None
+
+    def drop_untold(self) -> None:
+        """Remove what runners wrote of launches that do not count: they were killed before the journal had
+        them, or were made again."""
+        folder = self.place.path / LAUNCHES
+        told = {entry.told for entry in self.journal.entries()}
+        for path in () if folder.is_symlink() else folder.glob(f"*{RUNNER_JSON}"):
+            if self.place.relative(path) not in told:
+                path.unlink()
 
     def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
         step, place = entry.step, self.place

@@ -194,6 +194,7 @@ def _finish(begun: _Begun, after: MachineFacts) -> Measured:
     record.write("analysing", "done")
     measuring = record.measuring
     shutil.rmtree(measuring.place.work, ignore_errors=True)
+    measuring.drop_untold()
     found = Measured(
         measuring.place, measuring.config, measuring.journal, record.manifest, Metrics(), begun.earlier.moved
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError, InputError, RunError
 from model_profiling.json_record import parse_record, read_json_object
+from model_profiling.reading import is_regular
 from model_profiling.runner.code_functions import CodeFunctions, read_functions
 
 _AGAIN = "run it again"
@@ -156,7 +157,7 @@ def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFuncti
     name = file.path.rpartition("/")[2] or file.path
     problem = "it is not on this machine"
     for path in dict.fromkeys([Path(file.path), *(folder / name for folder in folders)]):
-        if not name or not path.is_file():
+        if not name or not is_regular(path, follow=True):
             continue
         try:
             code = read_functions(path)

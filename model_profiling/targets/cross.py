@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,9 +48,14 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
     release = native.version.partition("+")[0]
 
     def make(into: Path) -> None:
-        with zipfile.ZipFile(_download_wheel(release, wanted, into.parent)) as archive:
-            parts = ("executorch/include/", "executorch/lib/", "executorch/version.py")
-            archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
+        wheel = _download_wheel(release, wanted, into.parent)
+        parts = ("executorch/include/", "executorch/lib/", "executorch/version.py")
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as problem:
+            # An index need not tell hashes, and pip does not look at every byte of what it downloads.
+            raise SetupError(f"{what} came damaged: {problem}", "try again") from problem
 
     kind = wanted.machine if wanted.system == "linux" else f"{wanted.machine}-{wanted.system}"
     home = cache_root() / "wheels" / f"executorch-{release}-{kind}"

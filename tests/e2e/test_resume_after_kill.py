@@ -94,7 +94,10 @@ def killed_and_resumed(folder: Path, moment: tuple[int, float]) -> Trial:
 
 
 def names(run_dir: Path) -> set[str]:
-    return {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*")}
+    """Every file; launches have names that are drawn anew each time, so they are counted."""
+    found = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*")}
+    launches = {name for name in found if name.startswith("launches/")}
+    return {*(found - launches), f"{len(launches)} launches"}
 
 
 def shape(run_dir: Path) -> Any:

@@ -107,7 +107,7 @@ class SshLink:
         complaints = self._folder / "complaints"
         script = "echo ready; exec cat >/dev/null"
         with complaints.open("wb") as stream:
-            holding = ("-M", "-o", "ControlPersist=no", "--", self.host, f"exec sh -c {script!r}")
+            holding = ("-M", "-o", "ControlPersist=no", "--", self.host, f"exec sh -c {shlex.quote(script)}")
             try:
                 child = start((*self._words(), *holding), fed=True, stderr=stream)
             except SetupError as problem:

@@ -1,0 +1,338 @@
+"""Everything of the kit that reads what others wrote, each with real files to damage and its share of inputs.
+
+A reader gets bytes and a folder of its own in memory, and uses what it read as the kit would. It may refuse
+with one of the kit's errors; anything else is a find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+sys.path.insert(0, str(ROOT / "tests"))
+
+from attack.damage import Kind  # noqa: E402
+from model_profiling.analysis.kernel_files import read_kernels_csv  # noqa: E402
+from model_profiling.analysis.latency_files import read_latencies  # noqa: E402
+from model_profiling.analysis.timeline import analyse_timeline  # noqa: E402
+from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace  # noqa: E402
+from model_profiling.config.reading import check_config  # noqa: E402
+from model_profiling.errors import InputError  # noqa: E402
+from model_profiling.etdump import read_boundaries, read_etdump  # noqa: E402
+from model_profiling.json_record import read_record  # noqa: E402
+from model_profiling.program import read_etrecord, read_program  # noqa: E402
+from model_profiling.program.delegates import delegate_named  # noqa: E402
+from model_profiling.program.flow import flow_of, input_independent  # noqa: E402
+from model_profiling.program.graph_file import read_graph_file, read_undelegated  # noqa: E402
+from model_profiling.report.data import report_data  # noqa: E402
+from model_profiling.report.html import render_html  # noqa: E402
+from model_profiling.report.markdown import render_markdown  # noqa: E402
+from model_profiling.report.run_report import run_document  # noqa: E402
+from model_profiling.run import Run, names  # noqa: E402
+from model_profiling.run.evidence import read_evidence  # noqa: E402
+from model_profiling.run.factors import read_factors  # noqa: E402
+from model_profiling.run.journal import Journal  # noqa: E402
+from model_profiling.run.manifest import read_manifest, read_summary_0  # noqa: E402
+from model_profiling.run.metrics import read_metrics, read_robust_stats  # noqa: E402
+from model_profiling.runner.lockstep_result import read_lockstep_result  # noqa: E402
+from model_profiling.runner.result import read_features, read_result  # noqa: E402
+from model_profiling.runner.samples import Samples, read_samples  # noqa: E402
+from model_profiling.targets.device.energy import energy_of, read_metered, readings_csv  # noqa: E402
+from model_profiling.targets.executor_runner import read_own_times  # noqa: E402
+from model_profiling.targets.protocol import Job  # noqa: E402
+from model_profiling.validation.validate import validate  # noqa: E402
+from model_profiling.workflow.analyse import analyse  # noqa: E402
+
+RUN = DATA / "runs" / "emulated_sme2"
+PROGRAM = DATA / "runs" / "programs" / "small_cnn_xnnpack_fp16.pte"
+PROGRAM_SHA256 = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
+EVENTS = ["Convolution (NHWC, F32) IGEMM #1", "Clamp (NC) #1"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`share` is how many of each 10,000 inputs it gets; those that take long get few."""
+
+    name: str
+    kind: Kind
+    share: int
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[bytes, Path], object]
+
+
+def found(*patterns: str) -> Callable[[], list[bytes]]:
+    """The content of every file under tests/data that fits, each once."""
+
+    def seeds() -> list[bytes]:
+        paths = [path for pattern in patterns for path in sorted(DATA.glob(pattern)) if path.is_file()]
+        whole = dict.fromkeys(path.read_bytes() for path in paths)
+        assert whole, patterns
+        return list(whole)
+
+    return seeds
+
+
+def at(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """A reader of a file with that name."""
+
+    def reading(data: bytes, folder: Path) -> object:
+        path = folder / name
+        path.write_bytes(data)
+        return read(path)
+
+    return reading
+
+
+def beside(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """A reader of the folder that holds a file with that name."""
+    return at(name, lambda path: read(path.parent))
+
+
+def _dump(data: bytes, folder: Path) -> None:
+    del folder
+    table = read_etdump(data)
+    table.text(table.name)
+
+
+def _program(data: bytes, folder: Path) -> None:
+    del folder
+    for method in read_program(data).methods:
+        for delegate in method.delegates:
+            delegate_named(delegate.backend).align(delegate.nodes, EVENTS)
+        input_independent(flow_of(method))
+
+
+def _record(data: bytes, folder: Path) -> None:
+    del folder
+    record = read_etrecord(data)
+    for method in record.handles:
+        record.refs_of_instruction(method, 0)
+
+
+def _journal(folder: Path) -> None:
+    journal = Journal(folder)
+    for entry in journal.entries():
+        journal.latencies_ms(entry.series, journal.rounds_of(entry.series) % 100)
+        journal.turns_ms(entry.series)
+
+
+def _log(data: bytes, folder: Path) -> None:
+    path = folder / "runner.log"
+    path.write_bytes(data)
+    text = data.decode("utf-8", "replace")
+    energy_of(metered := read_metered(text, (1_000_000,)), 1)
+    readings_csv(metered, 1)
+    read_own_times(Job(path, warmup=1, runs=2), text, None)
+
+
+def _features(data: bytes, folder: Path) -> None:
+    del folder
+    read_features(data.decode("utf-8", "replace"))
+
+
+def _in_run(data: bytes, folder: Path) -> Path:
+    """A recorded run in which the file that `data` names is replaced; whatever came before is undone."""
+    run, undo = folder / "emulated_sme2", folder / "undo"
+    if not run.exists():
+        shutil.copytree(RUN, run)
+    if undo.exists():
+        name = undo.read_text()
+        shutil.copyfile(RUN / name, run / name)
+    name, _, content = data.partition(b"\0")
+    inside = name.decode("ascii", "replace")
+    if not (RUN / inside).is_file() or inside.startswith("/") or ".." in inside:
+        raise InputError("no file of the run", "name one")  # damage met the name itself
+    undo.write_text(inside)
+    (run / inside).write_bytes(content)
+    return run
+
+
+def _validate(data: bytes, folder: Path) -> None:
+    validate(_in_run(data, folder)).as_text()
+
+
+def _report(data: bytes, folder: Path) -> None:
+    run = Run.open(_in_run(data, folder))
+    blocks = run_document(report_data(run, analyse(run) if run.dumps else None, None))
+    render_markdown(blocks, "pictures")
+    render_html(blocks, "damaged")
+
+
+def _files_of_run() -> list[bytes]:
+    paths = [path for path in sorted(RUN.rglob("*")) if path.suffix in (".json", ".jsonl", ".csv", ".etdump")]
+    return [path.relative_to(RUN).as_posix().encode() + b"\0" + path.read_bytes() for path in paths]
+
+
+def _made_dumps() -> list[bytes]:
+    """Every kind of event, twice over, with and without each optional field."""
+    from strategies import AllocationEvent, Block, DebugEvent, Dump, ProfileEvent
+
+    profile = [
+        ProfileEvent("Method::execute", -1, 0, -1, None, None, 10, 900),
+        ProfileEvent(None, 0, 3, -1, "Convolution (NHWC, F32) IGEMM #1", b"", 20, 400),
+        ProfileEvent(None, 0, 3, 12, None, b"metadata", 400, 500),
+        ProfileEvent("x" * 280, 0, 4, -1, None, None, 500, 600),
+    ]
+    others = [AllocationEvent(1, 4096), DebugEvent("aten::add.out", 2, -1, None, True)]
+    block = Block("Execute", 1, ("method", "planned"), (*profile, *others))
+    made = Dump((block, block), write_defaults=False, size_prefixed=True).to_bytes()
+    dumps = found("etdump/*.etdump", "runner/*.etdump", "runs/programs/*.etdump", "runs/*/*/*.etdump")()
+    return [made, *(dump for dump in dumps if len(dump) < 30_000)]
+
+
+def _made_records() -> list[bytes]:
+    """One of everything the reader looks at, beside real ones."""
+    node = {
+        "name": "aten_convolution_default",
+        "target": "executorch.exir.dialects.edge.ops.aten.convolution.default",
+        "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}}}],
+        "outputs": [{"as_tensor": {"name": "aten_convolution_default"}}],
+        "metadata": {
+            "debug_handle": "1",
+            "nn_module_stack": "L__self__,,net.Net;L__self__c1,c1,torch.nn.modules.conv.Conv2d",
+            "stack_trace": 'File "net.py", line 10, in forward\n    x = self.c1(x)',
+        },
+    }
+    tensors = {"aten_convolution_default": {"dtype": 7, "sizes": [{"as_int": 1}, {"as_int": 16}]}}
+    graph = {"graph_module": {"graph": {"nodes": [node, node], "tensor_values": tensors}}}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ETRECORD_V0", "")
+        archive.writestr("edge_dialect_exported_program/forward", json.dumps(graph))
+        archive.writestr("debug_handle_map", json.dumps({"forward": {"0": [1, 2], "1": 3}}))
+    return [stream.getvalue(), *found("runs/programs/*.etrecord")()]
+
+
+def _logs() -> list[bytes]:
+    """What executor_runners of several releases say, a meter's file, and the kit's own logs."""
+    told = (
+        "I 00:00:00.000123 executorch:executor_runner.cpp:270] Model loaded in 12.345678 ms.\n"
+        "I 00:00:01.000456 executorch:executor_runner.cpp:402] Iteration 1 of 2: 3.250000 ms\n"
+        "I 00:00:01.000789 executorch:executor_runner.cpp:402] Iteration 2 of 2: 3.125000 ms\n"
+        "I 00:00:02.000001 executorch:executor_runner.cpp:410] Model executed successfully 2 time(s) in "
+        "6.375000 ms.\n"
+    )
+    meter = "".join(
+        f"{10 + second / 4:.2f} -{350000 + second * 1000} 3{900000 + second}\n" for second in range(40)
+    )
+    return [told.encode(), f"{meter}end 21.50\n".encode(), *found("runs/*/*/*.log", "xnntrace/*.log")()]
+
+
+def _factors() -> list[bytes]:
+    return [json.dumps({"schema_version": 1, "CONV": [1.5, 3.0], "GEMM": [2, 4.5]}).encode()]
+
+
+def _kept_journals() -> list[bytes]:
+    """The whole journals, shortened: reading one of 100 kB takes as long as 20 dumps."""
+    whole = found("runs/*/journal.jsonl", "runs/kit_0_1_0/*/journal.jsonl")()
+    return [b"".join(each.splitlines(keepends=True)[:4]) for each in whole]
+
+
+def _samples(path: Path) -> object:
+    return read_record(Samples, path, "sample it again")
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("etdump", "bytes", 2400, _made_dumps, _dump),
+    Reader("pte", "bytes", 1700, found("etdump/*.pte", "runs/programs/*.pte"), _program),
+    Reader("etrecord", "zip", 2000, _made_records, _record),
+    Reader(
+        "boundaries",
+        "bytes",
+        600,
+        found("runner/*.boundaries"),
+        lambda data, _folder: read_boundaries(data),
+    ),
+    Reader(
+        "manifest",
+        "json",
+        400,
+        found("runs/*/manifest.json", "runs/kit_0_1_0/*/manifest.json"),
+        beside(names.MANIFEST, read_manifest),
+    ),
+    Reader(
+        "metrics",
+        "json",
+        400,
+        found("runs/*/metrics.json", "runs/kit_0_1_0/*/metrics.json"),
+        at(names.METRICS, read_metrics),
+    ),
+    Reader("journal", "lines", 400, _kept_journals, beside(names.JOURNAL, _journal)),
+    Reader("evidence", "json", 300, found("runs/*/evidence.json"), beside(names.EVIDENCE, read_evidence)),
+    Reader("graph", "json", 250, found("runs/*/program_graph.json"), at(names.GRAPH, read_graph_file)),
+    Reader(
+        "config",
+        "json",
+        300,
+        found("runs/*/config.json"),
+        at(names.CONFIG, lambda path: check_config(path, files=False)),
+    ),
+    Reader(
+        "result",
+        "json",
+        300,
+        found("runner/result.json", "runner/result_kernels.json"),
+        at("r.json", read_result),
+    ),
+    Reader("turns", "json", 200, found("runner/result_turns.json"), at("t.json", read_lockstep_result)),
+    Reader("seen", "json", 150, found("runner/seen.json"), at("seen.json", read_samples)),
+    Reader("samples", "json", 100, found("runner/toy_samples.json"), at("s_samples.json", _samples)),
+    Reader(
+        "stats",
+        "json",
+        100,
+        found("runs/*/*/*_robust_stats.json"),
+        at("x_robust_stats.json", read_robust_stats),
+    ),
+    Reader(
+        "summary 0",
+        "json",
+        50,
+        found("runs/*/*_pipeline_summary.json"),
+        beside("m_pipeline_summary.json", read_summary_0),
+    ),
+    Reader("factors", "json", 30, _factors, beside(names.FACTORS, read_factors)),
+    Reader(
+        "undelegated",
+        "json",
+        40,
+        found("runs/programs/small_cnn_xnnpack_fp16.pte.json"),
+        at("m.pte.json", lambda path: read_undelegated(path.with_suffix(""), PROGRAM_SHA256)),
+    ),
+    Reader("features", "json", 30, found("runner/result.json"), _features),
+    Reader(
+        "timeline",
+        "text",
+        50,
+        found("runs/emulated_sme2/*/*_exec_all_runs_timeline.csv"),
+        at("x_exec_all_runs_timeline.csv", analyse_timeline),
+    ),
+    Reader("kernels", "text", 50, found("runs/*/*/*_kernels.csv"), at("x_kernels.csv", read_kernels_csv)),
+    Reader(
+        "latencies",
+        "text",
+        50,
+        found("runs/emulated_sme2/*/*_timeline.csv", "runner/result.json"),
+        at("x.csv", read_latencies),
+    ),
+    Reader("log", "text", 50, _logs, _log),
+    Reader(
+        "xnntrace",
+        "text",
+        30,
+        found("xnntrace/*.log"),
+        at("x.log", lambda path: kernel_uses(read_xnntrace(path))),
+    ),
+    Reader("validate", "named", 10, _files_of_run, _validate),
+    Reader("report", "named", 10, _files_of_run, _report),
+)
+BY_NAME = {reader.name: reader for reader in READERS}

@@ -1,0 +1,159 @@
+"""A short, deterministic slice of the campaign of attacks (`bench/attack_campaign.py`), and what its long
+runs found."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, missing
+
+sys.path.insert(0, str(ROOT / "bench"))
+
+from attack import disks, downloads, fuzzing, kills
+from attack.damage import damaged
+from attack.finds import PartResult, as_json, as_text
+from attack.readers import READERS
+
+from model_profiling.config.reading import check_config
+from model_profiling.errors import FormatError
+from model_profiling.run.journal import TIMED
+from model_profiling.runner.samples import read_samples
+
+INPUTS = 2000
+
+
+def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None:
+    found = fuzzing.fuzz(INPUTS, 20261116, finds=tmp_path)
+    assert not found.finds, as_text([found])
+    assert found.tried >= INPUTS * 0.99
+    coverage = found.figures["coverage"]
+    assert isinstance(coverage, dict)
+    for name in ("flatbuffer.py", "etdump/reader.py", "program/pte.py", "program/etrecord.py"):
+        seen, whole = coverage[name]
+        assert seen / whole > 0.6, f"too little of {name} was reached: {seen} of {whole} lines"
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: str(reader.name))
+def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
+    seeds = reader.seeds()
+    made = [fuzzing.input_of(reader, seeds, len(seeds), seed, 17) for seed in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> None:
+    """The campaign is held to readers that are known to be bad."""
+    lines = [
+        "import hashlib, os, sys, time",
+        f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
+        "from attack import fuzzing, readers",
+        "fuzzing.SECONDS = 0.5",
+        "def bad(data, folder):",
+        "    kind = hashlib.sha256(data).digest()[0] % 4",
+        "    if kind == 0: os._exit(11)",
+        "    if kind == 1: time.sleep(60)",
+        "    if kind == 2: bytearray(3 << 30)",
+        "    raise KeyError('surprise')",
+        "seeds = lambda: [b'abcdefghijklmnop', b'qrstuvwxyz012345']",
+        "bad_one = readers.Reader('bad', 'bytes', 10000, seeds, bad)",
+        "for module in (readers, fuzzing): module.READERS, module.BY_NAME = (bad_one,), {'bad': bad_one}",
+        "if __name__ == '__main__':",
+        "    from pathlib import Path",
+        "    result = fuzzing.fuzz(6, 3, finds=Path(sys.argv[1]))",
+        "    print(*sorted({find.what.split(':')[0] for find in result.finds}), sep='\\n')",
+    ]
+    script = tmp_path / "bad.py"
+    script.write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "finds"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.splitlines() == [
+        "KeyError",
+        "ends the process with 11",
+        "takes longer than 0.5 s",
+        "takes more than 1024 MB",
+    ], done.stdout + done.stderr
+    kept = sorted((tmp_path / "finds").glob("bad-*.json"))
+    assert json.loads(kept[0].read_text())["reader"] == "bad"
+
+
+def test_kills_of_the_parent_and_of_a_runner_lose_nothing(tmp_path: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("the processes of a run are found in /proc")
+    steps = [f"evidence/0/{name}/t1" for name in ("one", "two")]
+    steps += [f"{kind}/{n}/{name}/t1" for kind in TIMED for n in (0, 1) for name in ("one", "two")]
+    whole = kills.Whole(tuple(steps), frozenset(), len(steps))
+    for number, (victim, sent) in enumerate((("parent", signal.SIGHUP), ("runner", signal.SIGKILL))):
+        drawn = kills.Kill(number, victim, sent, "rounds", 0.4, 0.0)
+        run = kills.LiveRun(tmp_path / str(number), mode="rounds")
+        wrong, landed = kills._killed_and_resumed(run, drawn, whole)
+        assert not wrong, wrong
+        assert landed
+
+
+def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    try:
+        with disks.disk(place, 40):
+            assert not list(disks._analyze(place, tmp_path / "config", "analyze"))
+    except PermissionError:
+        missing("the right to mount a small file system (root)")
+
+
+def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with downloads._own_cache(tmp_path / "cache"):
+        assert not list(downloads._wheel("cut", tmp_path))
+
+
+def test_an_error_is_never_as_long_as_the_file() -> None:
+    """zipfile names the member as the archive has it: a message of 35,000 characters came of it."""
+    refused = FormatError("a member called " + "x" * 65_000 + " at the end", "export it again")
+    assert len(str(refused)) < 2100
+    assert refused.problem.startswith("a member called x") and refused.problem.endswith("x at the end")
+
+
+@pytest.mark.parametrize("key", ["model", "output_root", "runner_path"])
+@pytest.mark.parametrize("path", ["x" * 300, "a/" * 3000], ids=["name", "path"])
+def test_a_path_that_no_system_takes_is_a_problem_of_the_config(tmp_path: Path, key: str, path: str) -> None:
+    experiment = {"name": "one", **({key: path} if key == "runner_path" else {})}
+    config = {"model": "m.pte", "output_root": "out", "experiments": [experiment]}
+    if key != "runner_path":
+        config[key] = path
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    (problem,) = check_config(tmp_path / "c.json", files=False)
+    assert key in problem.text and "too long" in problem.text
+
+
+def test_a_runner_with_a_zero_character_is_a_problem_of_the_config(tmp_path: Path) -> None:
+    experiments = [{"name": "one", "runner_path": "a\0b"}, {"name": "two", "runner_path": "a"}]
+    (tmp_path / "c.json").write_text(
+        json.dumps({"model": "m.pte", "output_root": "o", "experiments": experiments})
+    )
+    (problem,) = check_config(tmp_path / "c.json", files=False)
+    assert "runner_path holds a zero character" in problem.text
+
+
+def test_samples_name_files_that_no_system_could_have(tmp_path: Path) -> None:
+    seen = json.loads((ROOT / "tests/data/runner/seen.json").read_text())
+    for file in seen["files"]:
+        file["path"] = "x" * 5000
+    (tmp_path / "seen.json").write_text(json.dumps(seen))
+    found = read_samples(tmp_path / "seen.json")
+    assert {file.problem for file in found.files} == {"it is not on this machine"}
+
+
+def test_what_was_tried_is_a_table_and_json() -> None:
+    results = [PartResult("kills", 3, 1.5), PartResult("disks", skipped="only root mounts")]
+    assert "kills" in as_text(results) and "not tried: only root mounts" in as_text(results)
+    assert as_json(results, 4)["found"] == 0
+
+
+def test_damage_never_makes_a_file_much_longer() -> None:
+    for reader in READERS:
+        seeds = reader.seeds()
+        assert all(len(damaged(reader.kind, seeds[0], seeds, random.Random(n))) <= 400_000 for n in range(20))
