@@ -30,14 +30,15 @@ def main(name: str, words: list[str]) -> None:
         code = f"import sys; from {tool.module} import {tool.attr} as main; sys.exit(main())"
         argv = ["-c", code, *words]
     warm = os.environ.get("DOCUMENTED_WARM")
-    if warm and _exports(name, words):
+    if warm and _better_warm(name, words):
         sys.exit(ask(warm, argv))
     os.execv(sys.executable, [sys.executable, *argv])
 
 
-def _exports(name: str, words: list[str]) -> bool:
+def _better_warm(name: str, words: list[str]) -> bool:
+    """Whether most of its time would go into loading what it needs."""
     if name == "sme2prof":
-        return not {"export", "profile", "onboard"}.isdisjoint(words) and "--help" not in words
+        return bool(words) and not words[0].startswith("-") and words[0] not in ("mcp", "view")
     script = words[0] if words else ""
     return script.endswith(("export_model.py", "run_quick_test.py")) or "test-cases/" in script
 

@@ -67,7 +67,8 @@ def adapter_folder(*, fetch: bool = True) -> Path:
 
 def adapter_graphs(programs: Sequence[Path]) -> dict[Path, Graphs]:
     """What Model Explorer shows of each program."""
-    env = {"PYTHONPATH": str(adapter_folder())}
+    # Nothing is added to what the cache keeps.
+    env = {"PYTHONPATH": str(adapter_folder()), "PYTHONDONTWRITEBYTECODE": "1"}
     # Without this environment's packages (-S): Model Explorer would load torch, which a .pte does not need.
     done = process.run([sys.executable, "-S", "-c", _CONVERT, *programs], timeout=120, env=env)
     assert done.ok, done.tail(20)

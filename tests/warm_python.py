@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -32,7 +33,9 @@ def ask(place: str, words: list[str]) -> int:
 
 
 def serve(place: str, pid: int) -> None:
+    gc.set_threshold(200_000, 50, 1000)
     _export_something()
+    gc.freeze()  # what is forked shares its memory for as long as nobody counts in it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(f"{place}.new")
@@ -51,7 +54,10 @@ def _export_something() -> None:
     """Most of what an export needs is loaded by the first one."""
     os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not live on in what is forked
     _mean_the_wheel()
+    import altair  # noqa: F401  for those that only report
     import executorch.devtools  # noqa: F401
+    import pydantic  # noqa: F401
+    import scipy.special  # noqa: F401
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer

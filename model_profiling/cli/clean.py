@@ -2,41 +2,149 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import click
 
 from model_profiling.cli import frame
+from model_profiling.runner.cache import cache_root
 from model_profiling.targets import parse_target
-from model_profiling.wording import plural
+from model_profiling.targets.remote.folder import Removed
+from model_profiling.wording import plural, size
 from model_profiling.workflow.clean import clean
+from model_profiling.workflow.trim import Limits, Trimmed, trim_cache, trim_runs
+
+_BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def _as_bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([kmgt]?b|)", text.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{text} is no size; write 500MB, 2GB or 0")
+    return round(float(found[1]) * _BYTES["" if found[2] == "b" else found[2]])
+
+
+def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6}) ?([hdw])", text.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{text} is no age; write 12h, 30d or 8w")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 @frame.command(
     "clean",
-    example="""sme2prof clean --device R5CT1234ABC
+    example="""sme2prof clean
+    sme2prof clean --keep 1GB
+    sme2prof clean out_toy_cnn/runs --older-than 30d --dry-run
+    sme2prof clean --device R5CT1234ABC
     sme2prof clean --host board""",
     facts=True,
 )
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--keep",
+    metavar="SIZE",
+    callback=_as_bytes,
+    help="Remove what was used longest ago until no more than this is left, such as 500MB; 0 is everything.",
+)
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=_as_seconds,
+    help="Remove what was not used for so long: 12h, 30d, 8w.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--device", metavar="SERIAL", help="A phone: its serial, or HOST:PORT of one on the network.")
 @click.option("--host", help="A machine that ssh reaches.")
 @click.option("--device-path", help="The folder there that a config named as device_path.")
-def command(device: str | None, host: str | None, device_path: str | None, as_json: bool) -> None:
-    """Remove what the kit has put on a phone or another machine, and show what that was."""
-    if (device is None) == (host is None):
+def command(
+    *,
+    folders: tuple[Path, ...],
+    keep: int | None,
+    older_than: float | None,
+    dry_run: bool,
+    device: str | None,
+    host: str | None,
+    device_path: str | None,
+    as_json: bool,
+) -> None:
+    """Show what the kit keeps and how large it is, and remove what --keep or --older-than say.
+
+    Without FOLDERS that is the cache, which is filled again when needed; with FOLDERS the runs in them. What
+    is in use stays, and so does what the kit has not made; links are not followed. With --device or --host
+    everything is removed that the kit has put there.
+    """
+    limits = Limits(keep, older_than)
+    here = device is None and host is None
+    if device is not None and host is not None:
         raise click.UsageError("give --device SERIAL or --host HOST")
-    choice = parse_target(
-        f"android:{device.removeprefix('android:')}" if device is not None else f"ssh:{host}"
-    )
-    removed = clean(replace(choice, device_path=device_path))
+    if here and device_path is not None:
+        raise click.UsageError("--device-path goes with --device or --host")
+    if not here and (folders or dry_run or limits != Limits()):
+        raise click.UsageError("--device and --host remove everything there; leave the other words out")
+    if dry_run and limits == Limits():
+        raise click.UsageError("--dry-run says what would be removed; give --keep or --older-than, too")
+    if not here:
+        place = f"android:{device.removeprefix('android:')}" if device is not None else f"ssh:{host}"
+        _show_removed(clean(replace(parse_target(place), device_path=device_path)), as_json)
+    elif folders:
+        _show(trim_runs(folders, limits, dry_run=dry_run), None, limits, dry_run, as_json)
+    else:
+        _show(trim_cache(limits, dry_run=dry_run), cache_root(), limits, dry_run, as_json)
+
+
+def _show_removed(removed: Removed, as_json: bool) -> None:
     if as_json:
         frame.facts({"schema_version": 1, **asdict(removed), "bytes": removed.bytes})
         return
     for note in removed.notes:
         frame.say(note)
-    for name, size in removed.files:
-        frame.say(f"{size:>12,}  {name}")
+    for name, count in removed.files:
+        frame.say(f"{count:>12,}  {name}")
     if removed.files:
         frame.say(f"removed {removed.folder}: {plural(len(removed.files), 'file')}, {removed.bytes:,} bytes")
     else:
         frame.say(f"there is no {removed.folder}: nothing to remove")
+
+
+def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        _show_facts(found, cache, dry_run)
+        return
+    if cache is not None:
+        frame.say(str(cache))
+    gone = "would be removed" if dry_run else "removed"
+    for entry in found.kept:
+        note = gone if entry in found.removed else entry.stays
+        name = entry.name if cache is None else f"{entry.kind}/{entry.name}"
+        used = time.strftime("%Y-%m-%d", time.localtime(entry.used))
+        frame.say(f"{size(entry.bytes):>10}  {used}  {name}{f'  ({note})' if note else ''}")
+    what = plural(len(found.kept), "run") if cache is None else f"{len(found.kept)} in the cache"
+    frame.say(f"{what}, {size(found.bytes)}")
+    if limits == Limits():
+        return
+    left = found.bytes - found.removed_bytes
+    more = limits.keep is not None and left > limits.keep
+    why = "; what is in use or not the kit's stays" if more else ""
+    frame.say(f"{gone}: {len(found.removed)}, {size(found.removed_bytes)}; left: {size(left)}{why}")
+
+
+def _show_facts(found: Trimmed, cache: Path | None, dry_run: bool) -> None:
+    listed = [
+        {
+            **asdict(entry),
+            "used": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(entry.used)),
+            "chosen": entry in found.removed,
+        }
+        for entry in found.kept
+    ]
+    sizes = {"bytes": found.bytes, "chosen_bytes": found.removed_bytes, "removed": not dry_run}
+    frame.facts({"schema_version": 1, "cache": cache, **sizes, "kept": listed})

@@ -31,7 +31,7 @@ COMMANDS = {
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
-    "clean": "Remove what was put on a phone or another machine.",
+    "clean": "Show and trim what is kept: the cache, runs, what was put on a phone or another machine.",
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",
 }
@@ -89,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Not click's own main(): it answers Ctrl-C with an empty line of its own.
         with program().make_context("sme2prof", words) as context:
             outcome = context.command.invoke(context)
+        _warn_of_the_cache()
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
@@ -102,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
+        _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
     except Exception as problem:  # the last resort: a defect of ours is still one line to the user
@@ -140,6 +142,15 @@ def _warn_of_settings() -> None:
         from model_profiling.targets.device.power_mode import take_untold
 
         for note in take_untold():
+            warn(note)
+
+
+def _warn_of_the_cache() -> None:
+    """What was damaged there and made again, unless a run has it in its warnings."""
+    if "model_profiling.runner.cache" in sys.modules:
+        from model_profiling.runner.cache import take_remade
+
+        for note in take_remade():
             warn(note)
 
 

@@ -25,6 +25,7 @@ from model_profiling.own_commands import (
     sme2prof,
     with_another_python,
 )
+from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
@@ -65,6 +66,14 @@ def compiler() -> Check:
     if found.sources:
         return Check("C++ compiler", "pass", f"{problems}; the first build fetches one ({found.sources[0]})")
     return Check("C++ compiler", "fail", problems, found.fix)
+
+
+def cache() -> Check:
+    """Whether what is run from the cache can only be what the kit put there."""
+    try:
+        return Check("cache", "pass", f"{check_cache()}, which nobody else can write to")
+    except SetupError as problem:
+        return Check("cache", "fail", problem.problem, problem.fix)
 
 
 def sdk() -> Check:

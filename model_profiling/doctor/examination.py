@@ -81,6 +81,7 @@ def examine() -> Diagnosis:
         *checks.packages(),
         checks.compiler(),
         checks.sdk(),
+        checks.cache(),
         runner_check(),
         checks.disk_space(),
         _cpu(),
@@ -128,7 +129,7 @@ def _emulator() -> tuple[Check, TargetState]:
     try:
         target.prepare()
     except ProfilingError as problem:
-        fetchable = can_be_had() and prospect(AARCH64_LINUX).possible
+        fetchable = checks.cache().status == "pass" and can_be_had() and prospect(AARCH64_LINUX).possible
         fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
         check = Check("SME2 emulation", "optional", problem.problem, fix)
         state = "not yet: its first run fetches what is missing" if fetchable else problem.problem

@@ -31,6 +31,7 @@ from model_profiling.run import Manifest, Metrics, Result, Times, names
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
+from model_profiling.runner.cache import take_remade
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 _REPEATS = "`runs` and `warmup` of the config have no effect"
@@ -104,6 +105,10 @@ def measure_together(
         with target.held_ready() if isinstance(target, TunedTarget) else contextlib.nullcontext():
             for config, way in asked:
                 begun.append(_begin(config, target, way, progress))
+            # Whoever fails before there is a run to keep it in says it.
+            remade = [Remark(None, "cache", note) for note in take_remade()]
+            for each in begun:
+                each.record.measuring.warnings += remade
             for each in begun:
                 each.record.measuring.gather_evidence()
             Rounds(tuple(each.record.measuring for each in begun), across=len(begun) > 1).measure()

@@ -5,6 +5,7 @@ import sys
 from model_profiling.errors import ProfilingError
 from model_profiling.printable import printable
 from model_profiling.runner.build import build_runner
+from model_profiling.runner.cache import take_remade
 from model_profiling.standard_streams import answered
 
 
@@ -15,6 +16,8 @@ def main() -> int:
     except ProfilingError as problem:
         print(printable(f"error: {problem}"), file=sys.stderr)
         return 2
+    for note in take_remade():
+        print(printable(f"warning: {note}"), file=sys.stderr)
     how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
     print(f"runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}")
     return 0

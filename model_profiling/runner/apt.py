@@ -166,7 +166,7 @@ class Packages:
         """Lay the files of `archive` out under `into`: all but documentation, or the one `member`."""
         into.mkdir(parents=True, exist_ok=True)
         # A link in `into` that stands for a folder stays: that is how /lib and /usr/lib are merged.
-        pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --keep-directory-symlink '
+        pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --no-same-owner --keep-directory-symlink '
         words = [f"./{member}"] if member else ["--exclude=./usr/share"]
         command = ["sh", "-c", f'{pipe} "$3"', "sh", str(archive), str(into), *words]
         done = process.run(command, timeout=_TIMEOUT_S)

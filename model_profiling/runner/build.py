@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,7 @@ from pathlib import Path
 
 from model_profiling import files, process
 from model_profiling.errors import SetupError
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.sdk import Sdk, installed_sdk
 
@@ -61,19 +59,18 @@ def build_runner(
     compile_flags, link_flags = ([*flags, *extra_flags] for flags in _flags(sdk))
     home = _home(sdk, compiler, extra_flags)
     build_id = home.name
-    cached = (home / _BINARY).is_file()
-    if not cached:
-        files.make_folder(home.parent)
-        with tempfile.TemporaryDirectory(prefix=f".{build_id}.", dir=home.parent) as work:
-            folder = Path(work) / "build"
-            folder.mkdir()
-            compile_flags.append(f'-DSME2PROF_BUILD_ID="{build_id}"')
-            _compile(compiler, sources, compile_flags, link_flags, folder)
-            facts = {"schema_version": 1, "executorch": sdk.version, "compiler": compiler.identity}
-            files.write_json(folder / "build.json", facts)
-            # Another build of the same content may have won; its runner is as good as ours.
-            with contextlib.suppress(OSError):
-                folder.rename(home)
+    built = False
+
+    def make(folder: Path) -> None:
+        nonlocal built
+        built = True
+        folder.mkdir()
+        identified = [*compile_flags, f'-DSME2PROF_BUILD_ID="{build_id}"']
+        _compile(compiler, sources, identified, link_flags, folder)
+        facts = {"schema_version": 1, "executorch": sdk.version, "compiler": compiler.identity}
+        files.write_json(folder / "build.json", facts)
+
+    cached(home, make, "the runner", fetch=True)
     return RunnerBuild(
         path=home / _BINARY,
         build_id=build_id,
@@ -82,14 +79,14 @@ def build_runner(
         executorch_sha=sdk.sha,
         compiler=f"{compiler.identity}{_from(compiler)}",
         seconds=time.monotonic() - began,
-        cached=cached,
+        cached=not built,
     )
 
 
-def built_runner(sdk: Sdk, compiler: Compiler) -> Path | None:
-    """The runner that `build_runner` would find in the cache; None where it would have to be compiled."""
-    path = _home(sdk, compiler) / _BINARY
-    return path if path.is_file() else None
+def built_runner(sdk: Sdk, compiler: Compiler) -> tuple[Path, str | None]:
+    """Where `build_runner` keeps the runner, and why it would compile it, if it would."""
+    home = _home(sdk, compiler)
+    return home / _BINARY, damage_of(home)
 
 
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:

@@ -23,12 +23,14 @@ from pathlib import Path
 from model_profiling import files, process
 from model_profiling.errors import ProfilingError, SetupError
 from model_profiling.runner import unpacked_gcc, zig
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache import cache_root, make_place
 from model_profiling.runner.distribution import Need, this_distribution
+from model_profiling.runner.on_path import on_path, path_folders
 from model_profiling.runner.platforms import AARCH64_LINUX, Platform, this_platform
 
 # A compiler that unpacks its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
+_PROBES = "probes"
 _PROBE = """\
 #include <fstream>
 #include <optional>
@@ -130,7 +132,8 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
     candidates = list(_installed(wanted))
     for command in candidates:
         try:
-            return _checked(command, wanted, "installed")
+            # By its path: a name would be looked for again, also where nothing is to be run from.
+            return _checked((str(on_path(command[0])), *command[1:]), wanted, "installed")
         except SetupError as problem:
             refused.append(problem.problem)
     if not candidates:
@@ -141,7 +144,7 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
 def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
     """The commands on the PATH that may compile for `wanted`, likeliest first."""
     if wanted.is_native:
-        yield from ((name,) for name in ("g++", "clang++", "c++") if shutil.which(name))
+        yield from ((name,) for name in ("g++", "clang++", "c++") if on_path(name))
         yield from ((name,) for name in _on_path(re.compile(r"(?:clan)?g\+\+-(\d+)")))
     elif wanted == AARCH64_LINUX:
         yield from ((name,) for name in _on_path(_CROSS_GCC))
@@ -151,11 +154,11 @@ def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
 def _on_path(pattern: re.Pattern[str]) -> list[str]:
     """Names of programs on the PATH, those without a version first, then the newest."""
     versions: dict[str, int] = {}
-    for folder in filter(None, os.environ.get("PATH", "").split(os.pathsep)):
+    for folder in path_folders():
         with contextlib.suppress(OSError):
-            fitting = filter(None, (pattern.fullmatch(path.name) for path in Path(folder).iterdir()))
+            fitting = filter(None, (pattern.fullmatch(path.name) for path in folder.iterdir()))
             versions.update((name[0], int(name[1] or 999)) for name in fitting)
-    return [name for name in sorted(versions, key=lambda name: (-versions[name], name)) if shutil.which(name)]
+    return [name for name in sorted(versions, key=lambda name: (-versions[name], name)) if on_path(name)]
 
 
 def _sources(wanted: Platform) -> tuple[_Source, ...]:
@@ -177,7 +180,8 @@ def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str 
         _probe(compiler, wanted, cure or _fix(wanted))
         # Only a shortcut: without it the probe runs again.
         with contextlib.suppress(ProfilingError):
-            files.write_text(_known_to_work(compiler, wanted), f"{compiler.identity}\n")
+            note = make_place(_PROBES) / _known_to_work(compiler, wanted).name
+            files.write_text(note, f"{compiler.identity}\n")
     return compiler
 
 
@@ -198,7 +202,7 @@ def _known_to_work(compiler: Compiler, wanted: Platform) -> Path:
     program = Path(shutil.which(compiler.command[0]) or compiler.command[0]).resolve()
     changed = program.stat().st_mtime_ns if program.exists() else 0
     facts = [compiler.command, compiler.identity, str(wanted), str(program), changed, _PROBE]
-    return cache_root() / "probes" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return cache_root() / _PROBES / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def _probe(compiler: Compiler, wanted: Platform, cure: str) -> None:

@@ -6,8 +6,8 @@ from model_profiling import process
 from model_profiling.check import Check
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import built_runner
-from model_profiling.runner.compilers import prospect
-from model_profiling.runner.sdk import installed_sdk
+from model_profiling.runner.compilers import Compiler, prospect
+from model_profiling.runner.sdk import Sdk, installed_sdk
 
 _NAME = "runner"
 
@@ -23,9 +23,18 @@ def runner_check() -> Check:
         return Check(_NAME, "fail", "it cannot be built: there is no C++ compiler", found.fix)
     if found.compiler is None:
         return Check(_NAME, "pass", f"not built yet; the first run fetches a compiler ({found.sources[0]})")
-    built = built_runner(sdk, found.compiler)
-    if built is None:
-        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({found.compiler.identity})")
+    return _of_cache(sdk, found.compiler)
+
+
+def _of_cache(sdk: Sdk, compiler: Compiler) -> Check:
+    try:
+        built, lacking = built_runner(sdk, compiler)
+    except SetupError as problem:
+        return Check(_NAME, "fail", problem.problem, problem.fix)
+    if lacking is not None and built.exists():
+        return Check(_NAME, "pass", f"damaged in the cache ({lacking}); the next run builds it again")
+    if lacking is not None:
+        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({compiler.identity})")
     started = process.run([built, "--features-only"], timeout=60)
     if not started.ok:
         said = (started.stderr or started.stdout).strip().splitlines()[-1:] or [f"exit {started.returncode}"]

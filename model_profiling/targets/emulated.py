@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.cache import confirm
 from model_profiling.runner.platforms import this_platform
 from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.execution import execute, execute_lockstep
@@ -55,7 +56,7 @@ class EmulatedTarget:
         self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        runner = (str(self.build.path),) if self.build else ()
+        runner = self._runner()
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
         return execute(
             job,
@@ -68,7 +69,7 @@ class EmulatedTarget:
         )
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        runner = (str(self.build.path),) if self.build else ()
+        runner = self._runner()
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
         return execute_lockstep(
             job, into, stem, runner=runner, transport=transport, timings_are_latency=False
@@ -76,6 +77,14 @@ class EmulatedTarget:
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
+
+    def _runner(self) -> tuple[str, ...]:
+        if self.build is None:
+            return ()
+        emulator = (self.qemu.path,) if self.qemu else ()
+        system = (self.sysroot,) if self.sysroot else ()
+        confirm(self.build.path, self.build.library_path, *emulator, *system)
+        return (str(self.build.path),)
 
     def _code_folders(self) -> tuple[Path, ...]:
         """Where the libraries are that the emulated machine sees elsewhere."""

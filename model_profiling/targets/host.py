@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.cache import confirm
 from model_profiling.targets.execution import execute, execute_lockstep
 from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
 from model_profiling.targets.machine import available_memory, host_facts
@@ -39,16 +40,22 @@ class HostTarget:
             self.build = build_runner()
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        runner = (str(self.build.path),) if self.build else ()
+        runner = self._runner()
         code = (self.build.library_path,) if self.build else ()
         return execute(job, into, stem, runner=runner, transport=LocalTransport(), code=code)
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        runner = (str(self.build.path),) if self.build else ()
+        runner = self._runner()
         return execute_lockstep(job, into, stem, runner=runner, transport=LocalTransport())
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
+
+    def _runner(self) -> tuple[str, ...]:
+        if self.build is None:
+            return ()
+        confirm(self.build.path)
+        return (str(self.build.path),)
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

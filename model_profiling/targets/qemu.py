@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files, process
+from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.runner import apt
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.distribution import this_distribution
+from model_profiling.runner.on_path import on_path
 from model_profiling.runner.result import read_features
 
 NO_EMULATION = "QEMU's user mode runs on Linux only"
@@ -47,14 +45,14 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
     cure = this_distribution().fix("QEMU")
-    refused = []
-    for candidate in _installed():
+    refused: list[str] = []
+    for candidate in _on_path(refused):
         try:
             return _require(candidate, runner, sysroot, cure)
         except SetupError as problem:
             refused.append(problem.problem)
-    if fetch:
-        return _require(fetch_qemu(), runner, sysroot, cure)
+    if fetch or _kept().exists():
+        return _require(_cached(fetch=fetch), runner, sysroot, cure)
     if source() is not None:
         cure = f"the first --target emulated run fetches one from {source()}, or {cure}"
     raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
@@ -72,26 +70,12 @@ def source() -> str | None:
 def can_be_had() -> bool:
     """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
     named = os.environ.get("SME2PROF_QEMU")
-    return bool(named) or next(_installed(), None) is not None or source() is not None
+    return bool(named) or bool(_on_path([])) or _kept().exists() or source() is not None
 
 
 def fetch_qemu() -> Path:
     """A QEMU from the distribution's packages, kept in the cache."""
-    cure = this_distribution().fix("QEMU")
-    home = _cached()
-    archive = _archive(cure)
-    with (
-        apt.packages_of(archive, cure) as packages,
-        tempfile.TemporaryDirectory(prefix=".qemu.", dir=files.make_folder(home.parent)) as folder,
-    ):
-        version = packages.version(_PACKAGE)
-        if version is None or not new_enough(version):
-            found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
-            raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
-        for deb in packages.download([_PACKAGE]):
-            packages.unpack(deb, Path(folder), member=_MEMBER)
-        (Path(folder) / _MEMBER).replace(home)
-    return home
+    return _cached(fetch=True)
 
 
 def new_enough(version: str) -> bool:
@@ -105,16 +89,29 @@ def _archive(cure: str) -> apt.Archive:
     return own.with_suite(_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
-def _installed() -> Iterator[Path]:
-    for name in ("qemu-aarch64", "qemu-aarch64-static"):
-        if found := shutil.which(name):
-            yield Path(found)
-    if _cached().is_file():
-        yield _cached()
+def _on_path(refused: list[str]) -> list[Path]:
+    """Those that are installed; what is on the PATH and not to be run is added to `refused`."""
+    found = [on_path(name, refused) for name in ("qemu-aarch64", "qemu-aarch64-static")]
+    return [path for path in found if path is not None]
 
 
-def _cached() -> Path:
-    return cache_root() / "qemu" / "qemu-aarch64"
+def _kept() -> Path:
+    return cache_root() / "qemu" / _PACKAGE
+
+
+def _cached(*, fetch: bool) -> Path:
+    def make(into: Path) -> None:
+        cure = this_distribution().fix("QEMU")
+        archive = _archive(cure)
+        with apt.packages_of(archive, cure) as packages:
+            version = packages.version(_PACKAGE)
+            if version is None or not new_enough(version):
+                found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
+                raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
+            for deb in packages.download([_PACKAGE]):
+                packages.unpack(deb, into, member=_MEMBER)
+
+    return cached(_kept(), make, "QEMU", fetch=fetch) / _MEMBER
 
 
 def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:

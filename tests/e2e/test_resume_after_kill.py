@@ -21,7 +21,7 @@ from conftest import ROOT
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
-KILLS = {"lockstep": 6, "rounds": 4}
+KILLS = {"lockstep": 4, "rounds": 3}
 ROUNDS = 3
 SEED = 20261115
 

@@ -14,7 +14,8 @@ from conftest import missing
 from stand_ins import linked
 
 from model_profiling import process
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.targets import qemu
 
 ROOT = Path(__file__).resolve().parents[2]
 Doctor = Callable[[], str]
@@ -87,13 +88,18 @@ def test_a_compiler_that_is_not_there(cli) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 @pytest.mark.usefixtures("emulated")
-def test_an_emulator_that_is_not_in_the_cache(tmp_path: Path, cli) -> None:
+def test_an_emulator_that_is_damaged_in_the_cache(
+    tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever else emulation needs is there already, so that only QEMU is fetched."""
     cache = tmp_path / "cache"
     cache.mkdir()
     for part in cache_root().iterdir():
         if part.name != "qemu":
             (cache / part.name).symlink_to(part)
+    monkeypatch.setenv("SME2PROF_CACHE", str(cache))
+    cached(qemu._kept(), Path.mkdir, "QEMU", fetch=True)
+    (qemu._kept() / "half").touch()
     hidden = [
         folder for folder in os.environ["PATH"].split(":") if not list(Path(folder).glob("qemu-aarch64*"))
     ]
@@ -103,7 +109,9 @@ def test_an_emulator_that_is_not_in_the_cache(tmp_path: Path, cli) -> None:
         "SME2PROF_QEMU": "",
         "PYTHONPATH": str(ROOT),
     }
-    fix = fix_of("SME2 emulation", cli("doctor", **env).stdout)
+    told = cli("doctor", **env).stdout
+    assert "QEMU in the cache is damaged: half is in it and was not" in told
+    fix = fix_of("SME2 emulation", told)
     assert fix is not None
     if not fix.endswith("doctor --fetch"):
         missing(f"anywhere to fetch QEMU from: {fix}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.runner import build, sdk
+from model_profiling.runner.cache import cached
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
@@ -35,7 +37,12 @@ int main() {
   std::puts(sme2prof::KernelCounts(nullptr).unavailable().c_str());
 }
 """
-_BUILD = "from model_profiling.runner.build import build_runner; b = build_runner(); print(b.path, b.cached)"
+_BUILD = """\
+from model_profiling.runner.build import build_runner
+from model_profiling.runner.cache import take_remade
+b = build_runner()
+print(b.path, b.cached, *take_remade(), sep="\\n")
+"""
 
 
 @pytest.fixture
@@ -44,7 +51,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_two_processes_racing_get_one_working_runner(own_cache: Path) -> None:
+def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_cache: Path) -> None:
+    home = build._home(sdk.installed_sdk(), build.find_compiler())
+
+    def kill_halfway(into: Path) -> None:
+        into.mkdir()
+        (into / "sme2prof-runner").write_bytes(b"\x7fELF" * 1000)
+
+    cached(home, kill_halfway, "the runner", fetch=True)
+    os.truncate(home / "sme2prof-runner", 100)
     with ThreadPoolExecutor(2) as pool:
         racers = [pool.submit(process.run, [sys.executable, "-c", _BUILD], timeout=300) for _ in range(2)]
     ends = [racer.result() for racer in racers]
@@ -52,11 +67,17 @@ def test_two_processes_racing_get_one_working_runner(own_cache: Path) -> None:
     paths = {end.stdout.split()[0] for end in ends}
     assert len(paths) == 1
     (path,) = paths
+    assert Path(path).parent == home
+    said = [end.stdout.splitlines()[2:] for end in ends]
+    assert max(said) == [
+        "the runner in the cache was damaged (sme2prof-runner has 100 of 4,000 bytes) and was made again"
+    ]
     told = process.run([path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == Path(path).parent.name
     # Nothing is left of the one that lost, nor of either's objects.
     assert [entry.name for entry in (own_cache / "runners").iterdir()] == [Path(path).parent.name]
-    assert sorted(entry.name for entry in Path(path).parent.iterdir()) == ["build.json", "sme2prof-runner"]
+    kept = [".sme2prof-entry.json", "build.json", "sme2prof-runner"]
+    assert sorted(entry.name for entry in Path(path).parent.iterdir()) == kept
 
     made = Path(path).stat()
     again = build.build_runner()

@@ -152,7 +152,7 @@ def test_offline(emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     with pytest.raises(SetupError, match=r"the \w+ mirror cannot be read: .*; .*install.*10\.1 or newer"):
         qemu.fetch_qemu()
-    assert not qemu._cached().exists()
+    assert not qemu._kept().exists()
 
 
 def test_something_that_is_not_qemu(emulated: EmulatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ SHALLOW = f"{Path(__file__).parents[1] / 'models' / 'shallow.py'}:edgetam"
 TRANSFORMER, DECODER = "transformer_encoder@tokens=16,layers=1", "decoder_lm@context=32,layers=1"
 PROMPT, UNET, SQUEEZE = "decoder_lm@tokens=8,context=32,layers=1", "unet@size=32", "squeeze_sam@size=256"
 # One of each, in the dtype that had to be written for, is part of `make test`; an export takes seconds.
-QUICK = {(SHALLOW, "fp16"), (TRANSFORMER, "fp16"), (DECODER, "fp16"), (UNET, "fp16")}
+# EdgeTAM is exported and run there by the skills' commands (tests/e2e/test_documents.py).
+QUICK = {(TRANSFORMER, "fp16"), (DECODER, "fp16"), (UNET, "fp16")}
 ALL = [
     (model, dtype)
     for model in (SHALLOW, TRANSFORMER, DECODER, PROMPT, UNET, SQUEEZE)

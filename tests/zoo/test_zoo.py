@@ -23,13 +23,19 @@ from model_profiling.workflow.profile import ProfileOptions, profile
 ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
-# Twelve architectures, two of them in the dtype that shows most, are part of `make test`; the rest is slow.
+# Seven architectures, two of them in the dtype that shows most, are part of `make test`.
+# The rest is slow.
 QUICK = frozenset({"lstm_model_int8", "mobilenet_model_fp16"})
 SLOW = frozenset(
     expected.name
     for expected in EXPECTED
     if expected.name not in QUICK and (expected.dtype != "fp32" or not expected.model.endswith(":model"))
-) | {"lstm_model_fp32", "mobilenet_model_fp32", "mobilevit_model_fp32", "shufflenet_model_fp32"}
+) | {
+    f"{name}_model_fp32"
+    for name in (
+        "lstm", "mobilenet", "mobilevit", "segformer", "shufflenet", "swin", "vit", "wav2vec2", "whisper",
+    )
+}  # fmt: skip
 # The cheapest to run under QEMU.
 EMULATED = ("resnet_model_fp32", "squeezenet_model_fp32", "lstm_model_int8")
 

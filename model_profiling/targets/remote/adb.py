@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from model_profiling.printable import printable
 from model_profiling.runner import apt
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.distribution import this_distribution
+from model_profiling.runner.on_path import on_path
 from model_profiling.runner.unpacked import unpack_closure
 
 # The first that carries exit status, standard error and the end of standard input apart, and with a device's
@@ -88,8 +88,8 @@ def find_adb(*, fetch: bool = True) -> Adb:
 
 def _installed() -> list[Path]:
     sdks = [os.environ[name] for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT") if os.environ.get(name)]
-    on_path = shutil.which("adb")
-    found = [Path(on_path)] if on_path else []
+    installed = on_path("adb")
+    found = [installed] if installed else []
     return [*found, *(path for sdk in sdks if (path := Path(sdk, "platform-tools", "adb")).is_file())]
 
 

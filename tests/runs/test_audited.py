@@ -1,0 +1,174 @@
+"""What commands do on a run directory of somebody else, seen by Python itself: no process, no connection, no
+pickle, and no file but the run's own, those asked for, and those of the installation."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+
+from recorded_runs import Json, copied, edit
+
+from model_profiling import process
+from model_profiling.runner.cache import cache_root
+
+SCRIPT = Path(__file__).parents[1] / "audited_commands.py"
+KIT = Path(__file__).parents[2] / "model_profiling"
+
+
+class Mine:
+    """Unpickled, it would leave a mark."""
+
+    def __reduce__(self):
+        return os.mkdir, ("unpickled",)
+
+
+def lay_traps(run_dir: Path, outside: Path) -> None:
+    """What does not keep a run from being read, and leads everywhere if it is believed."""
+    secret = outside / "secret.txt"
+    secret.write_text("root:x:0:0\n")
+    program = outside / "model.pte"
+    program.write_bytes(b"\0" * 64)
+
+    def believed(manifest: Json) -> None:
+        manifest.update(model=str(program), etrecord=str(secret), config=str(secret), config_file=str(secret))
+        manifest["settings"]["inputs"] = {"files": [str(secret)]}
+        manifest["settings"]["output_root"] = str(outside)
+        manifest["sessions"][0]["command_line"] = ["sh", "-c", f"touch {outside}/ran", "--host", "evil"]
+        for result in manifest["results"]:
+            result["runner_path"] = str(outside / "runner")
+
+    edit(run_dir / "manifest.json", believed)
+    edit(run_dir / "metrics.json", lambda metrics: metrics.update(model=str(secret)))
+
+    def elsewhere(graph: Json) -> None:
+        graph["program"]["source"] = str(secret)
+        for refs in (graph["record"] or {"sources": {}})["sources"].values():
+            for ref in refs.values():
+                ref["file"] = str(secret)
+
+    edit(run_dir / "program_graph.json", elsewhere)
+    (run_dir / "program_graph.json.pkl").write_bytes(pickle.dumps(Mine()))
+    (run_dir / "notes.md").symlink_to(secret)
+    (run_dir / "notes.json.csv").symlink_to(secret)
+    (run_dir / "more.json").symlink_to(secret)
+    (run_dir / "a_kernels.csv").symlink_to(secret)
+    os.mkfifo(run_dir / "pipe.log")
+    (run_dir / ".hidden").symlink_to(outside)
+    (run_dir / "round").symlink_to("round")
+    (run_dir / "sitecustomize.py").write_text("import os; os.mkdir('imported')\n")
+
+
+def refused(run_dir: Path) -> None:
+    edit(
+        run_dir / "manifest.json",
+        lambda manifest: manifest["results"][0]["outputs"][0].update(file="/dev/zero"),
+    )
+
+
+def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> None:
+    first, second, third = (
+        copied(arm_home, tmp_path / name) / "runs" / "xnnpack_fp16" for name in ("first", "second", "third")
+    )
+    hostile, other, wrong = first / "linux", second / "linux", third / "linux"
+    outside, out, scratch, home = (tmp_path / name for name in ("outside", "out", "scratch", "home"))
+    for folder in (outside, out, scratch, home):
+        folder.mkdir()
+    lay_traps(hostile, outside)
+    refused(wrong)
+    before = sorted(outside.rglob("*"))
+    read = [
+        ["analyze", str(hostile)],
+        ["report", str(hostile)],
+        ["report", str(hostile), "--for", "speedscope"],
+        ["validate", str(hostile)],
+        ["compare", str(hostile), str(other)],
+        ["view", str(hostile), "--no-browser"],
+        ["view", str(first), "--no-browser"],
+        ["bundle", str(hostile), str(out / "run.zip")],
+        ["ask", str(other)],
+    ]
+    not_read = [
+        ["analyze", str(wrong)],
+        ["report", str(wrong)],
+        ["validate", str(wrong)],
+        ["compare", str(wrong), str(other)],
+        ["view", str(wrong), "--out", str(out / "page.html"), "--no-browser"],
+        ["ask", str(hostile)],
+    ]
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps(
+            {
+                "commands": [*read, *not_read],
+                "own": list(map(str, (first, out, scratch, wrong))),
+                "read": list(map(str, (second, KIT, cache_root()))),
+            }
+        )
+    )
+    environment = {
+        "TMPDIR": str(scratch), "HOME": str(home), "SME2PROF_CACHE": str(cache_root()),
+        "PYTHONPATH": str(KIT.parent), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1",
+    }  # fmt: skip
+    done = process.run(
+        [sys.executable, "-X", "utf8", str(SCRIPT), str(plan)], timeout=300, cwd=hostile, env=environment
+    )
+    assert done.ok, done.tail()
+    answers = json.loads(done.stdout)
+    assert [answer for answer in answers if answer["touched"]] == []
+    for answer in answers[: len(read)]:
+        assert "unexpected" not in answer["said"], answer
+        # What is wrong with it is told by `validate`; everything else reads on.
+        assert answer["code"] == (1 if answer["command"][0] == "validate" else 0), answer
+    for answer in answers[len(read) :]:
+        assert answer["code"] == (1 if answer["command"][0] == "validate" else 2), answer
+        device = "results.0.outputs.0.file: '/dev/zero' leads out of the run directory"
+        link = ".hidden is a link that leads outside of the root"
+        assert (link if answer["command"][0] == "ask" else device) in answer["said"], answer
+    assert sorted(outside.rglob("*")) == before
+    for trace in ("unpickled", "imported", "ran"):
+        assert not list(tmp_path.rglob(trace))
+    made = [page for page in (*hostile.rglob("*.md"), *hostile.glob("*.html")) if not page.is_symlink()]
+    assert made and not any("root:x:0:0" in page.read_text() for page in made)
+
+
+def test_the_hook_sees_what_it_is_to_see(tmp_path: Path) -> None:
+    """Or else the test above would say nothing."""
+    attempts = {
+        "subprocess.run(['true'])": "subprocess.Popen",
+        "os.system('true')": "os.system",
+        "socket.create_connection(('127.0.0.1', 9), 1)": "socket.",
+        "pickle.loads(b'cos\\nsystem\\n.')": "pickle.find_class",
+        "marshal.loads(b'N')": "marshal.loads",
+        "open('/etc/hostname')": "open /etc/hostname",
+        "os.open('/etc/hostname', os.O_RDONLY)": "open /etc/hostname",
+        "open('../x', 'w')": "open ",
+        "os.mkdir('../x')": "os.mkdir ",
+        "open('x', 'w').close()": "",
+        "open(os.__file__).close()": "",
+    }
+    code = f"""
+import json, marshal, os, pickle, socket, subprocess, sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+from audited_commands import Audit
+audit, seen = Audit([os.getcwd()], []), []
+sys.addaudithook(audit)
+for attempt in {list(attempts)!r}:
+    audit.seen.clear()
+    audit.watching = True
+    try:
+        exec(attempt)
+    except Exception:
+        pass
+    audit.watching = False
+    seen.append(list(audit.seen))
+print(json.dumps(seen))
+"""
+    own = tmp_path / "own"
+    own.mkdir()
+    done = process.run([sys.executable, "-c", code], timeout=60, cwd=own)
+    assert done.ok, done.tail()
+    for (attempt, event), seen in zip(attempts.items(), json.loads(done.stdout), strict=True):
+        assert any(each.startswith(event) for each in seen) if event else not seen, (attempt, seen)

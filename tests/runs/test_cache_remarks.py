@@ -1,0 +1,52 @@
+"""What was damaged in the cache and made again is said once: by the run it happened in, or by the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorded_runs import ARM, load, make_config
+from replay import ReplayTarget
+
+from model_profiling.pipeline.session import measure
+from model_profiling.report.html import vega
+from model_profiling.run import names
+from model_profiling.runner.cache import cached, take_remade
+
+
+class HealingTarget(ReplayTarget):
+    """Its runner lies damaged in the cache when it is prepared."""
+
+    def prepare(self) -> None:
+        home = self.cache / "runners" / "0123456789abcdef"
+        for _ in range(2):
+            cached(home, lambda into: into.mkdir(), "the runner", fetch=True)
+            (home / "more").touch()
+        super().prepare()
+
+    cache = Path()
+
+
+def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
+    target = HealingTarget(ARM)
+    target.cache = tmp_path / "cache"
+    measure(make_config(tmp_path / "run"), target)
+    said = "the runner in the cache was damaged (more is in it and was not) and was made again"
+    kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
+    assert [remark["seen"] for remark in kept if remark["code"] == "cache"] == [said]
+    assert take_remade() == ()
+
+
+def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:
+    """A page needs the script that draws charts, which the cache keeps."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vega, "_put_together", lambda: "draw()")  # takes seconds
+    assert vega.vega_script() == "draw()"
+    (kept,) = (tmp_path / "cache/vega").glob("*/vega.js")
+    kept.write_text("steal()")
+    assert vega.vega_script() == kept.read_text() == "draw()"
+    told = sme2prof("models")
+    said = "the script that draws charts in the cache was damaged (vega.js has 7 of 6 bytes)"
+    assert f"warning: {said} and was made again\n" in told.stderr
+    (tmp_path / "cache").chmod(0o777)
+    kept.write_text("steal()")
+    assert vega.vega_script() == "draw()", "a page is made without the cache, too"

@@ -1,0 +1,243 @@
+"""`sme2prof clean`: what is kept is shown with its size and trimmed; what is not the kit's is not touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM, DATA
+
+from model_profiling import process
+from model_profiling.pipeline.locking import locked
+from model_profiling.runner import cache
+from model_profiling.runner.cache import cached
+from model_profiling.runner.cache_contents import cache_entries, remove_whole, size_below
+from model_profiling.runner.cache_record import RECORD
+
+ROOT = Path(__file__).resolve().parents[2]
+Clean = Callable[..., process.Completed]
+DAY = 86_400
+HOLD = """\
+import sys, pathlib
+from model_profiling.runner.cache import cached
+cached(pathlib.Path(sys.argv[1]), None, "a thing", fetch=False)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def filled(size: int) -> Callable[[Path], None]:
+    def make(into: Path) -> None:
+        (into / "bin").mkdir(parents=True)
+        (into / "bin/program").write_bytes(bytes(size))
+
+    return make
+
+
+def aged(home: Path, days: float) -> None:
+    then = time.time() - days * DAY
+    for path in (home / RECORD, home):
+        if path.exists():
+            os.utime(path, (then, then))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache with four entries of 1, 2, 3 and 4 MB, the largest used longest ago."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("SME2PROF_CACHE", str(root))
+    kinds = (("runners", "0" * 16), ("wheels", "executorch-1"), ("qemu", "qemu-user"))
+    for number, (kind, name) in enumerate((*kinds, ("compilers", "ziglang-0.17"))):
+        home = cached(root / kind / name, filled((number + 1) * 1_000_000), "a thing", fetch=True)
+        os.close(cache._held.pop(home))  # as if the process that made it had ended
+        aged(home, number * 10)
+    yield root
+
+
+@pytest.fixture
+def clean(sme2prof: Clean) -> Callable[..., dict[str, object]]:
+    def call(*words: object) -> dict[str, object]:
+        done = sme2prof("clean", *words, "--json")
+        assert done.returncode == 0, done.stderr
+        facts: dict[str, object] = json.loads(done.stdout)
+        return facts
+
+    return call
+
+
+def chosen(facts: dict[str, object]) -> list[str]:
+    kept = facts["kept"]
+    assert isinstance(kept, list)
+    return [Path(entry["name"]).name for entry in kept if entry["chosen"]]
+
+
+def test_everything_is_shown_with_its_size_the_largest_first(root: Path, sme2prof: Clean) -> None:
+    done = sme2prof("clean")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and lines[0] == str(root)
+    assert [line.split()[-1] for line in lines[1:5]] == [
+        "compilers/ziglang-0.17",
+        "qemu/qemu-user",
+        "wheels/executorch-1",
+        f"runners/{'0' * 16}",
+    ]
+    assert lines[1].split()[:2] == ["4.0", "MB"] and lines[5] == "4 in the cache, 10.0 MB"
+    assert len(list(root.glob("*/*"))) == 4, "looking removes nothing"
+
+
+def test_what_was_used_longest_ago_goes_until_the_rest_fits(root: Path, clean) -> None:
+    assert chosen(clean("--keep", "4MB", "--dry-run")) == ["ziglang-0.17", "qemu-user"]
+    assert len(list(root.glob("*/*"))) == 4
+    facts = clean("--keep", "4 MB")
+    assert chosen(facts) == ["ziglang-0.17", "qemu-user"] and facts["removed"] is True
+    assert sorted(path.name for path in root.glob("*/*")) == ["0" * 16, "executorch-1"]
+    assert chosen(clean("--older-than", "9d")) == ["executorch-1"]
+    assert chosen(clean("--older-than", "9d", "--keep", "1GB")) == []
+    assert chosen(clean("--keep", "0")) == ["0" * 16] and not list(root.glob("*/*"))
+
+
+def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(
+    root: Path, tmp_path: Path, clean, sme2prof: Clean
+) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(root / "qemu/qemu-user", mine / "one")  # a record does not make a link's target ours
+    (root / "runners/linked").symlink_to(mine / "one")
+    (root / "photos").symlink_to(mine)
+    (root / "wheels/holiday.jpg").write_bytes(b"x" * 100)
+    (root / "music").mkdir()
+    (root / "music/song").write_bytes(b"x" * 100)
+    (root / "notes.txt").write_text("mine")
+    shown = sme2prof("clean").stdout
+    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 3
+    clean("--keep", "0")
+    left = sorted(
+        str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()
+    )
+    assert left == ["music/song", "notes.txt", "photos", "runners/linked", "wheels/holiday.jpg"]
+    assert size_below(mine) > 3_000_000
+
+
+def test_what_a_process_uses_stays_and_killing_it_frees_it(root: Path, clean) -> None:
+    words = [sys.executable, "-c", HOLD, str(root / "compilers/ziglang-0.17")]
+    (root / "compilers/zig-cache").mkdir()
+    (root / "compilers/zig-cache/object").write_bytes(b"x")
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as user:
+        assert user.stdout is not None and user.stdout.readline() == b"held\n"
+        facts = clean("--keep", "0")
+        assert sorted(chosen(facts)) == ["0" * 16, "executorch-1", "qemu-user"]
+        stays = {entry.name: entry.stays for entry in cache_entries()}
+        assert stays == {"ziglang-0.17": "in use", "zig-cache": "in use"}, "its own cache is used, too"
+        user.kill()
+    assert sorted(chosen(clean("--keep", "0"))) == ["zig-cache", "ziglang-0.17"]
+
+
+def test_what_a_killed_build_left_goes_after_a_day(root: Path, clean) -> None:
+    for name, days in ((".fetch.new", 0.5), (".fetch.old", 1.5)):
+        (root / "runners" / name).mkdir()
+        (root / "runners" / name / "half").write_bytes(b"x")
+        aged(root / "runners" / name, days)
+    assert ".fetch.old" in chosen(clean("--keep", "0"))
+    assert [path.name for path in (root / "runners").iterdir()] == [".fetch.new"]
+
+
+def test_entries_of_earlier_versions_go_too(root: Path, clean) -> None:
+    for name in ("qemu/qemu-aarch64", "vega/1.9.0-6.1.js", "runners/0123456789abcdef/sme2prof-runner"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"x")
+    gone = chosen(clean("--keep", "0"))
+    assert {"qemu-aarch64", "1.9.0-6.1.js", "0123456789abcdef"} <= set(gone)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three runs, `c` measured last."""
+    for number, (name, recorded) in enumerate((("c", ARM), ("b", DATA / "emulated_sme2"), ("a", ARM))):
+        place = tmp_path / "runs" / name
+        shutil.copytree(recorded, place)
+        for path in (place / "manifest.json", place / "journal.jsonl"):
+            os.utime(path, (time.time() - (40 * number + 1) * DAY,) * 2)
+    return tmp_path / "runs"
+
+
+def test_runs_are_shown_and_trimmed_where_they_are_named(
+    root: Path, runs: Path, clean, sme2prof: Clean
+) -> None:
+    shown = sme2prof("clean", runs)
+    assert shown.returncode == 0 and shown.stdout.splitlines()[-1].startswith("3 runs, ")
+    assert chosen(clean(runs, "--older-than", "30d", "--dry-run")) == ["a", "b"]
+    keep = size_below(runs / "c") + 10
+    assert sorted(chosen(clean(runs, "--keep", f"{keep}"))) == ["a", "b"]
+    assert [path.name for path in runs.iterdir() if path.is_dir()] == ["c"]
+    assert len(list(root.glob("*/*"))) == 4, "the cache is another matter"
+
+
+def test_runs_in_use_or_with_files_of_somebody_stay(runs: Path, clean, tmp_path: Path) -> None:
+    (runs / "a/my notes.txt").write_text("worth keeping")
+    (tmp_path / "elsewhere").mkdir()
+    (runs / "b/more").symlink_to(tmp_path / "elsewhere")
+    shutil.copytree(ARM, runs / "outer/inner")
+    shutil.copy(ARM / "manifest.json", runs / "outer")
+    shutil.copytree(ARM, runs / "torn")
+    (runs / "torn/manifest.json").write_text("{")
+    with locked(runs / "c"):
+        facts = clean(runs, "--keep", "0")
+    assert chosen(facts) == ["inner"]
+    kept = facts["kept"]
+    assert isinstance(kept, list)
+    assert {Path(entry["name"]).name: entry["stays"] for entry in kept} == {
+        "a": "holds my notes.txt, which is not the kit's",
+        "b": "holds more, which is not the kit's",
+        "c": "in use",
+        "outer": "holds other runs",
+        "inner": "",
+        "torn": "has no manifest that can be read",
+    }
+    assert (runs / "a/my notes.txt").is_file() and (tmp_path / "elsewhere").is_dir()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--keep", "many"],
+        ["--keep", "-1"],
+        ["--keep", "9" * 400],
+        ["--older-than", "soon"],
+        ["--older-than", "1e9d"],
+        ["--dry-run"],
+        ["--device-path", "/x"],
+        ["--device", "X", "--host", "Y"],
+        ["--device", "X", "--keep", "0"],
+        ["nowhere"],
+    ],
+)
+def test_words_that_make_no_sense_are_one_line(sme2prof: Clean, words: list[str]) -> None:
+    done = sme2prof("clean", *words)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2prof: Clean) -> None:
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "none"))
+    done = sme2prof("clean", "--keep", "0")
+    assert done.returncode == 0 and "0 in the cache" in done.stdout and not (tmp_path / "none").exists()
+
+
+def test_nothing_half_removed_keeps_its_name(tmp_path: Path) -> None:
+    (tmp_path / "entry/deep").mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (tmp_path / "entry/deep/link").symlink_to(outside)
+    remove_whole(tmp_path / "entry")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"] and (outside / "file").exists()
