@@ -12,6 +12,16 @@ Library code raises these and prints nothing; only `cli.main` turns them into a 
 
 from __future__ import annotations
 
+import errno
+
+_CURES = {
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "its links lead in a circle: name the file itself",
+    errno.ENOSPC: "free some space",
+    errno.EMFILE: "let this user open more files (ulimit -n)",
+    errno.ENOMEM: "free some memory",
+}
+
 
 class ProfilingError(Exception):
     """A failure with a cause (`problem`) and a cure (`fix`), each one short clause."""
@@ -49,3 +59,10 @@ class RunError(ProfilingError):
 def system_reason(problem: OSError) -> str:
     """Why the system refused something, as a clause: `no space left on device`."""
     return (problem.strerror or str(problem)).lower()
+
+
+def refused_by_system(problem: OSError) -> str:
+    """What is said where the system refuses something that nobody asked about before."""
+    what = f"cannot use {problem.filename}" if problem.filename else "the system refused something"
+    cure = _CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
+    return f"{what}: {system_reason(problem)}; {cure}"

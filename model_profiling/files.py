@@ -48,6 +48,9 @@ _CURES = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+"""Bytes, on Linux; macOS and some file systems take less, and say so."""
+
 
 def as_path(given: StrPath) -> Path:
     """What a caller named, as a `Path`."""
@@ -55,7 +58,23 @@ def as_path(given: StrPath) -> Path:
         raise InputError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
     if not text:
         raise InputError("the path is empty", "name a file or a folder; '.' is the current one")
+    if "\0" in text:
+        raise InputError(f"{text!r} names no file: it holds NUL", "correct the path")
+    if not is_utf8(text):
+        raise InputError(f"the name {text!r} is not UTF-8", "rename it, with letters that every system knows")
+    longest = max(map(len, text.encode().split(b"/")))
+    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
+        raise InputError(f"the path {text} is longer than a system takes", "give a shorter one")
     return Path(text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a name is one that any file can hold: Python stands lone halves for bytes it cannot read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:
@@ -228,7 +247,7 @@ class _Straight(io.RawIOBase):
 def write_out(path: Path, content: str) -> None:
     """Write a text to where the user asked for it."""
     with writing_to(path) as stream:
-        stream.write(content.encode("utf-8"))
+        stream.write(encoded(content))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -237,7 +256,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    write_bytes(path, content.encode("utf-8"))
+    write_bytes(path, encoded(content))
+
+
+def encoded(text: str) -> bytes:
+    """As UTF-8; halves of characters, which it has none of, as JSON writes them: so JSON stays the same."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -52,6 +52,8 @@ def parse_record(kind: type[Record], content: object, where: str, fix: str) -> R
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"
         said = first["msg"].removeprefix("Input ").removeprefix("Field ").lower()
+        if first["type"] == "json_invalid":  # it was JSON to Python, which lets halves of characters pass
+            said = "a text in it holds half a character"
         raise FormatError(f"{where}: {place}: {said}", fix) from problem
 
 

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Mapping
 
 _NOT_ASCII = re.compile(r"[^ -~\n\t]")
+_LONGEST_WORD, _SHOWN = 1024, 100
 # Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
 # no file can hold, and line ends that only some programs know.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -18,6 +19,15 @@ def printable(text: str) -> str:
     """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
     it (`\\u001b`), so that JSON remains the same JSON."""
     return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def in_short(text: str) -> str:
+    """A message as one line, of which no word, a path of thousands of letters say, hides the rest."""
+    return " ".join(map(_short_word, text.split()))
+
+
+def _short_word(word: str) -> str:
+    return word if len(word) <= _LONGEST_WORD else f"{word[:_SHOWN]}...{word[-_SHOWN:]}"
 
 
 def printable_data(data: object) -> object:

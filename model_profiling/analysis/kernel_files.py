@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from model_profiling import files
 from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernel_work import read_work_cell, work_cell
 from model_profiling.analysis.kernels import KernelUse
+from model_profiling.csv_cells import csv_text, read_table
 from model_profiling.errors import FormatError
 from model_profiling.reading import read_text
 from model_profiling.run.evidence import KernelWork
@@ -28,21 +28,16 @@ def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> N
 
 def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
     """One row per use. An empty `count` means not counted: configured kernels never have one."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(_row(model_id, use) for use in uses)
-    return text.getvalue()
+    return csv_text((COLUMNS, *(_row(model_id, use) for use in uses)))
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
     """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured. `follow`
     links where the user named it."""
-    text = read_text(path, follow=follow)
-    rows = csv.DictReader(io.StringIO(text))
-    if _NAME not in (rows.fieldnames or ()):
+    columns, rows = read_table(read_text(path, follow=follow), path, "give a kernels.csv")
+    if _NAME not in columns:
         raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
-    return tuple(_use(path, rows.line_num, row) for row in rows)
+    return tuple(_use(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))
 
 
 def kernel_named(
@@ -68,16 +63,16 @@ def _flag(value: bool | None) -> str:
     return "" if value is None else str(int(value))
 
 
-def _use(path: Path, line: int, row: dict[str, str | None]) -> KernelUse:
+def _use(where: str, row: dict[str, str]) -> KernelUse:
     evidence = (row.get("evidence") or "configured").strip()
-    count = (row.get("count") or "").strip()
+    count = row.get("count", "").strip()
     if evidence not in ("executed", "configured") or (
-        evidence == "executed" and not (count == "" or count.isdecimal())
+        evidence == "executed" and not re.fullmatch("[0-9]{0,19}", count)
     ):
         raise FormatError(
-            f"{path}, line {line}: evidence {evidence!r} with count {count!r}",
+            f"{where}: evidence {evidence[:40]!r} with count {count[:40]!r}",
             "evidence is executed or configured, count a whole number",
         )
     counted = int(count) if count and evidence == "executed" else None
-    worked_on = read_work_cell(row.get("worked_on") or "")
-    return kernel_named((row[_NAME] or "").strip(), evidence, counted, worked_on)
+    worked_on = read_work_cell(row.get("worked_on", ""))
+    return kernel_named(row[_NAME].strip(), evidence, counted, worked_on)

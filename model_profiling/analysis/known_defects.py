@@ -138,5 +138,5 @@ RISKS: tuple[Risk, ...] = (
 
 def release_of(version: str) -> Release | None:
     """`1.5.1+cpu` as numbers; None where it is no release."""
-    parts = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    parts = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", version)
     return (int(parts[1]), int(parts[2]), int(parts[3] or 0)) if parts else None

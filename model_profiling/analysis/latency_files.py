@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import re
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model_profiling.analysis.attribution import EXECUTE, counted_runs
+from model_profiling.csv_cells import read_table
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.reading import open_regular, parse_json, read_text
@@ -106,7 +106,7 @@ def _from_etdump(path: Path) -> tuple[float, ...]:
 
 def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
     # What lies outside the measured runs (warm-up) is in the file, but is no latency.
-    rows = csv.DictReader(text.splitlines())
+    _, rows = read_table(text, path, "name another file")
     runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
     return tuple(_number(path, row.get("duration_ms")) for row in runs)
 

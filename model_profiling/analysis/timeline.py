@@ -6,8 +6,6 @@ are taken apart by the order of their events.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,9 +16,10 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operator_clock import EXACT, EXACT_CALL, TimedDump, clock_of
 from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.csv_cells import read_table
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable
-from model_profiling.reading import open_regular
+from model_profiling.reading import read_text
 from model_profiling.run.opened import Dump, times_of_file
 from model_profiling.run.series import Series
 
@@ -89,16 +88,15 @@ class _StatedView(ProgramView):
 
 
 def _rows(path: Path) -> list[_Row]:
+    fix = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
     try:
-        with io.TextIOWrapper(open_regular(path, follow=True), encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            lacking = [column for column in _NEEDED if column not in (reader.fieldnames or ())]
-            if lacking:
-                fix = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
-                raise FormatError(f"{path} is not a timeline: it lacks {', '.join(lacking)}", fix)
-            return [row for row in reader if row.get("level") != "outside"]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        text = read_text(path, follow=True, errors="strict")
+    except UnicodeDecodeError as problem:
         raise InputError(f"cannot read {path}: {problem}", "name a timeline CSV file") from problem
+    columns, rows = read_table(text, path, fix)
+    if lacking := [column for column in _NEEDED if column not in columns]:
+        raise FormatError(f"{path} is not a timeline: it lacks {', '.join(lacking)}", fix)
+    return [row for row in rows if row.get("level") != "outside"]
 
 
 def _table(path: Path, rows: Sequence[_Row]) -> EventTable:

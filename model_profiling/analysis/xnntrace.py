@@ -91,11 +91,13 @@ class SequenceMatch:
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
 # logcat's threadtime, time and brief formats.
 _LOGCAT = re.compile(
-    r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d+) +\d+ [VDIWEF] XNNPACK *: "
-    r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d+)\): )(?P<message>.*)"
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d{1,9}) +\d+ [VDIWEF] XNNPACK *: "
+    r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
 )
 _CONFIGURED = re.compile(r"Using (?P<kind>\w+) microkernel '(?P<name>[^']+)'")
-_RUNNING = re.compile(r"(?P<skip>skip )?running operator (?P<index>\d+):(?P<part>\d+) \((?P<name>.+)\)")
+_RUNNING = re.compile(
+    r"(?P<skip>skip )?running operator (?P<index>\d{1,9}):(?P<part>\d{1,9}) \((?P<name>.+)\)"
+)
 _PLACE = re.compile(r"\w+, .*:\d+\)")
 _RESHAPING = re.compile(r"reshaping operator \d+ \(")
 _ITERATION = re.compile(

@@ -20,7 +20,7 @@ from model_profiling.run.names import default_run_dir
 
 def _threads(text: str) -> tuple[int, ...]:
     words = text.split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+    if not all(map(frame.is_count, words)):
         raise click.BadParameter("give counts like 1 or 1,2,4")
     return tuple(int(word) for word in words)
 

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from model_profiling import files
 from model_profiling.errors import InputError
-from model_profiling.printable import printable
+from model_profiling.files import as_path
+from model_profiling.printable import in_short, printable
 from model_profiling.standard_streams import say_aside
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
+
+_MOST = 10**9
 
 
 def command(
@@ -42,6 +48,15 @@ def command(
         made = click.command(
             name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
         )(call)
+        for param in made.params:
+            if isinstance(param.type, click.Path):
+                param.type = _NamedPath(path_type=Path, file_okay=param.type.file_okay)
+            elif isinstance(param.type, click.IntRange):
+                param.type = _CountRange(param.type.min, param.type.max)
+            elif isinstance(param.type, click.FloatRange):
+                param.type = _FiniteRange(
+                    param.type.min, param.type.max, param.type.min_open, param.type.max_open
+                )
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -50,6 +65,36 @@ def command(
         return made
 
     return make
+
+
+class _NamedPath(click.Path):
+    """A path that some file could have: the system would refuse others in the middle of the work."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        del param, ctx
+        return as_path(value)
+
+
+class _CountRange(click.IntRange):
+    """A count that something could be done as often; click itself takes numbers of 4,300 digits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(super().convert(value, param, ctx))
+        if abs(number) > _MOST:
+            self.fail(f"{value} is more than {_MOST}.", param, ctx)
+        return number
+
+
+class _FiniteRange(click.FloatRange):
+    """A number in a range; click takes `nan` as in any, and no comparison with it is ever true."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 def debug_option() -> click.Option:
@@ -146,6 +191,11 @@ def sample_option(function: Callable[..., int | None]) -> Callable[..., int | No
     )(function)
 
 
+def is_count(word: str) -> bool:
+    """Whether `word` is a whole number above 0, of a size that something is counted with."""
+    return re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", word, re.ASCII) is not None
+
+
 _words: list[str] = []
 _files_on_stdout: list[Path] = []
 """Outputs that the user wants there; what is said besides goes to standard error then."""
@@ -215,11 +265,11 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    say(f"warning: {' '.join(text.split())}", err=True)
+    say(f"warning: {in_short(text)}", err=True)
 
 
 def fail(text: str) -> None:
-    say(f"error: {' '.join(text.split())}", err=True)
+    say(f"error: {in_short(text)}", err=True)
 
 
 def facts(content: Mapping[str, object]) -> None:

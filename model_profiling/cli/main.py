@@ -13,7 +13,8 @@ import click
 
 from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
-from model_profiling.errors import ProfilingError, RunError
+from model_profiling.errors import InputError, ProfilingError, RunError, refused_by_system
+from model_profiling.files import is_utf8
 from model_profiling.standard_streams import answered, lost_output
 from model_profiling.wording import did_you_mean
 
@@ -86,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     remember(words)
     outcome: object = None
     try:
+        _check_words(words)
         # Not click's own main(): it answers Ctrl-C with an empty line of its own.
         with program().make_context("sme2prof", words) as context:
             outcome = context.command.invoke(context)
@@ -109,12 +111,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as problem:  # the last resort: a defect of ours is still one line to the user
         if isinstance(problem, OSError) and lost_output():
             raise
-        return _reported(problem, _unexpected(problem))
+        return report_unexpected(problem)
     return outcome if isinstance(outcome, int) else 0
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse what no file and no page can hold before anything is made of it."""
+    for word in words:
+        if "\0" in word or not is_utf8(word):
+            raise InputError(
+                f"the argument {word!r} holds what no name can: bytes that are not UTF-8, or NUL",
+                "rename the file, with letters that every system knows",
+            )
+
+
 def _unexpected(problem: Exception) -> str:
-    """A defect of ours, unless the file failed in which people may register models by hand."""
+    """A defect of ours, unless the system refused something, or the file failed in which people may register
+    models by hand."""
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return refused_by_system(problem)
     said = f"{type(problem).__name__}: {problem}"
     trace, line = problem.__traceback__, None
     while trace is not None:
@@ -126,6 +141,11 @@ def _unexpected(problem: Exception) -> str:
     if line is None:
         return f"unexpected {said}; run it with --debug and report it"
     return f"{_REGISTRATIONS} cannot be imported: {said}; correct line {line} there, or what it imports"
+
+
+def report_unexpected(problem: Exception) -> int:
+    """The last resort: a defect of ours is still one line to the user."""
+    return _reported(problem, _unexpected(problem))
 
 
 def _reported(problem: Exception, text: str) -> int:

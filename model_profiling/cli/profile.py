@@ -34,7 +34,7 @@ def thread_counts(
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and int(word) > 0 for word in words) or len(set(words)) != len(words):
+    if not all(frame.is_count(word) for word in words) or len(set(words)) != len(words):
         raise click.BadParameter("give different counts like 1 or 1,2,4")
     return tuple(int(word) for word in words)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from model_profiling.cli.frame import say
-from model_profiling.printable import printable
+from model_profiling.printable import in_short, printable
 from model_profiling.progress import Progress, Silent
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -70,7 +70,7 @@ class PlainLines:
     def stage(self, text: str) -> None:
         if text != self._stage:
             self._stage, self._shown = text, time.monotonic()
-            say(text, err=True)
+            say(in_short(text), err=True)
 
     def advance(self, done: int, total: int, text: str = "") -> None:
         if done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:

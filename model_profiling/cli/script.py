@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from model_profiling.arguments import ArgumentParser
 from model_profiling.cli import frame
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
+from model_profiling.cli.main import report_unexpected
 from model_profiling.errors import InputError, ProfilingError
-from model_profiling.standard_streams import answered
+from model_profiling.standard_streams import answered, lost_output
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -40,9 +42,7 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     name = Path(sys.argv[0]).name
     if name.startswith("sme2prof-"):
         description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
-    return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 @answered
@@ -53,6 +53,10 @@ def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse
     except ProfilingError as problem:
         fail(str(problem))
         return 2
+    except Exception as problem:  # as in `main`
+        if isinstance(problem, OSError) and lost_output():
+            raise
+        return report_unexpected(problem)
 
 
 @answered

@@ -31,6 +31,8 @@ from model_profiling.progress import Progress, Silent
 if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs
 
+_LARGEST_SEED = 2**32 - 1
+"""Of numpy's; torch takes more."""
 _SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
 
 
@@ -64,6 +66,8 @@ def export_model(
     if chosen := choose(model):
         discover()[chosen.model].check_dtype(dtype)
     made_with = versions()
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"the seed {seed} cannot be used", f"give a whole number from 0 to {_LARGEST_SEED}")
     folder = None if outdir is None else as_path(outdir)
     if folder is not None:
         _check_writable(folder)

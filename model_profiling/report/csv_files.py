@@ -17,7 +17,8 @@ from model_profiling.analysis.operator_clock import EXACT_CALL
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.report.csv_text import Column, NumberColumn, TextColumn, csv_bytes, joined
+from model_profiling.csv_cells import csv_line, csv_text
+from model_profiling.report.csv_text import Column, NumberColumn, TextColumn, csv_bytes
 from model_profiling.report.operator_columns import DETAILS, operator_details
 from model_profiling.report.records import Value
 from model_profiling.run import names
@@ -153,7 +154,7 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         NumberColumn(rows.node),
         NumberColumn(rows.run),
         TextColumn(
-            rows.block, tuple(joined((name,)) if name else "" for name in dump.attribution.block_names)
+            rows.block, tuple(csv_line((name,)) if name else "" for name in dump.attribution.block_names)
         ),
         NumberColumn(rows.own, 6, empty=outside),
         TextColumn(rows.tail, tuple(tails)),
@@ -238,7 +239,7 @@ def _loading(outside: OutsideEvents) -> Int64:
 
 
 def _code(texts: dict[str, int], fields: Iterable[object]) -> int:
-    return texts.setdefault(joined(fields), len(texts))
+    return texts.setdefault(csv_line(fields), len(texts))
 
 
 def _index(number: int) -> object:
@@ -312,7 +313,7 @@ def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    files.write_text(path, "".join(f"{joined(row)}\n" for row in (header, *rows)))
+    files.write_text(path, csv_text((header, *rows)))
 
 
 def _ms(nanoseconds: float) -> str:

@@ -6,13 +6,13 @@ zeros leaves the text. Numbers are exact: fixed-point integers with the point pu
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model_profiling.csv_cells import csv_line
 
 Bytes = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
@@ -25,7 +25,7 @@ _COMMA, _MINUS, _POINT, _NEWLINE = (ord(mark) for mark in ",-.\n")
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """`texts[codes[i]]` in row i; a text may hold several neighbouring fields (see `joined`)."""
+    """`texts[codes[i]]` in row i; a text may hold several neighbouring fields (see `csv_line`)."""
 
     codes: Int64
     texts: tuple[str, ...]
@@ -43,17 +43,9 @@ class NumberColumn:
 Column = TextColumn | NumberColumn
 
 
-def joined(fields: Iterable[object]) -> str:
-    """Fields as CSV writes them, quoted where they must be, without the line's end."""
-    line = io.StringIO()
-    # Only the characters of the line's end make Python quote a field that holds them.
-    csv.writer(line, lineterminator="\r\n").writerow(fields)
-    return line.getvalue()[:-2]
-
-
 def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
     """The whole file in pieces: the header, then the rows."""
-    yield (joined(header) + "\n").encode()
+    yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
     fields = [
         _TextField(column) if isinstance(column, TextColumn) else _NumberField(column) for column in columns
     ]
@@ -77,7 +69,7 @@ class _TextField:
     """Writes a text column: one row of a table of padded texts for each row."""
 
     def __init__(self, column: TextColumn) -> None:
-        encoded = [text.replace("\0", "").encode() for text in column.texts]
+        encoded = [text.encode("utf-8", "backslashreplace") for text in column.texts]
         self._codes = column.codes
         self._table = np.zeros((len(encoded), max(map(len, encoded), default=0)), np.uint8)
         for row, text in enumerate(encoded):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
+
+_QUOTED = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,18 @@ def plain(text: Text) -> str:
     """The words alone."""
     parts = text if isinstance(text, tuple) else (text,)
     return "".join(part if isinstance(part, str) else part.text for part in parts)
+
+
+def in_parts(text: Text) -> Iterator[Inline]:
+    """Words and names in turn. Sentences quote commands as Markdown does: those are code."""
+    parts = text if isinstance(text, tuple) else (text,)
+    for words, run in groupby(parts, key=lambda part: isinstance(part, str)):
+        if not words:
+            yield from run
+            continue
+        for place, part in enumerate(_QUOTED.split("".join(map(plain, run)))):
+            if part:
+                yield Code(part) if place % 2 else part
 
 
 def charts_in(blocks: Iterable[Block]) -> Iterator[Chart]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from model_profiling.printable import printable
@@ -25,30 +23,29 @@ from model_profiling.report.document import (
     Strong,
     Table,
     Text,
+    in_parts,
+    plain,
+)
+from model_profiling.report.markdown_text import (
+    code,
+    fence,
+    html_text,
+    line_start,
+    only_text,
+    picture,
+    strong,
 )
 from model_profiling.wording import MISSING
 
-Escape = Callable[[str], str]
 
-_BEGINS = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])(?=[(\[:])")
-
-
-def only_text(text: str) -> str:
-    """Words as they are, but nothing in a name becomes an element or a link of the page. Entities rather than
-    backslashes: a name may hold backslashes of its own."""
-    return _BEGINS.sub(lambda found: "&lt;" if found[0] else "&#8203;", text)
-
-
-def render_markdown(blocks: Iterable[Block], pictures: str = "", escape: Escape = only_text) -> str:
-    """`pictures` is the folder, as the page names it, of the charts' files; without one there are none.
-    `escape` is applied to every text that is not code."""
-    return printable("\n\n".join(_Page(pictures, escape).blocks(blocks)) + "\n")
+def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
+    """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
+    return printable("\n\n".join(_Page(pictures).blocks(blocks)) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
     pictures: str
-    escape: Escape
 
     def blocks(self, blocks: Iterable[Block]) -> list[str]:
         return [text for block in blocks if (text := self._block(block))]
@@ -61,27 +58,25 @@ class _Page:
                 return self._text(text)
             case Answers(entries):
                 return "\n\n".join(
-                    f"**{_one_line(asked)}** {self._text(answer)}" for asked, answer in entries
+                    f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries
                 )
             case Table():
                 return self._table(block)
             case Items(entries, numbered):
                 return self._items(entries, numbered)
             case Commands(lines):
-                fence = _fence("\n".join(lines), 3)
-                return "\n".join((fence, *lines, fence))
+                around = fence("\n".join(lines))
+                return "\n".join((around, *lines, around))
             case Figure(file, caption):
-                return f"![{_caption(caption)}]({file})"
+                return picture(_one_line(caption), file)
             case Chart(name, title, summary):
-                drawn = f"![{_caption(f'{title}. {summary}')}]({self.pictures}/{name}.svg)"
+                drawn = picture(_one_line(f"{title}. {summary}"), f"{self.pictures}/{name}.svg")
                 return drawn if self.pictures else ""
             case Explorer(instead=inside):
                 return "\n\n".join(self.blocks(inside))
             case Folded(summary, inside):
                 body = "\n\n".join(self.blocks(inside))
-                return (
-                    f"<details><summary>{html.escape(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
-                )
+                return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
 
     def _items(self, entries: Sequence[Item], numbered: bool) -> str:
         lines = []
@@ -97,41 +92,26 @@ class _Page:
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
 
     def _cell(self, text: Text) -> str:
-        return self._text(text).replace("|", "\\|")
+        return _words(text).replace("|", "\\|")
 
     def _text(self, text: Text) -> str:
-        parts = text if isinstance(text, tuple) else (text,)
-        return _one_line("".join(map(self._inline, parts)))
+        return line_start(_words(text))
 
-    def _inline(self, part: Inline) -> str:
-        match part:
-            case Code(text):
-                return _code(_one_line(text))
-            case Strong(text):
-                return f"**{self.escape(text)}**"
-            case str():
-                return self.escape(part)
+
+def _words(text: Text) -> str:
+    parts = ["", *in_parts(text), ""]
+    return _one_line("".join(map(_inline, parts, parts[1:-1], parts[2:])))
+
+
+def _inline(before: Inline, part: Inline, after: Inline) -> str:
+    match part:
+        case Code(text):
+            return code(_one_line(text))
+        case Strong(text):
+            return strong(_one_line(text), plain(before), plain(after))
+        case str():
+            return only_text(part)
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _caption(text: str) -> str:
-    """What stands for a picture: a name in it must not end it, nor begin anything of its own."""
-    return re.sub(r"([\\\[\]<>`])", r"\\\1", _one_line(text))
-
-
-def _code(text: str) -> str:
-    """Text as code, whatever backticks it holds."""
-    if not text:
-        return ""
-    fence = _fence(text, 1)
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
-
-
-def _fence(text: str, least: int) -> str:
-    """Backticks that `text` cannot end."""
-    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
-    return "`" * max(least, longest + 1)

@@ -62,8 +62,8 @@ STATS_CSV = "_exec_ops_stats.csv"
 DETAILS_CSV = "_exec_operator_details.csv"
 CATEGORIES_CSV = "_exec_category_summary.csv"
 
-_THREADS = re.compile(r"_t(\d+)(?:_r\d+)?$")
-_ROUND = re.compile(r"_r(\d+)$")
+_THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
+_ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
 _MODEL = re.compile(r".+?_(?:xnnpack|portable)_(?:fp32|fp16|int8|q8)_(?=.)")

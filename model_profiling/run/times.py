@@ -6,13 +6,14 @@ tell: losing a file must not turn emulated times into latencies.
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
-from model_profiling.errors import ProfilingError
+from model_profiling.csv_cells import read_table
+from model_profiling.errors import FormatError, ProfilingError
 from model_profiling.json_record import read_json_object
 from model_profiling.reading import is_regular, open_regular
 from model_profiling.run import names
@@ -90,7 +91,10 @@ def _marks(path: Path) -> Iterator[tuple[Times, str]]:
         if is_regular(written):
             with open_regular(written) as stream:
                 head = stream.read(_HEAD_BYTES).decode("utf-8", "replace")
-            yield from _stated(dict(next(csv.DictReader(head.splitlines()), {})), written.name)
+            row: dict[str, str] = {}
+            with contextlib.suppress(FormatError):  # one that cannot be read says nothing
+                row = next(read_table(head, written, "analyse it again")[1], {})
+            yield from _stated({**row}, written.name)
     for folder in folders:
         if re.match(r"emulated($|[-_])", folder.name):
             yield Times.EMULATED, f"the folder's name {folder.name}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
+    from model_profiling.arguments import ArgumentParser
     from model_profiling.cli.frame import fail, say
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import output_folder
@@ -32,9 +33,7 @@ _SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 @answered
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
     parser.add_argument("--platform", choices=tuple(_SYSTEMS.values()), help="the system this must be")
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))

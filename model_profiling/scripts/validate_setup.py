@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
+    from model_profiling.arguments import ArgumentParser
     from model_profiling.doctor import examine, prerequisites, program_checks
     from model_profiling.printable import printable
     from model_profiling.standard_streams import answered
@@ -23,9 +23,7 @@ except ModuleNotFoundError as missing:
 
 @answered
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Check that this machine can profile; the same as `sme2prof doctor`."
-    )
+    parser = ArgumentParser(description="Check that this machine can profile; the same as `sme2prof doctor`.")
     parser.add_argument(
         "--prerequisites", action="store_true", help="only what must be there before installing"
     )

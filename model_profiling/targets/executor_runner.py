@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.errors import InputError, RunError
+from model_profiling.printable import printable
 from model_profiling.process import Completed
 from model_profiling.runner.result import RunnerResult
 from model_profiling.targets.protocol import Job
 
-_MS = r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ms"
-_ITERATION = re.compile(rf"Iteration \d+ of \d+: {_MS}")
-_LOADED = re.compile(rf"Model loaded in {_MS}")
-_TOTAL = re.compile(rf"executed successfully (\d+) time\(s\) in {_MS}")
+_ITERATION = re.compile(r"Iteration \d+ of \d+: (\S+) ms")
+_LOADED = re.compile(r"Model loaded in (\S+) ms")
+_TOTAL = re.compile(r"executed successfully (\d+) time\(s\) in (\S+) ms")
+_MS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
 _REFUSED = re.compile(r"unknown command line flag '(\w+)'")
 _OURS = frozenset(("method_name", "print_output", "num_executions", "cpu_threads", "inputs", "etdump_path"))
 NO_TIMES = "has no line 'Iteration N of M: T ms'"
@@ -80,12 +81,12 @@ def _identity(own: Path) -> tuple[Path, int, int]:
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
     """The times in an executor_runner's log, or else in its dump; the first `warmup` of them are warm-up."""
-    times = tuple(round(float(ms) * 1e6) for ms in _ITERATION.findall(log))
+    times = tuple(_measured(found[0], found[1]) for found in _ITERATION.finditer(log))
     total = _TOTAL.search(log)
     if not times and dump is not None and dump.is_file():
         times = _times_in(dump)
-    elif not times and total and int(total[1]) == 1:
-        times = (round(float(total[2]) * 1e6),)
+    elif not times and total and total[1] == "1":
+        times = (_measured(total[0], total[2]),)
     if not times:
         only = "tells only what all executions took together"
         raise RunError(
@@ -99,12 +100,27 @@ def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
         iterations_ns=times[job.warmup :],
         threads=job.threads,
         warmup=job.warmup,
-        load_ns=round(float(loaded.group(1)) * 1e6) if loaded else None,
+        load_ns=_nanoseconds(loaded[1]) if loaded else None,
         first_ns=times[0],
         traced=job.etdump,
         kernels_unavailable="an executor_runner does not count kernels",
         boundaries_unavailable="an executor_runner does not keep them",
     )
+
+
+def _nanoseconds(told: str) -> int | None:
+    return round(float(told) * 1e6) if _MS.fullmatch(told) else None
+
+
+def _measured(line: str, told: str) -> int:
+    """What an execution took. Nothing takes no time: then the clock is none to measure with."""
+    found = _nanoseconds(told)
+    if not found:
+        raise RunError(
+            f"the runner's log says '{printable(line[:80])}', which is no time",
+            'use an executor_runner of ExecuTorch, or runner_path "builtin"',
+        )
+    return found
 
 
 def _times_in(dump: Path) -> tuple[int, ...]:

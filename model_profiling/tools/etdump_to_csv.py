@@ -8,7 +8,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ try:
     from model_profiling.analysis.summary import DumpAnalysis
     from model_profiling.cli.frame import say, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
+    from model_profiling.csv_cells import read_table
     from model_profiling.errors import InputError, ProfilingError
     from model_profiling.program.etrecord import read_etrecord
     from model_profiling.report.csv_files import (
@@ -89,8 +89,8 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
 
 def _as_json(path: Path) -> Path:
     """The rows as a list, which is what readers of such a table expect; so without a schema_version."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(stream)]
+    _, read = read_table(path.read_bytes().decode(), path, "make it again")
+    rows = [{name: _value(name, text) for name, text in row.items()} for row in read]
     beside = path.with_suffix(".json")
     files.write_text(beside, json.dumps(rows, indent=1) + "\n")
     return beside

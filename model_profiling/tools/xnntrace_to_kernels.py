@@ -9,8 +9,6 @@ example: python model_profiling/tools/xnntrace_to_kernels.py --xnntrace run_xnnt
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 from pathlib import Path
 
@@ -28,6 +26,7 @@ try:
     )
     from model_profiling.cli.frame import say, warn
     from model_profiling.cli.script import output_file, run_tool, tool_parser
+    from model_profiling.csv_cells import csv_text
     from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -70,14 +69,13 @@ def _event_names(path: Path) -> list[str]:
 
 def _write_operators(path: Path, trace: XnnTrace, match: SequenceMatch | None) -> None:
     events = {step.line: event for step, event in match.pairs} if match else {}
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("delegate_call", "operator_index", "operator", "skipped", "event"))
-    for number, call in enumerate(trace.calls):
-        for step in call.steps:
-            event = events.get(step.line, "")
-            table.writerow((number, step.index, step.name, int(step.skipped), event))
-    files.write_out(path, text.getvalue())
+    rows = (
+        (number, step.index, step.name, int(step.skipped), events.get(step.line, ""))
+        for number, call in enumerate(trace.calls)
+        for step in call.steps
+    )
+    header = ("delegate_call", "operator_index", "operator", "skipped", "event")
+    files.write_out(path, csv_text((header, *rows)))
 
 
 def _parser() -> argparse.ArgumentParser:

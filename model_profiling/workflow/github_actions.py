@@ -14,8 +14,9 @@ from model_profiling.errors import InputError, system_reason
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block
+from model_profiling.report.markdown import render_markdown
 from model_profiling.report.tools import TOOLS
-from model_profiling.report.tools.github_summary import comparison_summary, render_summary, run_summary
+from model_profiling.report.tools.github_summary import comparison_summary, run_summary
 from model_profiling.run import names
 
 _LARGEST = 900_000
@@ -48,7 +49,7 @@ def _add(blocks: Iterable[Block]) -> str | None:
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if not place:
         return None
-    path, text = Path(place), render_summary(blocks)
+    path, text = Path(place), render_markdown(blocks)
     try:
         there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         if text in there:

@@ -7,10 +7,8 @@ place. What is written is read again before it is handed out.
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import getpass
-import io
 import json
 import os
 import re
@@ -23,6 +21,7 @@ from typing import Literal
 
 from model_profiling import files
 from model_profiling.analysis.evidence import kept_evidence
+from model_profiling.csv_cells import csv_text, read_rows
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
@@ -280,7 +279,7 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
         return
     text = _text(path, kind)
     made = None
-    with contextlib.suppress(ValueError, csv.Error, RecursionError):
+    with contextlib.suppress(ValueError, FormatError, RecursionError):
         made = _SCRUBBING[kind](text, scrubber)
     # A damaged file is what a bug report may be about: then it is taken as text.
     files.write_text(to, scrubber.text(text) if made is None else made)
@@ -299,19 +298,16 @@ def _csv_text(text: str, scrubber: Scrubber) -> str:
     header = text.partition("\n")[0]
     if "source" not in header:
         return scrubber.text(text)
-    rows = list(csv.reader(io.StringIO(text)))
-    source = {place for place, name in enumerate(rows[0]) if name == "source_code"}
-    made = io.StringIO()
-    writer = csv.writer(made, lineterminator="\n")
-    writer.writerow(rows[0])
-    for row in rows[1:]:
-        writer.writerow(
-            [
-                scrubber.source_line(cell) if place in source else scrubber.text(cell)
-                for place, cell in enumerate(row)
-            ]
-        )
-    return made.getvalue()
+    columns, *rows = read_rows(text, "CSV", "")
+    source = {place for place, name in enumerate(columns) if name == "source_code"}
+    scrubbed = (
+        [
+            scrubber.source_line(cell) if place in source else scrubber.text(cell)
+            for place, cell in enumerate(row)
+        ]
+        for row in rows
+    )
+    return csv_text((columns, *scrubbed))
 
 
 _SCRUBBING: dict[FileKind, Callable[[str, Scrubber], str]] = {

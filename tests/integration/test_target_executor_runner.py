@@ -121,9 +121,7 @@ def test_times_in_the_log_of_a_source_built_runner() -> None:
     assert result.iterations_ns == (7_697_301_978,)
 
 
-@pytest.mark.parametrize(
-    "line", ["Model file is loaded.", "Iteration 1 of 1: 1.2.3 ms", f"Iteration 1 of 1: {'9' * 400} ms"]
-)
-def test_a_log_without_times(line: str) -> None:
+def test_a_log_without_times() -> None:
+    line = "Model file is loaded."
     with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
         read_own_times(Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n", None)

@@ -1,14 +1,24 @@
-"""A run whose dump, kernels and folder are named by somebody who means harm: every command shows it, and no
-terminal obeys it."""
+"""A run whose dump, kernels, program, machine and folder are named by somebody who means harm: every command
+shows it, no terminal obeys it, no page and no spreadsheet makes more of it than text."""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
+import pytest
 from pages import assert_harmless
-from recorded_runs import EMULATED, PROGRAM, dumps_in, emulated_experiments, replay
+from recorded_runs import EMULATED, PROGRAM, SME2, Json, dumps_in, emulated_experiments, replay
+from rendered_markdown import rendered
+
+from model_profiling.analysis.timeline import analyse_timeline
+from model_profiling.csv_cells import read_table
 
 # As long as the word it stands for, so that the dump's tables still fit.
 OPERATOR, EVENT = b"Convolution", "\x1b[2J\u202e\x07a\x9b"
@@ -46,3 +56,112 @@ def test_no_command_and_no_page_passes_hostile_names_on(sme2prof, tmp_path: Path
     missing = sme2prof("analyze", tmp_path / "no\x1b]0;such\x07")
     assert missing.returncode == 2 and "no\\u001b]0;such" in missing.stderr
     assert_harmless(missing.stderr)
+
+
+TOLD = frozenset((
+    "cpu", "os", "compiler", "kit_version", "label", "seen", "advice", "module_path", "module_class", "code",
+    "call", "node", "notes", "features_note", "kernels_note", "fix", "features_source",
+))  # fmt: skip
+"""What is told in words in a run's files."""
+WORDS = "=cmd|' /C calc'!A0<img src=x onerror=alert(1)>[a](javascript:x) ![p](https://evil) </script>\x1b[2J"
+FORMULA, PLAIN = b"=<b>[](a)\x60|", b"Conwolution"
+
+
+def spoilt(folder: Path, words: str, event: bytes) -> Path:
+    """A run of hardware with SME2 that tells `words` wherever a run tells words."""
+    made = Path(shutil.copytree(SME2, folder / "run"))
+    for path in (*made.glob("*.json"), *made.glob("*.jsonl")):
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        path.write_text("".join(f"{json.dumps(_told(json.loads(line), words))}\n" for line in lines))
+    assert len(event) == len(OPERATOR)
+    for dump in dumps_in(made):
+        dump.write_bytes(dump.read_bytes().replace(OPERATOR, event))
+    manifest: Json = json.loads((made / "manifest.json").read_text())
+    manifest["model"] = f"/nowhere/{words.replace('/', '')}_xnnpack_fp16.pte"
+    (made / "manifest.json").write_text(json.dumps(manifest))
+    return made
+
+
+def _told(content: object, words: str) -> object:
+    match content:
+        case dict():
+            return {
+                key: words if key in TOLD and isinstance(value, str) and value else _told(value, words)
+                for key, value in content.items()
+            }
+        case list():
+            return [_told(each, words) for each in content]
+    return content
+
+
+class Elements(HTMLParser):
+    """Elements with the names of their attributes; what scripts hold is no element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "code":  # what sentences quote with backticks
+            self.found.append((tag, tuple(sorted(name for name, _ in attrs))))
+
+    @classmethod
+    def of(cls, path: Path) -> list[tuple[str, tuple[str, ...]]]:
+        page = cls()
+        page.feed(path.read_text(encoding="utf-8"))
+        return page.found
+
+
+@pytest.fixture
+def everything(
+    sme2prof: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, bytes], Path]:
+    """`everything("name", words, event)`: a spoilt run, rendered to everything there is."""
+
+    def render(name: str, words: str, event: bytes) -> Path:
+        run = spoilt(tmp_path / name, words, event)
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(run / "job.md"))
+        monkeypatch.setenv("GITHUB_ACTIONS", "true")
+        hostile = event is FORMULA
+        for command in (
+            *([("analyze", run)] if hostile else []),
+            ("report", run, *(("--for", "all") if hostile else ())),
+            ("compare", run, run, "--markdown", run / "compared.md", "--junit", run / "compared.xml"),
+        ):
+            done = sme2prof(*command)
+            assert done.returncode in (0, 1), done.stderr
+            assert_harmless(done.stdout)
+            assert_harmless(done.stderr)
+        return run
+
+    return render
+
+
+def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, str, bytes], Path]) -> None:
+    hostile, harmless = everything("hostile", WORDS, FORMULA), everything("harmless", "words", PLAIN)
+    pages = sorted(path.relative_to(harmless) for path in harmless.rglob("*.md"))
+    assert {path.name for path in pages} >= {"report.md", "kernel_view.md", "job.md", "compared.md"}
+    for path in pages:
+        page = rendered((hostile / path).read_text())
+        assert page.shape == rendered((harmless / path).read_text()).shape, path
+        assert not page.links, path
+        assert_harmless((hostile / path).read_text())
+    assert "<img src=x" in rendered((hostile / "report.md").read_text()).text, "the words are there"
+    assert Elements.of(hostile / "report.html") == Elements.of(harmless / "report.html")
+    for path in (*hostile.rglob("*.svg"), hostile / "compared.xml"):
+        for element in ElementTree.fromstring(path.read_text(encoding="utf-8")).iter():
+            assert not element.tag.endswith(("script", "foreignObject", "}a"))
+            assert not any(name.lower().startswith("on") or "href" in name for name in element.attrib)
+    for path in hostile.rglob("*.json"):
+        json.loads(path.read_bytes())
+    tables = list(hostile.rglob("*.csv"))
+    assert len(tables) >= 12
+    for path in tables:
+        with path.open(encoding="utf-8", newline="") as stream:
+            for cell in (cell for row in csv.reader(stream) for cell in row):
+                assert not re.match(r"\s*[=+@\t\r]|\s*-(?!\d)", cell) or len(cell) == 1, path
+    timeline = next(path for path in tables if path.name.endswith("_sme2_on_t1_exec_all_runs_timeline.csv"))
+    columns, rows = read_table(timeline.read_text(encoding="utf-8"), timeline, "")
+    assert "name" in columns
+    assert any(row["name"].startswith(FORMULA.decode()) for row in rows), "read back as they were"
+    assert any(one.name.startswith(FORMULA.decode()) for one in analyse_timeline(timeline).operators)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from strategies import Dump, ProfileEvent, dumps
 
 from model_profiling.analysis.summary import analyse_dump
+from model_profiling.csv_cells import csv_line
 from model_profiling.errors import ProfilingError
 from model_profiling.etdump import read_etdump
 from model_profiling.report.csv_files import write_csv_files
-from model_profiling.report.csv_text import NumberColumn, TextColumn, csv_bytes, joined
+from model_profiling.report.csv_text import NumberColumn, TextColumn, csv_bytes
 from model_profiling.run import Series, opened
 
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-20_000, 20_000)
@@ -32,7 +33,7 @@ def test_numbers_and_texts_come_back_as_they_were(rows, decimals: int) -> None:
     columns = [
         NumberColumn(values, decimals, empty),
         TextColumn(
-            np.array([code for _, _, code in rows], np.int64), tuple(joined((text,)) for text in texts)
+            np.array([code for _, _, code in rows], np.int64), tuple(csv_line((text,)) for text in texts)
         ),
         NumberColumn(values),
     ]

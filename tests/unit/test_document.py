@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rendered_markdown import rendered
 
+from model_profiling.printable import printable
 from model_profiling.report.document import (
+    Answers,
     Chart,
     Code,
     Commands,
@@ -84,24 +86,71 @@ def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
     assert render_markdown([chart]) == "\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["<script>x</script>", "\\\\<img src=x>", "[a](https://b)", "![a](b)", "[a][b]", "<!--"]
-)
-def test_a_name_is_no_element_and_no_link_of_the_page(name: str) -> None:
-    blocks = [
-        Heading(name),
-        Paragraph((name, Strong(name))),
-        make_table((name,), [(name,)]),
-        Items((Item(name, (name,)),)),
-        Folded(name, (Paragraph(name),)),
-    ]
-    text = render_markdown(blocks).replace("<details>", "").replace("</details>", "")
-    text = text.replace("<summary>", "").replace("</summary>", "")
-    assert not re.search(r"<[a-z/!]", text)
-    # A summary is HTML: there a link's brackets are only brackets.
-    assert not re.search(r"\][(\[]", text.replace(html.escape(name), ""))
-    fenced = render_markdown([Commands(("sme2prof report '```'", name))])
-    assert fenced.startswith("````\n") and fenced.endswith("\n````\n")
+MARKS = "<>[]()`*_~|#&;:/\\!@$+-=.{}\"'1x \n\t"
+HOSTILE = (
+    "<img src=x onerror=alert(1)>", "<script>x</script>", "\\<img src=x>", "\\\\<b>", "<!--", "<?php",
+    "<![CDATA[", "</summary></details><b>", "</code>", "&lt;b&gt;", "&#60;b>", "&copy;",
+    "[a](https://b)", "![a](b)", "[a][b]", "[a]: javascript:x", "[a](javascript:alert`1`)", "<javascript:x>",
+    "[^1]: note", "<https://b>", "https://b", "www.example.org", "ftp://b", "me@example.org", "@everyone",
+    "#1", "# h", "x #", "> q", "- i", "+ i", "1. i", "1) i", "- [ ] i", "[x] i", "---", "- - -", "***", "===",
+    "````", "~~~", "~~s~~", "*e*", "__s__", "_e_", "a | b", "\\| b", "\\\\| b", "`a|b`", "`` ` ``", "`open",
+    "line\n\n# two", "a  \nb", "\t\tcode", "    code",
+)  # fmt: skip
+
+
+def page_of(name: str) -> str:
+    """A name in every place that blocks have for one."""
+    return render_markdown(
+        [
+            Heading(name),
+            Paragraph(name),
+            Paragraph((Code(name), " and ", Strong(name), name)),
+            Answers(((name, name),)),
+            make_table((name, "b"), [(name, Code(name)), ((Strong(name), name), name)]),
+            Items((Item(name, (name, Code(name))), Item((Strong(name), name))), numbered=True),
+            *make_list([name, (name, "."), name]),
+            Commands((name, name)),
+            Figure("a (1).svg", name),
+            Chart("c", name, name, {}),
+            Folded(name, (Paragraph(name), make_table((name,), [(name,)]))),
+        ],
+        "page_files",
+    )
+
+
+def assert_only_text(name: str) -> None:
+    page, harmless = rendered(page_of(name)), rendered(page_of("name"))
+    assert page.shape == harmless.shape
+    assert not page.links
+    if "`" not in name:  # what sentences quote so is code
+        words = printable(" ".join(name.split()))
+        assert page.text.count(words) >= harmless.text.count("name") - 2, "commands keep their lines"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_only_text_of_the_page(name: str) -> None:
+    assert_only_text(name)
+
+
+@given(st.text(MARKS, min_size=1).filter(str.strip))
+def test_whatever_is_in_it(name: str) -> None:
+    assert_only_text(name)
+
+
+def test_what_only_github_knows_is_no_more_than_text() -> None:
+    assert render_markdown([Paragraph("$x$ and $$")]) == "&#36;x&#36; and &#36;&#36;\n", "a formula"
+    assert render_markdown(make_list(["[x] done"])) == "- \\[x] done\n", "a box to tick"
+
+
+def test_words_that_mean_nothing_to_markdown_stay_as_they_are() -> None:
+    plain_words = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
+    assert render_markdown([Paragraph(plain_words)]) == plain_words + "\n"
+
+
+def test_a_picture_s_file_is_an_address() -> None:
+    (line,) = render_markdown([Figure("a (1)<b>.svg", "c")]).splitlines()
+    assert line == "![c](a%20%281%29%3Cb%3E.svg)"
+    assert render_markdown([Chart("c", "t", "s", {})], "my page_files").endswith("(my%20page_files/c.svg)\n")
 
 
 def test_every_block_on_a_terminal() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from model_profiling.report.document import (
@@ -22,11 +21,10 @@ from model_profiling.report.document import (
     Strong,
     Table,
     Text,
+    in_parts,
 )
 from model_profiling.report.html.json_text import json_text
 from model_profiling.wording import MISSING
-
-_QUOTED = re.compile(r"`([^`]+)`")
 
 
 def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
@@ -112,8 +110,7 @@ def _item(entry: Item) -> str:
 
 
 def _text(text: Text) -> str:
-    parts = text if isinstance(text, tuple) else (text,)
-    return "".join(map(_inline, parts))
+    return "".join(map(_inline, in_parts(text)))
 
 
 def _inline(part: Inline) -> str:
@@ -123,5 +120,4 @@ def _inline(part: Inline) -> str:
         case Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():
-            # Sentences quote commands as Markdown does.
-            return _QUOTED.sub(r"<code>\1</code>", escape(part))
+            return escape(part)

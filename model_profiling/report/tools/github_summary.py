@@ -1,12 +1,7 @@
-"""A job's summary on GitHub: the answers, the speedups and the names of the files, in short Markdown.
-
-GitHub renders it, so every text that is not code is escaped: a name is never a link, a picture or a heading.
-"""
+"""A job's summary on GitHub: the answers, the speedups and the names of the files, in short Markdown."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +17,10 @@ from model_profiling.report.document import (
     Table,
     Text,
 )
-from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import speedups
 from model_profiling.report.verdict import answers
 
 _MOST_ROWS = 30
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#!@])")
 
 
 def run_summary(data: ReportData, report: Path) -> list[Block]:
@@ -43,11 +36,6 @@ def comparison_summary(comparison: Comparison) -> list[Block]:
     return [_short(block) if isinstance(block, Table) else _lower(block) for block in shown]
 
 
-def render_summary(blocks: Iterable[Block]) -> str:
-    """Markdown in which texts are only texts."""
-    return render_markdown(blocks, escape=_plain)
-
-
 def _lower(block: Block) -> Block:
     return replace(block, level=3) if isinstance(block, Heading) else block
 
@@ -57,7 +45,3 @@ def _short(table: Table) -> Table:
         return table
     left: tuple[Text, ...] = (f"{len(table.rows) - _MOST_ROWS} more in the report",)
     return replace(table, rows=(*table.rows[:_MOST_ROWS], left + ("",) * (len(table.headers) - 1)))
-
-
-def _plain(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text).replace("://", ":\u200b//")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from model_profiling.arguments import ArgumentParser
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.printable import printable
 from model_profiling.runner.source_build.build import (
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options.run(options)
     except ProfilingError as problem:
-        _say(printable(f"error: {problem}"))
+        _say(f"error: {problem}")
         return 2
     except KeyboardInterrupt:
         _say("stopped; run the same command again to go on")
@@ -67,18 +68,18 @@ def main(argv: list[str] | None = None) -> int:
 def _fetch(options: argparse.Namespace) -> None:
     ref, folder = options.ref or _installed_version(), options.executorch
     commit = fetch_source(options.url, ref, folder, progress=_Lines())
-    print(f"{folder} is at {commit}", flush=True)
+    _tell(f"{folder} is at {commit}")
 
 
 def _merge(options: argparse.Namespace) -> None:
     check_checkout(options.executorch.resolve())
-    print("presets written" if merge_presets(options.executorch) else "presets were already there")
+    _tell("presets written" if merge_presets(options.executorch) else "presets were already there")
 
 
 def _build(options: argparse.Namespace) -> None:
     if options.list:
         for preset in runner_presets().values():
-            print(preset.name + ("" if preset.builds_here else "  (not on this machine)"))
+            _tell(preset.name + ("" if preset.builds_here else "  (not on this machine)"))
         return
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} is no number of jobs", "give 1 or more")
@@ -89,7 +90,7 @@ def _build(options: argparse.Namespace) -> None:
     _say(_NOT_NEEDED)
     tools = _tools(presets)
     if absent and options.dry_run:
-        print(f"would fetch {options.ref or _installed_version()} of {options.url} into {options.executorch}")
+        _tell(f"would fetch {options.ref or _installed_version()} of {options.url} into {options.executorch}")
         return
     if absent:
         _fetch(options)
@@ -101,7 +102,7 @@ def _build(options: argparse.Namespace) -> None:
         return
     for built in build_runners(options.executorch, plans, tools, progress=_Lines()):
         done = f"built in {built.seconds:.0f} s" if built.seconds else "was finished"
-        print(f"{built.binary}: {done}, {built.verified}", flush=True)
+        _tell(f"{built.binary}: {done}, {built.verified}")
 
 
 def _presets(words: Sequence[str]) -> list[RunnerPreset]:
@@ -126,9 +127,9 @@ def _tools(presets: Sequence[RunnerPreset]) -> Tools:
 
 def _show(plans: Sequence[BuildPlan]) -> None:
     for plan in plans:
-        print(f"{plan.preset.name}: {'finished, nothing to do' if plan.finished else 'would run'}")
+        _tell(f"{plan.preset.name}: {'finished, nothing to do' if plan.finished else 'would run'}")
         for step in () if plan.finished else (plan.configure, plan.build):
-            print(f"  {shlex.join(step)}")
+            _tell(f"  {shlex.join(step)}")
 
 
 def _installed_version() -> str:
@@ -139,12 +140,18 @@ def _installed_version() -> str:
         raise InputError("ExecuTorch is not installed, so its version is unknown", "give --ref") from absent
 
 
+def _tell(text: str) -> None:
+    print(printable(text), flush=True)
+
+
 def _say(text: str, end: str = "\n") -> None:
-    print(text, end=end, file=sys.stderr, flush=True)
+    # The line's own return is kept: a running count writes over itself.
+    again = "\r" if text.startswith("\r") else ""
+    print(again + printable(text.removeprefix("\r")), end=end, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="source_build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, metavar="command")

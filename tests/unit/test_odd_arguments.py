@@ -1,0 +1,110 @@
+"""Every command, script and tool, each odd value at each place of its command line: one line, exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from pages import assert_harmless
+
+from model_profiling import files
+from model_profiling.cli.main import COMMANDS
+from model_profiling.errors import InputError
+from model_profiling.process import Completed
+from model_profiling.tools import etdump_to_csv
+
+Sme2prof = Callable[..., Completed]
+
+PATHS = {
+    "too long": "x" * 5000,
+    "a name too long": f"runs/{'x' * 256}",
+    "deep": "x/" * 3000,
+    "NUL": "a\0b",
+    "not UTF-8": "caf\udce9.pte",
+    "half a character": "\ud800",
+    "empty": "",
+}
+NUMBERS = ("9" * 400, "9" * 5000, "nan", "-nan", "1e400", "-inf", "\u00b2", "x" * 5000, "0x10", "")
+
+
+def commands() -> Iterator[tuple[list[str], click.Command]]:
+    for name in COMMANDS:
+        made = importlib.import_module(f"model_profiling.cli.{name}").command
+        if isinstance(made, click.Group):
+            yield from (([name, inner], command) for inner, command in made.commands.items())
+        else:
+            yield [name], made
+
+
+def assert_one_line(done: Completed) -> None:
+    assert done.returncode == 2, done.argv
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: ") and ";" in lines[0], done.stderr[-500:]
+    assert "unexpected" not in lines[0] and len(lines[0]) < 2500
+    assert_harmless(done.stderr)
+
+
+def placed(command: click.Command, odd: click.Parameter, value: str) -> list[str]:
+    """Words that give `odd` this value, and what must be given besides something."""
+    words = []
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            words.append(value if param is odd else "nosuch")
+        elif param is odd or param.required:
+            words.append(f"{param.opts[0]}={value if param is odd else 'nosuch'}")
+    return words
+
+
+@pytest.mark.parametrize(("words", "command"), commands(), ids=str)
+def test_odd_values_at_each_place(
+    sme2prof: Sme2prof,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    command: click.Command,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for param in command.params:
+        kind = param.type
+        if isinstance(kind, click.Path):
+            values = list(PATHS.values())
+        elif (
+            isinstance(kind, click.types.IntParamType | click.types.FloatParamType) or param.name == "threads"
+        ):
+            values = list(NUMBERS)
+        elif getattr(param, "is_flag", False):
+            continue
+        else:
+            values = [PATHS["NUL"], PATHS["not UTF-8"], PATHS["half a character"]]
+        for value in values:
+            assert_one_line(sme2prof(*words, *placed(command, param, value)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("odd", PATHS.values(), ids=PATHS)
+def test_odd_paths_from_python(odd: str) -> None:
+    with pytest.raises(InputError):
+        files.as_path(odd)
+
+
+def test_what_the_system_refuses_is_said_with_its_cause_and_a_cure(
+    sme2prof: Sme2prof, tmp_path: Path
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert_one_line(sme2prof("analyze", loop / "run"))
+    assert_one_line(sme2prof("config", "check", loop))
+
+
+@pytest.mark.parametrize("odd", ["9" * 5000, "\x1b]0;x\x07", "nan"])
+def test_tools_refuse_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, odd: str) -> None:
+    for words in (["--run-index", odd], ["--nosuch", odd], ["--etdump", odd]):
+        with contextlib.suppress(SystemExit):
+            assert etdump_to_csv.main(["--etdump", "x", "--out-dir", str(tmp_path / "new"), *words]) == 2
+        said = capsys.readouterr().err
+        assert len(said.strip().splitlines()) == 1 and len(said) < 3000 and "unexpected" not in said
+        assert_harmless(said)
