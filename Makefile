@@ -1,9 +1,12 @@
-# Two commands: `make quickstart` for a first report, `make test` for the whole test suite.
+# Two commands: `make quickstart` for a first report, `make test` for the whole test suite. For maintainers: `make lock`
+# writes requirements/ anew (requirements/README.md), `make sbom` the bill of materials of this version.
 PYTEST_ARGS ?=
 QUICKSTART_MODEL ?= toy_cnn
 QUICKSTART_DTYPE ?= fp16
+LOCK_ARGS ?=
+SBOM ?= sbom/sme2-profiling-kit.cdx.json
 
-.PHONY: quickstart test
+.PHONY: quickstart test lock sbom
 quickstart:
 	@bash model_profiling/scripts/setup_repo.sh
 	@.venv/bin/sme2prof profile $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE) --force
@@ -14,3 +17,11 @@ test:
 	@.venv/bin/python tests/virtual_phone_parts.py
 	@.venv/bin/python tests/model_explorer_parts.py
 	@.venv/bin/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
+
+lock:
+	@[ -x .venv/bin/python ] || bash model_profiling/scripts/setup_repo.sh
+	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/make-lock.txt
+	@.venv/bin/python .ci/make_lock.py $(LOCK_ARGS)
+
+sbom:
+	@.venv/bin/python .ci/sbom.py $(SBOM)

@@ -26,6 +26,9 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 Source: TypeAlias = StrPath | bytes | bytearray | memoryview | mmap.mmap
 """A file by its path, or its content."""
 
+LONGEST_TEXT = 4096
+"""Bytes of a name; the longest real ones have a few hundred."""
+
 # What one table takes at the very least: its slot in a list and the offset to its vtable.
 _TABLE_BYTES = 8
 # No real program comes near to it; reading this much one by one takes a few seconds.
@@ -196,7 +199,7 @@ class Table:
         first, count = self.vector(field, 1, what)
         return first, self.buffer.slice(first, count, what)
 
-    def text(self, field: int, what: str, longest: int = 4096) -> str | None:
+    def text(self, field: int, what: str, longest: int = LONGEST_TEXT) -> str | None:
         at = self._target(field)
         if not at:
             return None

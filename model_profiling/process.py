@@ -1,21 +1,41 @@
-"""Subprocesses with a time limit, their output kept, and nothing left running behind them."""
+"""Subprocesses with a limit in time and in what they say, and nothing left running behind them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from model_profiling.errors import SetupError, system_reason
+from model_profiling.left_running import end_all, start_time
+from model_profiling.signals import put_off
+from model_profiling.tether import Keeper, marked, new_mark
+
+MOST_OUTPUT = 16 << 20
+"""Bytes that are kept of each stream; what a runner says of its own times lies in its last lines."""
+
+_END = 1 << 20
+_BLOCK = 1 << 16
+_LONGEST_LINE = 1000
+# One that has ended may have left its output to a daemon it started; that one never closes it.
+_GRACE_S = 1.0
+# Where the system cannot wake us when a process ends.
+_LOOK_EVERY_S = 0.2
+_LONGEST_SLEEP_S = 3600.0
+
+_keeper = Keeper()
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a subprocess ended and everything it said."""
+    """How a subprocess ended and what it said."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -41,7 +61,42 @@ class Completed:
 
     def tail(self, lines: int = 12) -> str:
         said = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
-        return "\n".join(said[-lines:])
+        return "\n".join(
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in said[-lines:]
+        )
+
+
+@dataclass(slots=True)
+class Kept:
+    """The beginning and the end of a stream of any length, and how much of it is between them."""
+
+    most: int = MOST_OUTPUT
+    beginning: bytearray = field(default_factory=bytearray)
+    end: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, block: bytes) -> None:
+        last = min(_END, self.most // 2)
+        room = max(self.most - last - len(self.beginning), 0)
+        self.beginning += block[:room]
+        self.end += block[room:]
+        if (surplus := len(self.end) - last) > 0:
+            self.dropped += surplus
+            del self.end[:surplus]
+
+    def content(self) -> bytes:
+        gap = b"\n[%d bytes left out]\n" % self.dropped if self.dropped else b""
+        return bytes(self.beginning) + gap + bytes(self.end)
+
+    def text(self) -> str:
+        return self.content().decode("utf-8", "replace")
+
+
+class Child(subprocess.Popen[bytes]):
+    """A subprocess and the mark that all it starts carries; it ends with `end`."""
+
+    mark: str
+    began: int
 
 
 def run(
@@ -50,31 +105,31 @@ def run(
     timeout: float,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    most_output: int = MOST_OUTPUT,
+    leaves_nothing: bool = False,
 ) -> Completed:
-    """Run `argv` in its own process group; at `timeout` seconds the whole group is killed.
+    """Run `argv` in a session of its own; at `timeout` seconds it is killed with everything it started.
 
-    `env` adds to the inherited environment. A failing command is a value, not an exception; only a
-    program that cannot be started at all raises.
+    `env` adds to the inherited environment. Of each stream `most_output` bytes are kept, its beginning and
+    its end. With `leaves_nothing` what it started ends with it also when it ends by itself; that is not for
+    clients that start a daemon for others, as adb does. A failing command is a value, not an exception; only
+    a program that cannot be started at all raises.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     child = start(words, cwd=cwd, env=env)
-    timed_out = False
+    said = _Said(child, most_output)
+    timed_out = True
     try:
-        out, err = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        timed_out = True
-        kill_group(child)
-        out, err = child.communicate()
-    except BaseException:
-        kill_group(child)
-        child.communicate()
-        raise
+        timed_out = not said.follow(began + timeout, grace_s=0.0 if leaves_nothing else _GRACE_S)
+    finally:
+        end(child, with_all=timed_out or leaves_nothing)
+        said.take_rest()
     return Completed(
         argv=words,
         returncode=child.returncode,
-        stdout=out.decode("utf-8", "replace"),
-        stderr=err.decode("utf-8", "replace"),
+        stdout=said.out.text(),
+        stderr=said.err.text(),
         seconds=time.monotonic() - began,
         timed_out=timed_out,
     )
@@ -86,29 +141,141 @@ def start(
     fed: bool = False,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
+    stderr: IO[bytes] | int = subprocess.PIPE,
+) -> Child:
     """Start `argv` in a session of its own, its output piped here, and its input too if it is `fed`.
 
-    `env` adds to the inherited environment. Whoever starts it waits for it, or ends it with `kill_group`.
+    `env` adds to the inherited environment. Whoever starts it hands it to `end`, however it ended; should
+    this process be killed before, it ends all the same.
     """
+    mark = new_mark()
+    _keeper.begins(mark)
     try:
-        return subprocess.Popen(
+        child = Child(
             argv,
             stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             cwd=cwd,
-            env={**os.environ, **env} if env is not None else None,
+            env=marked({**os.environ, **(env or {})}, mark),
             start_new_session=True,
         )
     except OSError as problem:
+        _keeper.ended(mark)
         reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
+    child.mark, child.began = mark, start_time(child.pid)
+    _keeper.runs(mark, child.pid, child.began)
+    return child
 
 
-def kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child and everything it started."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
+def end(child: Child, *, with_all: bool = True) -> None:
+    """End the child if it still runs, and then, or `with_all`, everything it started, in whatever session.
+
+    Where that is possible, before it is waited for: until then nobody else gets its number.
+    """
+    with put_off():
+        if not has_ended(child):
+            kill(child)
+        elif with_all:
+            end_all(child.pid, child.mark, child.began, ended=True)
+        child.wait()
+        _keeper.ended(child.mark)
+
+
+def kill(child: Child) -> None:
+    """Kill the child and everything it started; it is still to be handed to `end`."""
+    waited_for = child.returncode is not None
+    # First: who has left the session and the environment is known by its parent, while that lives.
+    end_all(0 if waited_for else child.pid, child.mark, child.began)
+    if not waited_for:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
         child.kill()
+
+
+def has_ended(child: Child) -> bool:
+    """Whether it has; where the system allows that, its number stays taken."""
+    if child.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # somebody else has waited for it
+        return child.poll() is not None
+
+
+class _Said:
+    """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
+
+    def __init__(self, child: Child, most: int) -> None:
+        assert child.stdout is not None and child.stderr is not None
+        self.out, self.err = Kept(most), Kept(most)
+        self._child = child
+        self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
+
+    def follow(self, deadline: float, grace_s: float) -> bool:
+        """Whether the child ended before the deadline. Whoever else holds its streams open then is given
+        `grace_s` to say more."""
+        watch = _watch(self._child)
+        with selectors.DefaultSelector() as ready:
+            for stream in self._open:
+                ready.register(stream, selectors.EVENT_READ)
+            if watch is not None:
+                ready.register(watch, selectors.EVENT_READ)
+            try:
+                return self._follow(ready, watch, deadline, grace_s)
+            finally:
+                if watch is not None:
+                    os.close(watch)
+
+    def _follow(
+        self, ready: selectors.BaseSelector, watch: int | None, deadline: float, grace_s: float
+    ) -> bool:
+        ended: float | None = None
+        pause = _LONGEST_SLEEP_S if watch is not None else _LOOK_EVERY_S
+        while self._open or ended is None:
+            now = time.monotonic()
+            if ended is None and now >= deadline:
+                return False
+            until = deadline if ended is None else ended + grace_s
+            if ended is not None and now >= until:
+                return True
+            events = ready.select(timeout=max(min(pause, until - now), 0.0))
+            for key, _ in events:
+                if key.fd == watch or not self._take(key.fd):
+                    ready.unregister(key.fileobj)
+            if ended is None and has_ended(self._child):
+                ended = time.monotonic()
+        return True
+
+    def take_rest(self) -> None:
+        """What is still in the pipes of a child that has ended; then they are closed."""
+        until = time.monotonic() + _GRACE_S
+        for stream in list(self._open):
+            os.set_blocking(stream, False)
+            try:
+                while time.monotonic() < until and self._take(stream):
+                    pass
+            except BlockingIOError:
+                pass
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _take(self, stream: int) -> bool:
+        block = os.read(stream, _BLOCK)
+        if not block:
+            del self._open[stream]
+            return False
+        self._open[stream].add(block)
+        return True
+
+
+def _watch(child: Child) -> int | None:
+    """A file that can be read once the child has ended, where the system has such."""
+    try:
+        return os.pidfd_open(child.pid)
+    except (AttributeError, OSError):
+        return None

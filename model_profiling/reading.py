@@ -28,6 +28,8 @@ MOST_BINARY = 512 * MIB
 """Of outputs and the like, which are read whole."""
 MOST_MAPPED = 2048 * MIB
 """Of dumps, which are mapped, not read: flatbuffers address no more."""
+MOST_MEMORY = 600 * MIB
+"""For what is made of one JSON file; the largest real record takes 12 MiB."""
 DEEPEST_JSON = 64
 """Lists and objects in each other; the kit's own files have fewer than ten."""
 
@@ -150,8 +152,10 @@ def read_json(
     return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
 
 
-def parse_json(content: bytes | str, where: str, fix: str) -> object:
+def parse_json(content: bytes | bytearray | str, where: str, fix: str) -> object:
     """`content` as JSON of which every number can be reckoned with, nested no deeper than people write."""
+    if _memory_of_json(content) > MOST_MEMORY:
+        raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         parsed: object = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
@@ -162,6 +166,17 @@ def parse_json(content: bytes | str, where: str, fix: str) -> object:
     if _depth(text) > DEEPEST_JSON:
         raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix)
     return parsed
+
+
+def _memory_of_json(content: bytes | bytearray | str) -> int:
+    """What Python takes for JSON at the most, told from its text: empty lists and small objects take up to 30
+    times their size, so that the size alone is no bound."""
+    if isinstance(content, str):
+        opened, listed, parted = content.count("{"), content.count("["), content.count(",")
+    else:
+        opened, listed, parted = content.count(b"{"), content.count(b"["), content.count(b",")
+    width = 2 if content.isascii() else 5  # the bytes, and what one character beyond them makes of the text
+    return width * len(content) + 240 * opened + 72 * listed + 60 * parted
 
 
 def _whole(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Work that the user's impatience must not cut in half."""
+"""Signals that end a command: it ends as by Ctrl-C, and not in the middle of what must not be cut in half."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ from collections.abc import Iterator
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_like_ctrl_c() -> None:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, so that half-made files go and what runs is ended.
+
+    What nohup has set to be ignored stays ignored: the work is to outlive its terminal. SIGQUIT stays the way
+    out at once, of which the keeper of `tether.py` ends what runs.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """Model Explorer's adapter for .pte files, in the kit's cache: it makes the graphs node data is for.
 
 `make test` runs this file once, so that no test waits for a download: `python tests/model_explorer_parts.py`.
-Model Explorer's converters of other formats, hundreds of megabytes, are left out: a .pte needs none of them.
+Which packages and files these are is locked. Model Explorer's converters of other formats, hundreds of
+megabytes, are left out: a .pte needs none of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import sys
@@ -16,18 +18,7 @@ from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.runner.cache import cache_root, cached
 
-_ADAPTER = (
-    "pte-adapter-model-explorer==0.2.0",
-    "ai-edge-model-explorer==0.1.34",
-    "vgf-adapter-model-explorer==0.5.1",
-    "spirv-adapter-model-explorer==0.2.0",
-    "ai-ml-sdk-vgf-library==0.11.0",
-    "tosa-adapter-model-explorer==0.1.0",
-)
-_THEIR_NEEDS = (
-    "flatbuffers>25.9", "numpy", "flask", "ipython", "dacite", "packaging", "portpicker", "requests",
-    "termcolor", "typing-extensions", "watchdog", "cffi>=1.16",
-)  # fmt: skip
+_LOCK = Path(__file__).resolve().parents[1] / "requirements" / "model-explorer.txt"
 _LAST_PYTHON = (3, 12)
 _CONVERT = """
 import json, sys
@@ -52,16 +43,14 @@ def adapter_folder(*, fetch: bool = True) -> Path:
         raise SetupError("Model Explorer's adapter is for Python up to 3.12", "run these tests with one")
 
     def make(into: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--target", into]
-        for words in (["--no-deps", *_ADAPTER], _THEIR_NEEDS):
-            done = process.run([*pip, *words], timeout=600)
-            if not done.ok:
-                raise SetupError(
-                    f"Model Explorer's adapter cannot be had: {done.tail(2)}", "check the network"
-                )
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        done = process.run([*pip, "--target", into, "-r", _LOCK], timeout=600)
+        if not done.ok:
+            raise SetupError(f"Model Explorer's adapter cannot be had: {done.tail(2)}", "check the network")
 
     version = ".".join(map(str, sys.version_info[:2]))
-    name = f"{_ADAPTER[0].replace('==', '-')}-{platform.machine()}-{version}"
+    recipe = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]
+    name = f"{recipe}-{platform.machine()}-{version}"
     return cached(cache_root() / "model-explorer" / name, make, "Model Explorer's adapter", fetch=fetch)
 
 

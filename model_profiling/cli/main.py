@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -15,6 +13,7 @@ from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.errors import InputError, ProfilingError, RunError, refused_by_system
 from model_profiling.files import is_utf8
+from model_profiling.signals import end_like_ctrl_c
 from model_profiling.standard_streams import answered, lost_output
 from model_profiling.wording import did_you_mean
 
@@ -80,9 +79,7 @@ def program() -> click.Group:
 @answered
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
-    signal.signal(signal.SIGTERM, _terminated)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the run is to outlive its terminal
-        signal.signal(signal.SIGHUP, _terminated)
+    end_like_ctrl_c()
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     outcome: object = None
@@ -108,9 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
-    except Exception as problem:  # the last resort: a defect of ours is still one line to the user
-        if isinstance(problem, OSError) and lost_output():
-            raise
+    except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
         return report_unexpected(problem)
     return outcome if isinstance(outcome, int) else 0
 
@@ -144,7 +139,9 @@ def _unexpected(problem: Exception) -> str:
 
 
 def report_unexpected(problem: Exception) -> int:
-    """The last resort: a defect of ours is still one line to the user."""
+    """The last resort: a defect of ours is still one line to the user. An answer that was lost is not one."""
+    if isinstance(problem, OSError) and lost_output():
+        raise problem
     return _reported(problem, _unexpected(problem))
 
 
@@ -177,9 +174,3 @@ def _warn_of_the_cache() -> None:
 def _failure(text: str, code: int = 2) -> int:
     fail(text)
     return code
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """End like Ctrl-C does, so that half-made files are cleaned up."""
-    del number, frame
-    raise KeyboardInterrupt

@@ -14,7 +14,8 @@ from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import report_unexpected
 from model_profiling.errors import InputError, ProfilingError
-from model_profiling.standard_streams import answered, lost_output
+from model_profiling.signals import end_like_ctrl_c
+from model_profiling.standard_streams import answered
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -48,14 +49,16 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
 @answered
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
     """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
+    end_like_ctrl_c()
     try:
         return work(options) or 0
+    except KeyboardInterrupt:
+        fail("interrupted")
+        return 130
     except ProfilingError as problem:
         fail(str(problem))
         return 2
-    except Exception as problem:  # as in `main`
-        if isinstance(problem, OSError) and lost_output():
-            raise
+    except Exception as problem:  # noqa: BLE001  as in `main`
         return report_unexpected(problem)
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling.config.problems import Problem
-from model_profiling.config.settings import Experiment, ProfileConfig, Side, TargetSettings
+from model_profiling.config.settings import (
+    MOST_PROCESSES,
+    MOST_SERIES,
+    Experiment,
+    ProfileConfig,
+    Side,
+    TargetSettings,
+)
 from model_profiling.own_commands import build_runners
 from model_profiling.run.series import switch_in_name
 from model_profiling.wording import did_you_mean, plural
@@ -62,7 +69,22 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
         what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
         yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
+    yield from _count_problems(config)
     yield from _pair_problems(config)
+
+
+def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
+    """More than could ever be measured; every series, and every process of every round, is held in memory."""
+    series = sum(len(experiment.threads) for experiment in config.experiments)
+    if series > MOST_SERIES:
+        what = f"come to {series} with their thread counts"
+        yield Problem("experiments", what, f"use at most {MOST_SERIES}, or several configs")
+    elif (processes := series * config.schedule.most_rounds) > MOST_PROCESSES:
+        what = f"is {config.schedule.most_rounds}, which is {processes} processes"
+        most = MOST_PROCESSES // series
+        yield Problem(
+            "schedule.rounds", what, f"use {most} or less; `precision` ends a run when enough is known"
+        )
 
 
 def _experiment_problems(config: ProfileConfig) -> Iterator[Problem]:

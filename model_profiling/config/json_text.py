@@ -66,7 +66,7 @@ def _once(entries: list[tuple[str, object]]) -> dict[str, object]:
     made: dict[str, object] = {}
     for key, value in entries:
         if key in made:
-            raise _Refused(Problem(key, "is given twice in one object", "keep one of the two"))
+            raise _Refused(Problem(key[:80], "is given twice in one object", "keep one of the two"))
         made[key] = value
     return made
 

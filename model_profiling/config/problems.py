@@ -14,6 +14,9 @@ from model_profiling.wording import did_you_mean
 
 Location = tuple[int | str, ...]
 
+_MOST_PROBLEMS = 200
+_LONGEST_KEY = 80
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -29,11 +32,11 @@ class Problem:
 
 
 def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Every problem pydantic found, in its order.
+    """The problems pydantic found, in its order; nobody reads more than a page of them.
 
     A list whose entries are all wrong counts as empty to pydantic; the entries' own problems say it better.
     """
-    found = error.errors(include_url=False)
+    found = error.errors(include_url=False)[:_MOST_PROBLEMS]
     places = [details["loc"] for details in found]
 
     def entries_are_wrong(above: Location) -> bool:
@@ -62,8 +65,12 @@ def _in_file(location: Location, raw: Mapping[str, object]) -> Location:
     return tuple(words)
 
 
+def _short(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
+
+
 def _path(location: Location) -> str:
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in location)
     return "".join(steps).removeprefix(".")
 
 
@@ -125,13 +132,14 @@ def _wording(kind: str, value: object, details: ErrorDetails) -> tuple[str, str]
         "string_too_long": ("is too long", f"use at most {context.get('max_length')} characters"),
         "string_too_short": ("is empty", "write something, or leave it out"),
         "too_short": ("is empty", "add at least one entry"),
+        "too_long": ("has too many entries", f"use at most {context.get('max_length')}"),
     }
     return others.get(kind, (details["msg"].lower(), f"correct {_path(details['loc'])}"))
 
 
 def _known_key_cure(location: Location) -> str:
     """Where the key belongs, or the nearest one that is known here."""
-    key, known = str(location[-1]), _keys(_model_at(location[:-1]))
+    key, known = _short(str(location[-1])), _keys(_model_at(location[:-1]))
     if key in ProfileConfig.model_fields:
         return "it belongs in the top level"
     for name in ProfileConfig.model_fields:

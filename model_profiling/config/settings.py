@@ -31,6 +31,13 @@ from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000
+MOST_SERIES = 2000
+"""Experiments times thread counts: far more than anybody reads a report of."""
+MOST_PROCESSES = 200_000
+"""Of all rounds; days of measuring."""
+_MOST_ENTRIES = 256
+_MOST_CPUS = 1024
+_LONGEST_PATH = 4096
 
 Mode = Literal["timing", "xnntrace"]
 ScheduleMode = Literal["lockstep", "rounds"]
@@ -56,6 +63,8 @@ def _as_path(value: object) -> object:
         raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
     if not value.strip() or "\0" in value:
         raise refuse("is empty or holds a zero character", "write a path")
+    if len(value) > _LONGEST_PATH:
+        raise refuse("is too long", f"use at most {_LONGEST_PATH} characters")
     return Path(value).expanduser()
 
 
@@ -90,13 +99,15 @@ def _as_cpus(value: object) -> object:
             if int(last or first) < int(first):
                 raise refuse(f"has the range {part!r} backwards", 'write the smaller number first: "4-7"')
             cpus.extend(range(int(first), int(last or first) + 1))
+            if len(cpus) > _MOST_CPUS:
+                raise refuse(f"names more than {_MOST_CPUS} CPUs", "name each CPU once")
         return cpus
     return _as_list(value)
 
 
 def _as_cpu(value: object) -> object:
     """A CPU's number or a cluster's name."""
-    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1024
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
     if number or (isinstance(value, str) and value in get_args(ClusterName)):
         return value
     raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
@@ -104,6 +115,7 @@ def _as_cpu(value: object) -> object:
 
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Text = Annotated[str, Field(strict=True)]
+Word = Annotated[str, Field(strict=True, max_length=_LONGEST_PATH)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Counted = Annotated[int, Field(strict=True, ge=1, le=MOST)]
 Threads = Annotated[int, Field(strict=True, ge=1, le=512)]
@@ -142,7 +154,10 @@ class Experiment(Settings):
     name: Name = Field(examples=["mac_sme2_on"])
     """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
     runner_path: Text = Field(
-        default=BUILTIN, min_length=1, examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"]
+        default=BUILTIN,
+        min_length=1,
+        max_length=_LONGEST_PATH,
+        examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"],
     )
     """The kit's own runner ("builtin"), or the path of an executor_runner of your own."""
     sme2: Switch | None = Field(
@@ -151,7 +166,9 @@ class Experiment(Settings):
         'else the name says so (sme2-off, sme2_off, no_sme2), otherwise "on".',
         examples=["on", "off"],
     )
-    disable: tuple[Feature, ...] = Field(default=(), examples=[["i8mm"], ["sme2"]])
+    disable: tuple[Feature, ...] = Field(
+        default=(), max_length=len(get_args(Feature)), examples=[["i8mm"], ["sme2"]]
+    )
     """CPU features to switch off in the kit's own runner; what depends on one goes with it."""
     mode: Mode = "timing"
     """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
@@ -161,15 +178,15 @@ class Experiment(Settings):
     warmup: Whole = Field(default=3, examples=[3])
     """Untimed inferences at the start of each process, in both modes."""
     threads: Annotated[tuple[Threads, ...], BeforeValidator(_as_list), WithJsonSchema(_COUNTS)] = Field(
-        default=(1,), min_length=1, examples=[1, [1, 2, 4]]
+        default=(1,), min_length=1, max_length=_MOST_ENTRIES, examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
     cpu_affinity: Annotated[tuple[Cpu, ...], BeforeValidator(_as_cpus), WithJsonSchema(_CPUS)] = Field(
-        default=(), examples=[[4, 5], "4-7", "0xf0", "big"]
+        default=(), max_length=_MOST_CPUS, examples=[[4, 5], "4-7", "0xf0", "big"]
     )
     """CPUs the process may run on: a list, ranges ("4-7"), a hexadecimal mask ("0xf0"), or a cluster
     ("little", "big", "prime") where the machine has several kinds of CPU."""
-    extra_args: tuple[Text, ...] = Field(default=(), examples=[["--flag", "value"]])
+    extra_args: tuple[Word, ...] = Field(default=(), max_length=_MOST_ENTRIES, examples=[["--flag", "value"]])
     """Further arguments for the runner, one word per entry."""
 
     @model_validator(mode="before")
@@ -210,24 +227,24 @@ class TargetSettings(Settings):
         '"ssh" another Arm Linux machine; "auto" is the phone or machine named here, otherwise this machine '
         'if it is Arm, else "emulated".',
     )
-    device: Text | None = Field(default=None, min_length=1, examples=["R5CT1234ABC"])
+    device: Text | None = Field(default=None, min_length=1, max_length=200, examples=["R5CT1234ABC"])
     """Serial of the Android device, as `adb devices` lists it."""
-    remote: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5}$")] | None = Field(
-        default=None, examples=["192.0.2.7:5555"]
+    remote: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.\[\]:-]{1,255}:[0-9]{1,5}$")] | None = (
+        Field(default=None, examples=["192.0.2.7:5555"])
     )
     """Address of an Android device on the network, host:port, for `adb connect`."""
-    host: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*$")] | None = (
-        Field(default=None, examples=["board"])
-    )
+    host: (
+        Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]{0,254}$")] | None
+    ) = Field(default=None, examples=["board"])
     """Arm Linux machine to reach with ssh, as your ssh config or the network knows it: HOST or USER@HOST."""
     power_mode: PowerMode = Field(
         default="leave",
         description='What to set on the device while measuring: "boost" (no power saving, no animations, '
         'stays awake), "app" (as people use it, awake while plugged in), "leave" (nothing).',
     )
-    device_path: Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$")] | None = Field(
-        default=None, examples=["/data/local/tmp"]
-    )
+    device_path: (
+        Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$", max_length=1000)] | None
+    ) = Field(default=None, examples=["/data/local/tmp"])
     """Folder on the phone or machine in which the kit makes its own, called sme2prof-device, for runner and
     models."""
 
@@ -319,7 +336,7 @@ class Schedule(Settings):
 class Inputs(Settings):
     """What the model is fed."""
 
-    files: tuple[ConfigPath, ...] = ()
+    files: tuple[ConfigPath, ...] = Field(default=(), max_length=_MOST_ENTRIES)
     """One file of raw tensor bytes per input; left out, inputs are made up."""
     fill: Literal["random", "ones"] = "random"
     """How made-up inputs are filled."""
@@ -330,7 +347,7 @@ class Inputs(Settings):
 class Side(Settings):
     """One side of a comparison."""
 
-    experiment: Text = Field(examples=["mac_sme2_off"])
+    experiment: Text = Field(max_length=200, examples=["mac_sme2_off"])
     """An experiment's name."""
     threads: Threads | None = None
     """Which thread count; may be left out if the experiment has only one."""
@@ -357,6 +374,7 @@ class AnalysisSettings(Settings):
 
     compare_pairs: tuple[ComparePair, ...] = Field(
         default=(),
+        max_length=MOST_SERIES,
         description="Which pairs to compare; left out or empty, every SME2-off experiment with the SME2-on "
         "experiment it belongs to.",
     )
@@ -375,7 +393,7 @@ class ProfileConfig(Settings):
     """The exported program (.pte)."""
     output_root: ConfigPath = Field(examples=["out_toy_cnn/runs/mac"])
     """The run directory. Relative paths start where the model was found."""
-    experiments: tuple[Experiment, ...] = Field(min_length=1)
+    experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_SERIES)
     """The ways to run the model."""
     target: TargetSettings = Field(default_factory=TargetSettings)
     """The machine or device to run on."""
@@ -385,9 +403,9 @@ class ProfileConfig(Settings):
     """The inputs of the model."""
     analysis: AnalysisSettings = Field(default_factory=AnalysisSettings)
     """What is compared."""
-    method: Text = Field(default="forward", min_length=1)
+    method: Text = Field(default="forward", min_length=1, max_length=200)
     """The program's method to run."""
-    notes: Text = ""
+    notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
     _said_otherwise: tuple[Remark, ...] = PrivateAttr(default=())
 

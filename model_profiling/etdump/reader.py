@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from model_profiling.errors import FormatError
 from model_profiling.etdump.names import Interner
 from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable, Int32
-from model_profiling.flatbuffer import FlatBuffer, Int64, Source, Table, Tables, gather, load, refuse
+from model_profiling.flatbuffer import (
+    LONGEST_TEXT,
+    FlatBuffer,
+    Int64,
+    Source,
+    Table,
+    Tables,
+    gather,
+    load,
+    refuse,
+)
 from model_profiling.reading import MOST_MAPPED
 
 TimeScale = Literal["ns", "us", "ms", "s"]
@@ -231,6 +241,9 @@ class _Reading:
                 ticks[rows] *= scale
 
     def _decoded_names(self) -> tuple[str, ...]:
+        """Each of a length that may stand in a line for every event: events share names, lines do not."""
+        if (longest := max(map(len, self.names.values), default=0)) > LONGEST_TEXT:
+            raise self.buffer.damaged(f"a name is {longest} bytes long")
         try:
             return tuple(value.decode("utf-8") for value in self.names.values)
         except UnicodeDecodeError as problem:

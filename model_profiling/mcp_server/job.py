@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,8 +21,11 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from model_profiling.errors import InputError, RunError, SetupError, system_reason
+from model_profiling.left_running import end_all
+from model_profiling.tether import marked, new_mark
 
 Told = Callable[[float, str], Awaitable[None]]
 """Hears of progress: seconds since the job began, and what it is doing."""
@@ -38,6 +40,8 @@ _SILENCE_S = 4.0
 _TO_END_S = 30.0
 """How long a job may take to end in order; a phone's settings are put back in that time."""
 _KEPT_LINES = 40
+_LONGEST_LINE = 1 << 16
+_MOST_OUTPUT = 64 << 20
 _LAST_WORDS_S = 2.0
 _LOOK_EVERY_S = 0.05
 
@@ -93,7 +97,8 @@ class _Job:
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
     async def run(self, time_limit_s: float) -> Ended:
-        child = await self._start()
+        mark = new_mark()
+        child = await self._start(mark)
         try:
             with anyio.move_on_after(time_limit_s) as limit:
                 async with anyio.create_task_group() as tasks:
@@ -102,7 +107,7 @@ class _Job:
                     tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(child)
+                await _end(child, mark)
         if limit.cancelled_caught:
             raise RunError(
                 f"the job was ended at its limit of {time_limit_s:g} s, while it was {self.stage}",
@@ -110,7 +115,7 @@ class _Job:
             )
         return Ended(child.returncode or 0, _facts(self.output), tuple(self.said))
 
-    async def _start(self) -> anyio.abc.Process:
+    async def _start(self, mark: str) -> anyio.abc.Process:
         try:
             return await anyio.open_process(
                 [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
@@ -118,7 +123,7 @@ class _Job:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self.folder,
-                env={**os.environ, "SME2PROF_PROGRESS": "json"},
+                env=marked({**os.environ, "SME2PROF_PROGRESS": "json"}, mark),
                 start_new_session=True,
             )
         except OSError as problem:
@@ -138,7 +143,7 @@ class _Job:
 
     async def _keep(self, stdout: anyio.abc.ByteReceiveStream) -> None:
         async for chunk in stdout:
-            self.output += chunk
+            self.output += chunk[: _MOST_OUTPUT - len(self.output)]
 
     async def _listen(self, stderr: anyio.abc.ByteReceiveStream) -> None:
         """Progress is passed on; everything else is kept, and goes to the server's own log."""
@@ -147,6 +152,7 @@ class _Job:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 await self._heard(line.decode("utf-8", "replace"))
+            rest = rest[:_LONGEST_LINE]
         await self._heard(rest.decode("utf-8", "replace"))
 
     async def _heard(self, line: str) -> None:
@@ -172,16 +178,15 @@ class _Job:
         await self.told(self.heard - self.began, text)
 
 
-async def _end(child: anyio.abc.Process) -> None:
-    """End it as by Ctrl-C if it still runs, and only if that does not help by force."""
+async def _end(child: anyio.abc.Process, mark: str) -> None:
+    """End it as by Ctrl-C if it still runs; only if that does not help by force, with what it measures."""
     if child.returncode is None:
         with suppress(ProcessLookupError):
             child.terminate()
         with anyio.move_on_after(_TO_END_S):
             await _ended(child)
     if child.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        await anyio.to_thread.run_sync(end_all, child.pid, mark)
         await _ended(child)
     with anyio.move_on_after(_LAST_WORDS_S):
         await child.aclose()

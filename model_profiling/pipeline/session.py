@@ -28,6 +28,7 @@ from model_profiling.pipeline.starting import Earlier, check_directory, clear_wo
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Manifest, Metrics, Result, Times, names
+from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.journal import Journal, moment
 from model_profiling.run.manifest import Part, Session, State, read_manifest, read_summary_0
 from model_profiling.run.remarks import Remark
@@ -210,6 +211,7 @@ def reopen(config: ProfileConfig) -> Measured:
 
     The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
     """
+    refuse_links_out(config.output_root)
     manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
         raise InputError(

@@ -20,7 +20,7 @@ from pathlib import Path
 from model_profiling import files, process
 from model_profiling.errors import InputError, system_reason
 from model_profiling.pipeline.locking import check_free
-from model_profiling.run.folders import holds_run
+from model_profiling.run.folders import holds_run, refuse_links_out
 from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import Manifest, Part, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
@@ -122,6 +122,7 @@ def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
 def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     """Refuse to begin where an unfinished run, or something else, is, before any time is spent."""
     _check_is_run(run_dir)
+    refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
     if manifest is None or resume or force or all(part.has_ended for part in manifest.parts):
         return
@@ -141,6 +142,8 @@ def check_folder(path: Path) -> None:
 
 def clear_work(place: RunFiles) -> None:
     """Remove what a killed pipeline left half done, and end its process if that still runs."""
+    if place.work.is_symlink():
+        place.work.unlink()
     if place.work.exists():
         for pid in _runners_writing_to(f"{place.work}/process-"):
             with contextlib.suppress(ProcessLookupError, PermissionError):

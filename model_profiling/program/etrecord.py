@@ -7,17 +7,20 @@ would unpack to more than a real record holds are refused before they are unpack
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from model_profiling.errors import FormatError
 from model_profiling.flatbuffer import Source, load
 from model_profiling.program.records import EtRecord, SourceRef
+from model_profiling.reading import parse_json
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -25,11 +28,14 @@ _IDENTIFIER = "ETRECORD_V0"
 _GRAPH = "edge_dialect_exported_program"
 _GRAPH_PARTS = ("_state_dict", "_constants", "_example_inputs")
 _HANDLE_MAP = "debug_handle_map"
-_MOST_BYTES = 256 * 2**20
-# What Python needs for the densest JSON of a given size, so that it can be refused before it is parsed.
-_MOST_MEMORY = 600 * 2**20
-_BYTES_PER_CONTAINER = 80
+# Of all members that are read; the largest real record has 3 MB of them.
+_MOST_BYTES = 64 * 2**20
+# What the reader of archives may ask for in one piece: the list of members is such a piece.
+_MOST_AT_ONCE = 4 * 2**20
+_BLOCK = 2**20
 _LONGEST_NUMBER = 20
+_LONGEST_NAME = 4096
+_LONGEST_CODE = 1000
 _QUANTIZING = "quantized_decomposed."
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
@@ -43,25 +49,82 @@ _DTYPES = {
 
 def read_etrecord(source: Source) -> EtRecord:
     """Read the debug handles of every method in an ETRecord, from a path or its bytes."""
-    name, _ = load(source, "ETRecord")
-    stream = source if isinstance(source, str | os.PathLike) else io.BytesIO(source)
+    name, content = load(source, "ETRecord")
     try:
-        with zipfile.ZipFile(stream) as archive:
+        with zipfile.ZipFile(_SmallSteps(content)) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _IDENTIFIER not in members:
                 fix = "name the .etrecord exported with the program"
                 raise FormatError(f"{name} is not an ETRecord", fix)
-            graphs = {
-                method: _parse(name, archive, members[member]) for member, method in _graph_members(members)
+            unpacked = _Unpacked(name, archive)
+            # One after the other: the JSON of a graph takes far more memory than what is kept of it.
+            sources = {
+                method: _sources(unpacked.parse(members[member]))
+                for member, method in _graph_members(members)
             }
-            handles = _parse(name, archive, members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
+            handles = unpacked.parse(members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
         raise FormatError(f"{name} is a damaged ETRecord: {problem}", "export the model again") from problem
-    return EtRecord(
-        source=name,
-        sources={method: _sources(graph) for method, graph in graphs.items()},
-        handles=_handles(handles, next(iter(graphs), "forward")),
-    )
+    return EtRecord(source=name, sources=sources, handles=_handles(handles, next(iter(sources), "forward")))
+
+
+class _SmallSteps(io.RawIOBase):
+    """The bytes of an archive, for a reader that asks for as much as the archive claims to hold."""
+
+    def __init__(self, content: NDArray[np.uint8]) -> None:
+        self._content = memoryview(content)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
+        self._at = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
+        if start + offset < 0:
+            raise OSError("it refers to a place before its first byte")
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        there = max(len(self._content) - self._at, 0)
+        wanted = there if size < 0 else size
+        if wanted > _MOST_AT_ONCE:
+            raise zipfile.BadZipFile("it claims to list more members than a record has")
+        content = bytes(self._content[self._at : self._at + wanted])
+        self._at += len(content)
+        return content
+
+
+class _Unpacked:
+    """What is unpacked of an archive, which may claim anything: all of it together is bounded."""
+
+    def __init__(self, name: str, archive: zipfile.ZipFile) -> None:
+        self._name, self._archive = name, archive
+        self._left = _MOST_BYTES
+
+    def parse(self, info: zipfile.ZipInfo) -> Json:
+        fix = "export the model again"
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FormatError(
+                f"{self._name} has a member that no exporter writes: {info.filename[:200]}", fix
+            )
+        self._left -= info.file_size
+        if self._left < 0:
+            raise FormatError(
+                f"{self._name} is refused: its member {info.filename[:200]} unpacks to too much", fix
+            )
+        content = bytearray()
+        with self._archive.open(info) as member:
+            # In blocks: a stream that holds more than it claims is unpacked no further than that.
+            while block := member.read(_BLOCK):
+                content += block
+        return cast("Json", parse_json(content, f"{self._name}: {info.filename[:200]}", fix))
 
 
 def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:
@@ -73,30 +136,6 @@ def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, s
             yield member, "forward"
         elif member.startswith(_GRAPH + "/"):
             yield member, member.removeprefix(_GRAPH + "/")
-
-
-def _parse(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
-    fix = "export the model again"
-    if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise FormatError(f"{name} has a member that no exporter writes: {info.filename}", fix)
-    too_much = FormatError(f"{name} is refused: its member {info.filename} unpacks to too much", fix)
-    if info.file_size > _MOST_BYTES:
-        raise too_much
-    content = archive.read(info)
-    containers = content.count(b"{") + content.count(b"[") + content.count(b",") // 4
-    if 2 * len(content) + containers * _BYTES_PER_CONTAINER > _MOST_MEMORY:
-        raise too_much
-    try:
-        parsed: Json = json.loads(content, parse_int=_number)
-    except RecursionError as problem:
-        raise FormatError(f"{name} is refused: {info.filename} nests too deeply", fix) from problem
-    return parsed
-
-
-def _number(digits: str) -> int:
-    if len(digits) > _LONGEST_NUMBER:
-        raise ValueError("a number is too long")
-    return int(digits)
 
 
 def _sources(graph: Json) -> dict[int, SourceRef]:
@@ -122,18 +161,24 @@ def _sources(graph: Json) -> dict[int, SourceRef]:
         shape, dtype = _output(node, tensors)
         sources[int(handle)] = SourceRef(
             debug_handle=int(handle),
-            node=_text(node.get("name")),
-            target=_target(node),
-            module_path=module_path,
-            module_class=module_class,
-            file=file,
+            node=_name(_text(node.get("name"))),
+            target=_name(_target(node)),
+            module_path=_name(module_path),
+            module_class=_name(module_class),
+            file=_name(file),
             line=line,
-            code=code,
+            code=code[:_LONGEST_CODE],
             shape=shape,
             dtype=dtype,
-            call=called(_text(metadata.get("torch_fn"))),
+            call=_name(called(_text(metadata.get("torch_fn")))),
         )
     return sources
+
+
+def _name(text: str) -> str:
+    if len(text) > _LONGEST_NAME:
+        raise ValueError(f"a name is {len(text)} characters long")
+    return text
 
 
 def called(function: str) -> str:

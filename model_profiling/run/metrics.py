@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.errors import FormatError
 from model_profiling.json_record import JsonObject, read_record
 from model_profiling.reading import is_there
 from model_profiling.run.remarks import Remark
@@ -149,11 +150,29 @@ class Metrics:
 
 def read_metrics(path: Path) -> Metrics | None:
     """metrics.json, or None where there is none."""
-    return read_record(Metrics, path, COMPUTE_AGAIN, _upgrade) if is_there(path) else None
+    if not is_there(path):
+        return None
+    metrics = read_record(Metrics, path, COMPUTE_AGAIN, _upgrade)
+    for latency in metrics.latencies:
+        _check_times(path, latency)
+    for found in metrics.comparisons:
+        said = found.speedup
+        if any(number is not None and not number > 0 for number in (said.ratio, said.low, said.high)):
+            raise FormatError(f"{path}: the speedup of {found.label!r} is not above 0", COMPUTE_AGAIN)
+    return metrics
 
 
 def read_robust_stats(path: Path) -> RobustStats:
-    return read_record(RobustStats, path, COMPUTE_AGAIN)
+    stats = read_record(RobustStats, path, COMPUTE_AGAIN)
+    _check_times(path, stats)
+    return stats
+
+
+def _check_times(path: Path, latency: Latency) -> None:
+    """Refuse what no clock tells: what is reckoned with it would be nonsense, or end in a division by 0."""
+    for summary in filter(None, (latency.end_to_end_ms, latency.traced_ms)):
+        if not (summary.mean > 0 and 0 < summary.minimum <= summary.median <= summary.maximum):
+            raise FormatError(f"{path}: {latency.series} has latencies that no clock tells", COMPUTE_AGAIN)
 
 
 def _upgrade(content: JsonObject) -> JsonObject:

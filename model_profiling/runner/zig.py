@@ -13,6 +13,7 @@ from pathlib import Path
 
 from model_profiling import process
 from model_profiling.errors import SetupError
+from model_profiling.runner import locked
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.platforms import Platform
 
@@ -56,7 +57,8 @@ def _install(into: Path) -> None:
     done = process.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"),
-            *("--no-compile", "--target", into, _PACKAGE),
+            *("--no-compile", "--target", into),
+            *locked.pip_words("ziglang"),
         ],
         timeout=900,
     )

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Says, before anything is installed, whether this machine has what the kit's installation needs.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 if [ ! -f model_profiling/scripts/find_python.sh ]; then
   echo "error: check_prereqs.sh belongs into a clone of the kit, in model_profiling/scripts; run it there" >&2
   exit 2

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the setup scripts: prints the first Python between 3.10 and 3.13 that can make environments.
 
 find_python() {

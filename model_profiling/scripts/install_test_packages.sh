@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why.
+# Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why. Packages go
+# by name: apt verifies the signature of the archive that they are of.
 set -uo pipefail
 
 wanted=()
@@ -31,6 +32,9 @@ browser() {
 }
 [ "$(uname -s)" = Linux ] && ! browser && wanted+=(chromium)
 
+# Shell texts are checked with it.
+[ "$(uname -s)" = Linux ] && ! command -v shellcheck >/dev/null && wanted+=(shellcheck)
+
 [ ${#wanted[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
   echo "note: install ${wanted[*]} to run every test; without it some are skipped"
@@ -40,7 +44,7 @@ echo "== installing ${wanted[*]} for the tests"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || timeout 300 apt-get update -qq >"$log" 2>&1
-for attempt in 1 2; do
+for _ in 1 2; do
   timeout 900 apt-get install -qq -y --no-install-recommends "${wanted[@]}" >"$log" 2>&1 && exit 0
   timeout 300 apt-get update -qq >>"$log" 2>&1
 done

@@ -17,6 +17,7 @@ try:
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import output_folder
     from model_profiling.errors import ProfilingError
+    from model_profiling.signals import end_like_ctrl_c
     from model_profiling.standard_streams import answered
     from model_profiling.targets import parse_target
     from model_profiling.workflow.quick_test import quick_test
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.platform not in (None, here):
         fail(f"this is {here}, not {options.platform}; leave --platform out: it tests the machine it runs on")
         return 2
+    end_like_ctrl_c()
     try:
         with shown_progress(lines=True) as progress:
             target = parse_target(options.target)

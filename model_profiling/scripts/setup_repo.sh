@@ -2,7 +2,7 @@
 # Makes the kit ready to use in this clone: .venv, packages, the runner, a check of it all. Safe to repeat.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-if [ ! -f model_profiling/scripts/find_python.sh ] || [ ! -f pyproject.toml ]; then
+if [ ! -f model_profiling/scripts/find_python.sh ] || [ ! -f requirements/run.txt ]; then
   echo "error: setup_repo.sh belongs into a clone of the kit, in model_profiling/scripts; run it there" >&2
   exit 2
 fi
@@ -14,6 +14,8 @@ Usage: setup_repo.sh [options]
 
 Makes .venv, installs the kit with ExecuTorch into it, builds the runner and checks the result.
 What is already in place is left alone, so a second call takes a few seconds.
+
+Every package but torch is known by its hash (requirements/README.md).
 
   --with-tests        also install what the test suite needs
   --from-source       also fetch ExecuTorch's source, for runners built with build_runners.sh
@@ -28,12 +30,12 @@ Example:
 HELP
 }
 
-extras=executorch
+lock=run
 from_source=no
 source_args=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --with-tests) extras=executorch,test; shift ;;
+    --with-tests) lock="test"; shift ;;
     --from-source) from_source=yes; shift ;;
     --executorch-url) source_args+=(--url "${2:?error: --executorch-url needs a value}"); shift 2 ;;
     --executorch-ref) source_args+=(--ref "${2:?error: --executorch-ref needs a value}"); shift 2 ;;
@@ -67,19 +69,31 @@ if [ -e .venv ]; then
     rm -rf .venv
   fi
 fi
-sources=$(cksum <pyproject.toml | tr ' ' '-')
+# Packages are taken as they are locked: pip refuses a file with another hash. torch alone goes by its version, and
+# where its build is the index's for Linux, with CUDA, it gets the packages that it cannot be loaded without.
+install() { .venv/bin/python -m pip install --quiet --no-deps "$@"; }
+install_locked() { install --require-hashes --no-build-isolation --use-pep517 -r "requirements/$1.txt"; }
+needs_cuda() {
+  .venv/bin/python -c 'import importlib.metadata, sys; sys.exit("nvidia" not in str(importlib.metadata.requires("torch")))'
+}
+
+sources=$(cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')
 have=$(sed -n 2p "$stamp" 2>/dev/null || true)
-if [ "$have" != "$sources executorch,test" ] && [ "$have" != "$sources $extras" ]; then
+if [ "$have" != "$sources test" ] && [ "$have" != "$sources $lock" ]; then
   python=$(find_python) || exit 2
   "$python" model_profiling/scripts/validate_setup.py --prerequisites || exit 2
   if [ ! -e .venv ]; then
     step "making .venv with $("$python" --version)"
     "$python" -m venv .venv
   fi
-  step "installing the kit with $extras (a few minutes the first time)"
+  step "installing the kit with requirements/$lock.txt and torch (a few minutes the first time)"
   rm -f "$stamp"
-  .venv/bin/python -m pip install --quiet --editable ".[$extras]"
-  printf '%s\n%s\n' "$PWD" "$sources $extras" >"$stamp"
+  install_locked build
+  install_locked "$lock"
+  install -r requirements/torch.txt
+  if needs_cuda; then install_locked torch-cuda; fi
+  install --no-build-isolation --editable .
+  printf '%s\n%s\n' "$PWD" "$sources $lock" >"$stamp"
 fi
 
 step "building the runner"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ try:
     from model_profiling.arguments import ArgumentParser
     from model_profiling.doctor import examine, prerequisites, program_checks
     from model_profiling.printable import printable
+    from model_profiling.signals import end_like_ctrl_c
     from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -33,6 +35,15 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
+    end_like_ctrl_c()
+    try:
+        return _check(options)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
+
+def _check(options: argparse.Namespace) -> int:
     diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
     if options.model is not None:
         diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *program_checks(options.model)))

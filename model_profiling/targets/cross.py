@@ -12,7 +12,7 @@ from pathlib import Path
 
 from model_profiling import process
 from model_profiling.errors import SetupError
-from model_profiling.runner import apt, unpacked_gcc
+from model_profiling.runner import apt, locked, unpacked_gcc
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler, find_compiler
@@ -94,7 +94,7 @@ def _download_wheel(release: str, wanted: Platform, folder: Path) -> Path:
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
             *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
             *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
-            f"executorch=={release}",
+            *locked.pip_words("executorch", release),
         ],
         timeout=900,
     )

@@ -63,7 +63,8 @@ class LocalTransport:
         self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
     ) -> process.Completed:
         del folder
-        return process.run((*_pinning(cores), *self.prefix, *argv), timeout=timeout)
+        words = (*_pinning(cores), *self.prefix, *argv)
+        return process.run(words, timeout=timeout, leaves_nothing=True)
 
     def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
         """The job wrote into `into` itself."""

@@ -15,6 +15,7 @@ from model_profiling.report.kernel_view import KernelSection, evidence_of_file, 
 from model_profiling.report.markdown import render_markdown
 from model_profiling.run import Evidence, Manifest, Run, Times, names
 from model_profiling.run.evidence import proving_run
+from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.series import Switch, natural_pairs, switch_in_name
 
@@ -66,6 +67,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
     """
     if not run_dir.is_dir():
         raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
+    refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
     known = manifest is not None and not manifest.version_0
     sections = _sections(Run.open(run_dir)) if known else _sections_by_name(run_dir)

@@ -27,7 +27,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.errors import InputError
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.lock_file import LockFile
-from model_profiling.mcp_server import questions
+from model_profiling.mcp_server import job, questions
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.doing import Workshop
 from model_profiling.mcp_server.job import Jobs
@@ -411,6 +411,44 @@ def test_a_driven_command_ends_with_who_drives_it() -> None:
     child.stdin.close()
     assert child.wait(timeout=20) == -signal.SIGTERM
     child.stderr.close()
+
+
+def test_a_job_that_ignores_its_end_takes_what_it_measures_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "pid"
+    code = (
+        "import signal; from model_profiling import process\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
+    )
+    monkeypatch.setattr(job, "_TO_END_S", 0.2)
+    monkeypatch.setattr(job, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
+
+    async def cancelled() -> None:
+        with anyio.move_on_after(20) as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_told_soon, told, scope)
+                await Jobs(tmp_path, print).run(["profile"], time_limit_s=30, told=_nobody)
+
+    anyio.run(cancelled)
+    measured = int(told.read_text())
+    for _ in range(100):
+        if not process.run(["ps", "-o", "pid=", "-p", str(measured)], timeout=20).ok:
+            return
+        time.sleep(0.05)
+    os.kill(measured, signal.SIGKILL)
+    pytest.fail("what a job measured outlived it")
+
+
+async def _told_soon(told: Path, scope: anyio.CancelScope) -> None:
+    while not told.exists() or not told.read_text().strip():
+        await anyio.sleep(0.05)
+    scope.cancel()
+
+
+async def _nobody(_seconds: float, _text: str) -> None:
+    pass
 
 
 def test_several_operators_of_one_call_are_told_under_its_name() -> None:

@@ -84,6 +84,9 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
     assert found.speedup.unit == "launch" and found.speedup.rounds == len(one)
     valid = validate(outcome.run_dir)
     assert valid.ok, valid.as_text()
+    held = next(check for check in valid.checks if check.name == "journal")
+    assert held.status == "pass" and held.found.endswith("measured what the runner wrote")
+    assert {entry.told_child for entry in timings(outcome.run_dir)} == {0, 1}
 
 
 def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
@@ -95,6 +98,8 @@ def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
     assert {latency.measured for latency in outcome.run.metrics.latencies} == {"rounds"}
     assert "Measured in 2 rounds of one process after another." in outcome.report.read_text()
     assert not any(line.kind == "no_lockstep" for line in outcome.warnings), "it was asked for"
+    held = next(check for check in validate(outcome.run_dir).checks if check.name == "journal")
+    assert held.status == "pass" and all(entry.told for entry in timings(outcome.run_dir))
 
 
 def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(

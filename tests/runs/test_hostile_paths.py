@@ -13,14 +13,16 @@ import pytest
 from recorded_runs import DATA, Json, copied, edit
 
 from model_profiling.errors import ProfilingError
+from model_profiling.pipeline.starting import check_directory, clear_work
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import _excerpts
 from model_profiling.program.records import EtRecord, SourceRef
 from model_profiling.run import Run
+from model_profiling.run.names import RunFiles
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.bundle import write_bundle
-from model_profiling.workflow.report import write_report
+from model_profiling.workflow.report import write_page, write_report
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
@@ -259,3 +261,21 @@ def test_a_run_that_was_moved_is_read_again(run_dir: Path, tmp_path: Path, sme2p
     moved = run_dir.rename(tmp_path / "moved")
     assert sme2prof("analyze", moved).returncode == 0
     assert sme2prof("validate", moved).returncode == 0
+
+
+def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path) -> None:
+    (run_dir / ".work").symlink_to(outside)
+    clear_work(RunFiles(run_dir, "small_cnn"))
+    assert not (run_dir / ".work").is_symlink() and (outside / "passwd").exists()
+    (run_dir / "linux_baseline").rename(outside / "moved")
+    (run_dir / "linux_baseline").symlink_to(outside / "moved")
+    with pytest.raises(ProfilingError, match="is a link to a folder outside"):
+        check_directory(run_dir, resume=True, force=False)
+
+
+def test_pictures_are_not_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
+    (outside / "mine.svg").write_text("mine")
+    (tmp_path / "page_files").symlink_to(outside)
+    with pytest.raises(ProfilingError, match="page_files is a link"):
+        write_page([], tmp_path / "page.md", "Page")
+    assert (outside / "mine.svg").exists()

@@ -233,6 +233,18 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("fill word", at("inputs", "fill", put="zeros"), "inputs.fill", '"random", "ones"'),
     ("version of the future", at("schema_version", put=2), "schema_version is 2", "choose from 1"),
     ("confidence in percent", at("analysis", "confidence", put=95), "analysis.confidence is 95", "0.999 or less"),
+    ("CPUs without end", at("experiments", 0, "cpu_affinity", put=",".join(["0-9999"] * 200)), "cpu_affinity names more than 1024", "once"),
+    ("threads without end", at("experiments", 0, "threads", put=[1] * 20_000), "threads has too many", "256"),
+    ("experiments without end", at("experiments", put=[{"name": f"e{i}"} for i in range(2001)]), "experiments has too many", "2000"),
+    ("series without end", at("experiments", put=[{"name": f"e{i}", "threads": [*range(1, 200)]} for i in range(11)]),
+     "experiments come to 2189", "several configs"),
+    ("rounds without end", at("schedule", "rounds", put=1_000_000), "schedule.rounds is 1000000", "or less"),
+    ("a long method", at("method", put="m" * 1_000_000), "method is too long", "200 characters"),
+    ("a long experiment", at("experiments", 0, "name", put="n" * 300), "experiments[0].name is too long", "80 characters"),
+    ("a long side", at(*PAIR, "baseline", "experiment", put="x" * 1_000_000), "experiment is too long", "200"),
+    ("a long path", at("model", put="m" * 5000 + ".pte"), "model is too long", "4096"),
+    ("a long key", at("k" * 1_000_000, put=1), "kkk... is no setting", "known here"),
+    ("arguments without end", at("experiments", 0, "extra_args", put=["x"] * 5000), "extra_args has too many", "256"),
 ]  # fmt: skip
 
 BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [

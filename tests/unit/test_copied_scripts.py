@@ -62,7 +62,7 @@ def test_setup_keeps_the_environment_where_the_python_asked_for_is_none(tmp_path
     commands.mkdir(parents=True)
     (commands / "python").symlink_to(sys.executable)
     (kit / "model_profiling").symlink_to(KIT)
-    shutil.copy(ROOT / "pyproject.toml", kit)
+    (kit / "requirements").symlink_to(ROOT / "requirements")
     words = ["bash", kit / "model_profiling" / "scripts" / "setup_repo.sh", "--python", tmp_path / "none"]
     done = process.run(words, timeout=60)
     assert done.returncode == 2 and "removing" not in done.stdout, done.tail()

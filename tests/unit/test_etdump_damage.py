@@ -113,11 +113,13 @@ def test_names_that_overlap_cannot_multiply_their_bytes() -> None:
         read_etdump(data)
 
 
-def test_a_name_as_long_as_the_file_is_read_once() -> None:
+def test_a_name_that_every_line_would_repeat_is_refused() -> None:
+    """Events may share one of a megabyte; the lines of a CSV file could not."""
     data = hostile(blocks=1, events=1, name_length=1_000_000)
-    with frugal():
-        table = read_etdump(data)
-    assert len(table.names[table.name[0]]) == 1_000_000
+    with frugal(), pytest.raises(FormatError, match="a name is 1000000 bytes long"):
+        read_etdump(data)
+    longest = read_etdump(hostile(blocks=1, events=1, name_length=4096))
+    assert len(longest.names[longest.name[0]]) == 4096
 
 
 def test_a_count_beyond_the_file_is_refused_before_anything_is_allocated() -> None:

@@ -81,14 +81,14 @@ def test_every_command_of_the_workflows_exists() -> None:
     for workflow, line in lines:
         words = shlex.split(line)
         name = words[0].rpartition("/")[2]
-        known = name in {"python", "make", "bash", "git", "mkdir", "cd", *scripts}
+        known = name in {"python", "make", "bash", "gh", "git", "mkdir", "cd", *scripts}
         assert known, f"{workflow}: {line}"
         if name == "make":
             assert words[1] in targets, line
         if name == "sme2prof":
             assert_command_exists(words[1:])
         for word in words[1:]:
-            if re.match(r"(?:tests|model_profiling|\.ci)/", word):
+            if re.match(r"(?:tests|model_profiling|requirements|\.ci)/", word):
                 assert (ROOT / word).exists(), f"{workflow}: {word}"
 
 
@@ -126,12 +126,30 @@ def test_only_the_job_that_publishes_may_ask_for_an_identity() -> None:
     """Trusted publishing: no secret is named anywhere, and what is published was built by the job before."""
     release = load(GITHUB / "workflows" / "release.yml")
     assert list(release["on"]["push"]) == ["tags"] and release["permissions"] == {"contents": "read"}
-    assert release["jobs"]["publish"]["permissions"] == {"id-token": "write"}
-    assert release["jobs"]["publish"]["needs"] == "build" and "permissions" not in release["jobs"]["build"]
+    asked = {name: job["permissions"] for name, job in release["jobs"].items() if "permissions" in job}
+    assert asked == {"publish": {"id-token": "write"}, "page": {"contents": "write"}}
+    assert release["jobs"]["publish"]["needs"] == ["build", "alone"]
+    assert release["jobs"]["page"]["needs"] == "publish"
     for path in (GITHUB / "workflows").glob("*.yml"):
         text = path.read_text(encoding="utf-8")
         assert "secrets." not in text
         assert set(re.findall(r"uses: ([\w-]+)/", text)) <= {"actions", "pypa"}
+
+
+def test_actions_are_commits_and_what_is_published_is_built_with_locked_packages() -> None:
+    """A tag of an action can be moved; a commit cannot. Each has one commit everywhere."""
+    uses: dict[str, set[str]] = {}
+    for path in (GITHUB / "workflows").glob("*.yml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "uses:" in line:
+                found = re.fullmatch(r"\s+- uses: ([\w/-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+", line)
+                assert found, f"{path.name}: {line}"
+                uses.setdefault(found[1], set()).add(found[2])
+    assert all(len(commits) == 1 for commits in uses.values()), uses
+    steps = load(GITHUB / "workflows" / "release.yml")["jobs"]["build"]["steps"]
+    installs = [step["run"] for step in steps if "pip install" in step.get("run", "")]
+    assert installs and all("--require-hashes" in line for line in installs)
+    assert any(step.get("run") == "python -m build --no-isolation" for step in steps)
 
 
 def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> None:

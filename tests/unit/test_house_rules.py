@@ -5,6 +5,7 @@ Lint, types and layering are hooks (`.pre-commit-config.yaml`), which test_hooks
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import subprocess
@@ -53,6 +54,20 @@ def test_no_tracked_file_is_large() -> None:
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.match(r'\A(#!.*\n)?"""[^"\s]', text), f"{path} opens without a docstring"
+
+
+def test_an_assert_only_tells_the_type_checker_what_is_settled() -> None:
+    """`python -O` leaves asserts out: what comes from outside is checked with errors that say what to do."""
+    found = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node.test)}"
+        for path in (ROOT / "model_profiling").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert) and not path.name.startswith("test_")
+        if not re.fullmatch(
+            r"(?:[\w.\[\]]+ is not None(?: and )?)+|isinstance\([\w.]+, [\w.]+\)", ast.unparse(node.test)
+        )
+    ]
+    assert found == []
 
 
 def test_one_place_prints() -> None:

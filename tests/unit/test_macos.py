@@ -230,9 +230,11 @@ def test_setup_runs_with_a_mac_s_commands(mac_path: str, tmp_path: Path) -> None
     kit.mkdir()
     (kit / "model_profiling").symlink_to(ROOT / "model_profiling")
     (kit / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    (kit / "requirements").symlink_to(ROOT / "requirements")
     command(kit / ".venv" / "bin", "python", f'exec {sys.executable} "$@"')
-    crc, size = process.run(["sh", "-c", f"cksum <{kit}/pyproject.toml"], timeout=10).stdout.split()
-    (kit / ".venv" / ".installed").write_text(f"{kit}\n{crc}-{size} executorch\n")
+    words = ["sh", "-c", "cat pyproject.toml requirements/*.txt | cksum"]
+    crc, size = process.run(words, timeout=10, cwd=kit).stdout.split()
+    (kit / ".venv" / ".installed").write_text(f"{kit}\n{crc}-{size} run\n")
     env = {"PATH": mac_path, "PYTHONPATH": str(ROOT)}
     done = process.run(["bash", kit / "model_profiling/scripts/setup_repo.sh"], timeout=300, env=env)
     assert done.returncode == 0, done.tail()

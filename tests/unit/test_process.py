@@ -1,14 +1,39 @@
-"""Subprocesses end at their limit with everything they started, and what they said is kept."""
+"""Subprocesses end at their limit with everything they started, what they said is kept in bounds, and they
+end with whoever started them, however that one ends."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from model_profiling import process
 from model_profiling.errors import SetupError
+
+ROOT = Path(__file__).resolve().parents[2]
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
+
+# A process of its own session, whose parent has ended, that holds on to whatever it inherited.
+DAEMON = (
+    "import os, sys, time\n"
+    "reading, writing = os.pipe()\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        os.write(writing, str(os.getpid()).encode())\n"
+    "        time.sleep(60)\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+    "print(os.read(reading, 99).decode(), flush=True)\n"
+)
 
 
 def test_output_and_exit_code_are_values() -> None:
@@ -23,28 +48,163 @@ def test_the_signal_is_named() -> None:
     assert process.run(["sh", "-c", "exit 1"], timeout=20).signal_name is None
 
 
-def test_a_hang_is_killed_with_its_children() -> None:
-    code = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(child.pid, flush=True); time.sleep(60)"
-    )
-    done = process.run([sys.executable, "-c", code], timeout=2)
-    assert done.timed_out
-    assert done.seconds < 20
-    grandchild = int(done.stdout)
-    for _ in range(100):
-        if not _running(grandchild):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"process {grandchild} outlived its parent's time limit")
-
-
-def _running(pid: int) -> bool:
-    state = process.run(["ps", "-o", "stat=", "-p", str(pid)], timeout=20).stdout.strip()
-    return bool(state) and not state.startswith("Z")
-
-
 def test_a_program_that_does_not_exist_is_a_clear_error() -> None:
     with pytest.raises(SetupError, match=r"cannot start no-such-program: no such file"):
         process.run(["no-such-program"], timeout=5)
+
+
+@LINUX
+def test_a_hang_is_killed_with_all_it_started() -> None:
+    begun = {
+        "in its group": "sleep 60 & echo $!",
+        "in a session of its own": "setsid -f sh -c 'echo $$; exec sleep 60'",
+        "without its environment": "env -i setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2",
+        "a daemon": f'"{sys.executable}" -c "$DAEMON"',
+    }
+    script = "\n".join([*begun.values(), "sleep 60"])
+    done = process.run(["sh", "-c", script], timeout=1.5, env={"DAEMON": DAEMON})
+    assert done.timed_out
+    assert done.seconds < 10
+    pids = map(int, done.stdout.split())
+    assert [how for how, pid in zip(begun, pids, strict=True) if not _ends(pid)] == []
+    assert not _zombies()
+
+
+def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() -> None:
+    words = [sys.executable, "-c", DAEMON]
+    alone = process.run(words, timeout=30, leaves_nothing=True)
+    assert alone.ok and alone.seconds < 10
+    assert _ends(int(alone.stdout))
+    # A client of a daemon, as adb is, leaves it to others, and is not waited for until that one ends.
+    client = process.run(words, timeout=30)
+    assert client.ok and client.seconds < 10
+    assert _lives(int(client.stdout))
+    os.kill(int(client.stdout), signal.SIGKILL)
+
+
+@LINUX
+def test_an_interrupt_ends_what_escaped_too(tmp_path: Path) -> None:
+    with _parent(tmp_path, signal.SIGINT) as (parent, pid):
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(timeout=10) == -signal.SIGINT
+        assert _ends(pid)
+
+
+@LINUX
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE])
+def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.Signals) -> None:
+    with _parent(tmp_path, number) as (parent, pid):
+        parent.send_signal(number)
+        assert parent.wait(timeout=10) == -number
+        assert _ends(pid)
+
+
+@LINUX
+def test_a_keeper_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    with _parent(tmp_path, signal.SIGKILL, "os.kill(process._keeper._pid, 9); time.sleep(0.1)") as (
+        parent,
+        pid,
+    ):
+        parent.kill()
+        assert _ends(pid)
+
+
+@LINUX
+def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -> None:
+    with _parent(tmp_path, signal.SIGKILL, closing="os.close(0); os.close(1)") as (parent, pid):
+        parent.kill()
+        assert _ends(pid)
+
+
+@LINUX
+def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
+    forked = "if os.fork() == 0: time.sleep(3); os._exit(0)"
+    with _parent(tmp_path, signal.SIGKILL, forked) as (parent, pid):
+        parent.kill()
+        assert _ends(pid, within_s=2.5)
+
+
+def test_a_nested_launch_ends_with_the_outer_one(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    inner = (
+        "from model_profiling import process\n"
+        f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
+    )
+    outer = process.run([sys.executable, "-c", inner], timeout=1.5, env={"PYTHONPATH": str(ROOT)})
+    assert outer.timed_out and _ends(int(told.read_text()))
+
+
+def test_the_beginning_and_the_end_of_an_endless_output_are_kept() -> None:
+    code = "print('first'); print('x' * (1 << 20)); print('last')"
+    done = process.run([sys.executable, "-c", code], timeout=30, most_output=1 << 16)
+    assert done.stdout.startswith("first\nxxx") and done.stdout.endswith("xxx\nlast\n")
+    whole = len("first\n") + (1 << 20) + 1 + len("last\n")
+    assert f"\n[{whole - (1 << 16)} bytes left out]\n" in done.stdout
+    assert len(done.tail(2).splitlines()[0]) < 1100
+
+
+@LINUX
+def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (400 << 20,) * 2)\n"
+        "from model_profiling import process\n"
+        "done = process.run(['sh', '-c', 'head -c 1200000000 /dev/zero; echo end'], timeout=60)\n"
+        "assert done.ok and done.stdout.endswith('end\\n') and len(done.stdout) < 17 << 20\n"
+        "print(len(done.stdout))"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    done = process.run([sys.executable, "-c", code], timeout=60, env={"PYTHONPATH": str(ROOT)})
+    assert done.ok, done.tail()
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 200 << 10)
+
+
+@contextlib.contextmanager
+def _parent(
+    folder: Path, number: signal.Signals, first: str = "", closing: str = ""
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A program that runs another, which has gone into a session of its own, and that one's process id."""
+    told = folder / "pid"
+    code = "import os, resource, signal, time\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+    if number not in (signal.SIGKILL, signal.SIGINT):
+        code += f"signal.signal({int(number)}, signal.SIG_DFL)\n"
+    code += (
+        "from model_profiling import process\n"
+        f"{closing}\nprocess.run(['true'], timeout=9)\n{first}\n"
+        f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
+        " timeout=60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(400):
+            if told.exists():
+                break
+            time.sleep(0.02)
+        yield parent, int(told.read_text())
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def _ends(pid: int, within_s: float = 5.0) -> bool:
+    until = time.monotonic() + within_s
+    while _lives(pid):
+        if time.monotonic() > until:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _lives(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith(b"Z")
+
+
+def _zombies() -> list[str]:
+    """Ended children of this process that nobody has waited for."""
+    told = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,pid="], capture_output=True, text=True, check=False)
+    rows = (line.split() for line in told.stdout.splitlines())
+    return [pid for parent, state, pid in rows if int(parent) == os.getpid() and state.startswith("Z")]

@@ -32,6 +32,7 @@ from model_profiling.runner.source_build.presets import (
     runner_presets,
 )
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
+from model_profiling.signals import end_like_ctrl_c
 from model_profiling.standard_streams import answered
 
 _NOT_NEEDED = """\
@@ -54,6 +55,7 @@ class _Lines:
 @answered
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    end_like_ctrl_c()
     try:
         options.run(options)
     except ProfilingError as problem:

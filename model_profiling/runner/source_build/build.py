@@ -17,10 +17,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
 
-from model_profiling import files
+from model_profiling import files, process
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.json_record import read_record, write_record
-from model_profiling.process import kill_group
 from model_profiling.progress import Progress, Silent
 from model_profiling.runner.source_build import toolchain, verify
 from model_profiling.runner.source_build.fetch import ask_git
@@ -240,32 +239,21 @@ class _Step:
     def run(self, title: str, argv: Sequence[str], limit: float) -> None:
         self.log.write(f"$ {shlex.join(argv)}\n".encode())
         began = time.monotonic()
-        child = subprocess.Popen(
-            argv,
-            cwd=self.cwd,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        alarm = threading.Timer(limit, kill_group, [child])
+        child = process.start(argv, cwd=self.cwd, env=self.environment, stderr=subprocess.STDOUT)
+        alarm = threading.Timer(limit, process.kill, [child])
         alarm.start()
         try:
             error = self._follow(child)
             code = child.wait()
-        except BaseException:
-            kill_group(child)
-            child.wait()
-            raise
         finally:
+            process.end(child, with_all=False)
             alarm.cancel()
         if code and time.monotonic() - began >= limit:
             raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
         if code:
             raise SetupError(f"{title} failed: {error or f'exit code {code}'}", f"see {self.log.name}")
 
-    def _follow(self, child: subprocess.Popen[bytes]) -> str:
+    def _follow(self, child: process.Child) -> str:
         """Copy the output to the log; returns the first line that speaks of an error."""
         error = ""
         assert child.stdout is not None

@@ -11,19 +11,17 @@ import selectors
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from model_profiling.process import kill_group, start
+from model_profiling.process import Child, Kept, end, start
 
 Stdin = Path | Literal["nothing", "open"]
 """What a client reads: a file to its end, nothing, or a pipe that stays open as long as this process
 lives."""
 
 _BLOCK = 1 << 16
-# What is kept of a text: its beginning, and the end, which says how the command ended.
-_BEGINNING, _END = 32 << 20, 1 << 16
 # A client that has ended may have left its output to a daemon it started; that one never closes it.
 _GRACE_S = 1.0
 
@@ -37,27 +35,6 @@ class Ended:
     stderr: bytes
     seconds: float
     cut: Literal["time", "silence"] | None = None
-
-
-@dataclass(slots=True)
-class _Text:
-    """The beginning and the end of a stream of any length."""
-
-    beginning: bytearray = field(default_factory=bytearray)
-    end: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
-
-    def add(self, block: bytes) -> None:
-        room = max(_BEGINNING - len(self.beginning), 0)
-        self.beginning += block[:room]
-        self.end += block[room:]
-        if (surplus := len(self.end) - _END) > 0:
-            self.dropped += surplus
-            del self.end[:surplus]
-
-    def content(self) -> bytes:
-        gap = b"\n[%d bytes left out]\n" % self.dropped if self.dropped else b""
-        return bytes(self.beginning) + gap + bytes(self.end)
 
 
 def call(
@@ -82,9 +59,7 @@ def call(
         streams = _Streams(child, stdin, into, most)
         cut = streams.move(began + timeout, silence_s, still_there)
     finally:
-        if child.poll() is None:
-            kill_group(child)
-            child.wait()
+        end(child, with_all=False)
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
@@ -95,11 +70,9 @@ def call(
 class _Streams:
     """The three pipes of a client, moved as each is ready."""
 
-    def __init__(
-        self, child: subprocess.Popen[bytes], stdin: Stdin, into: BinaryIO | None, most: int | None
-    ) -> None:
+    def __init__(self, child: Child, stdin: Stdin, into: BinaryIO | None, most: int | None) -> None:
         assert child.stdout is not None and child.stderr is not None
-        self.out, self.err = _Text(), _Text()
+        self.out, self.err = Kept(), Kept()
         self._child, self._into, self._left = child, into, most
         self._source = stdin.open("rb") if isinstance(stdin, Path) else None
         self._waiting = memoryview(b"")

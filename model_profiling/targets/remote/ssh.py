@@ -14,9 +14,9 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from model_profiling.errors import InputError, SetupError, system_reason
+from model_profiling.errors import InputError, SetupError
 from model_profiling.printable import printable
-from model_profiling.process import kill_group
+from model_profiling.process import Child, end, start
 
 # An option of ssh, or a command of its config, must not pass for a host.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")
@@ -76,7 +76,7 @@ class SshLink:
             raise InputError(f"{host!r} is no host that ssh could reach", "write ssh:HOST or ssh:USER@HOST")
         self.host = host
         self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", ""))) or ("ssh",)
-        self._connection: subprocess.Popen[bytes] | None = None
+        self._connection: Child | None = None
         self._folder: Path | None = None
         self._end: weakref.finalize[..., SshLink] | None = None
 
@@ -107,27 +107,13 @@ class SshLink:
         complaints = self._folder / "complaints"
         script = "echo ready; exec cat >/dev/null"
         with complaints.open("wb") as stream:
+            holding = ("-M", "-o", "ControlPersist=no", "--", self.host, f"exec sh -c {script!r}")
             try:
-                child = subprocess.Popen(
-                    [
-                        *self._words(),
-                        "-M",
-                        "-o",
-                        "ControlPersist=no",
-                        "--",
-                        self.host,
-                        f"exec sh -c {script!r}",
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=stream,
-                    start_new_session=True,
-                )
-            except OSError as problem:
+                child = start((*self._words(), *holding), fed=True, stderr=stream)
+            except SetupError as problem:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 raise SetupError(
-                    f"cannot start {self._ssh[0]}: {system_reason(problem)}",
-                    "install OpenSSH's client, or correct SME2PROF_SSH",
+                    problem.problem, "install OpenSSH's client, or correct SME2PROF_SSH"
                 ) from problem
         self._connection = child
         self._end = weakref.finalize(self, _end, child, self._folder)
@@ -158,7 +144,7 @@ class SshLink:
         return (*self._ssh, "-T", *options, *shared)
 
 
-def _says_ready(child: subprocess.Popen[bytes]) -> bool:
+def _says_ready(child: Child) -> bool:
     """Whether the other side answers in time; what a login script prints before does not matter."""
     assert child.stdout is not None
     said = b""
@@ -172,14 +158,12 @@ def _says_ready(child: subprocess.Popen[bytes]) -> bool:
     return b"ready\n" in said
 
 
-def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
+def _end(child: Child, folder: Path) -> None:
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        kill_group(child)
-        child.wait()
+    end(child, with_all=False)
     shutil.rmtree(folder, ignore_errors=True)

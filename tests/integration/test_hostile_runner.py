@@ -1,0 +1,99 @@
+"""Runners that say too much, go on in sessions of their own, or leave something behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from model_profiling.targets.transport import LocalTransport
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these runners use commands of Linux")
+PROGRAM = ROOT / "tests" / "data" / "etdump" / "three_delegates.pte"
+
+
+def _start(folder: Path, runner: str, *, memory_kib: int | str = "unlimited") -> subprocess.Popen[str]:
+    """`sme2prof run` of a config whose runner is the given script, in a session of its own."""
+    script = folder / "executor_runner"
+    script.write_text(f"#!/bin/sh\n{runner}\n")
+    script.chmod(0o755)
+    config = {
+        "model": str(PROGRAM),
+        "output_root": str(folder / "run"),
+        "target": {"name": "host"},
+        "experiments": [{"name": "own", "runner_path": str(script)}],
+        "schedule": {"mode": "rounds", "rounds": 3, "timeout_s": 2},
+    }
+    (folder / "c.json").write_text(json.dumps(config))
+    words = [sys.executable, "-m", "model_profiling", "run", "c.json"]
+
+    return subprocess.Popen(
+        ["sh", "-c", f'ulimit -v {memory_kib}; exec "$@"', "sh", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_log_without_end_takes_neither_memory_nor_disk(tmp_path: Path) -> None:
+    talking = _start(
+        tmp_path, "head -c 400000000 /dev/zero | tr '\\0' x; echo why >&2; exit 1", memory_kib=1 << 20
+    )
+    said = talking.communicate(timeout=100)[1]
+    assert talking.returncode == 2, said
+    assert "unexpected" not in said and len(said) < 5000
+    logs = [path for path in (tmp_path / "run").rglob("*.log") if path.stat().st_size > 1000]
+    assert logs
+    for log in logs:
+        assert log.stat().st_size < 17 << 20
+        assert b" bytes left out]\n" in log.read_bytes()
+
+
+def test_a_time_limit_holds_for_what_went_into_a_session_of_its_own(tmp_path: Path) -> None:
+    began = time.monotonic()
+    escaping = _start(tmp_path, f"setsid -f sh -c 'echo $$ >{tmp_path}/pid; exec sleep 46'; sleep 46")
+    said = escaping.communicate(timeout=60)[1]
+    assert escaping.returncode == 2 and "2 s" in said
+    assert time.monotonic() - began < 30
+    assert _gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_no_runner_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
+    child = _start(tmp_path, f"echo $$ >{tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid; exec sleep 46")
+    until = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    child.send_signal(number)
+    said = child.communicate(timeout=30)[1]
+    assert child.returncode == (-number if number == signal.SIGKILL else 130), said
+    assert _gone(int((tmp_path / "pid").read_text()))
+
+
+def test_what_a_runner_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    leaving = ["sh", "-c", "setsid -f sh -c 'echo $$; exec sleep 46'; sleep 0.3"]
+    done = LocalTransport().run(leaving, folder=str(tmp_path), timeout=20, cores=())
+    assert done.ok and done.seconds < 10
+    assert _gone(int(done.stdout))
+
+
+def _gone(pid: int) -> bool:
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    return False

@@ -1,0 +1,64 @@
+"""A signal that ends a command ends it as Ctrl-C does, in every documented entry point."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from model_profiling.cli.script import run_tool
+from model_profiling.runner import __main__ as build_ahead
+from model_profiling.runner.source_build import __main__ as source_build
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "model_profiling" / "scripts"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in before:  # should nothing be set, the test is to fail, not to be killed
+        signal.signal(number, lambda *_: None)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_end_is_that_of_ctrl_c(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(*_words: object, **_options: object) -> int:
+        signal.raise_signal(number)
+        return 0
+
+    quick, setup = _script("run_quick_test"), _script("validate_setup")
+    monkeypatch.setattr(build_ahead, "build_runner", work)
+    monkeypatch.setattr(quick, "quick_test", work)
+    monkeypatch.setattr(setup, "examine", work)
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=work)
+    monkeypatch.setattr(source_build, "_parser", lambda: parser)
+    mains: dict[str, Callable[[], int]] = {
+        "tools": lambda: run_tool(work, argparse.Namespace()),
+        "runner": build_ahead.main,
+        "source builds": lambda: source_build.main([]),
+        "quick test": lambda: quick.main([]),
+        "validate_setup": setup.main,
+    }
+    monkeypatch.setattr("sys.argv", ["x"])
+    assert {name: main() for name, main in mains.items()} == dict.fromkeys(mains, 130)
+    said = capsys.readouterr().err
+    assert said.count("interrupted") == 4 and "stopped; run the same command again" in said
