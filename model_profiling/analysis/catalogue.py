@@ -17,7 +17,7 @@ from model_profiling.analysis.causes.movement import copies
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.packing import packing_dominates
 from model_profiling.analysis.causes.roof import below_roof
-from model_profiling.analysis.causes.seen import Seen, flows_of
+from model_profiling.analysis.causes.seen import ProgramFlows, Seen, flows_of
 from model_profiling.analysis.causes.unchanging import repacked_weights, same_each_time
 from model_profiling.analysis.findings import WORTH, Finding, percent
 from model_profiling.analysis.roofline import Roofline
@@ -46,11 +46,12 @@ def about_series(
     roof: Roofline | None = None,
     claimed: Collection[tuple[str, int, int]] = (),
     repacking: Mapping[str, int] | None = None,
+    walked: ProgramFlows | None = None,
 ) -> Iterator[Finding]:
     """What is found in a series; where it is `timed`, only what could save enough. `claimed` operators are
     those of findings about it that were made elsewhere, `repacking` the kernels that packed weights while it
-    ran."""
-    seen = Seen(series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series))
+    ran; `walked` keeps the flows of programs for the next series."""
+    seen = Seen(series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked))
     for cause in CAUSES:
         found = cause(seen)
         if found is not None and (not timed or (found.max_gain_pct or 0.0) >= 100 * WORTH):

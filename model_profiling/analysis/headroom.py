@@ -101,7 +101,11 @@ def outlook_of(
     """The one answer about `run`, or the run that its dumps lie in, with the factors that are kept in it."""
     run = run.whole
     series = analysis.series if analysis else ()
-    coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
+    proven = analysis.proven if analysis else None
+    if proven and proven.run is run and evidence in (None, proven.evidence) and not proven.damaged:
+        coverage = proven.coverage
+    else:
+        coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
     factors = read_factors(run.path)
     reason = _why_none(run, coverage)
     measured = _measured(run, analysis) if not reason else ()

@@ -7,6 +7,7 @@ otherwise the same kind in the same order.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -237,9 +238,15 @@ def _by_order(
     ours: Sequence[Operator], theirs: Sequence[Operator], token: Callable[[Operator], Hashable]
 ) -> _Pairs:
     """Pair the longest runs of equal tokens; what is left between them appeared, vanished or was replaced."""
-    matcher = SequenceMatcher(None, list(map(token, ours)), list(map(token, theirs)), autojunk=False)
+    before, after = list(map(token, ours)), list(map(token, theirs))
     pairs: _Pairs = []
-    for _, a, b, c, d in matcher.get_opcodes():
+    # Looking for the longest runs can take long, and mostly there is only one.
+    runs = (
+        [("equal", 0, len(ours), 0, len(theirs))]
+        if before == after
+        else SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    )
+    for _, a, b, c, d in runs:
         left, right = list(ours[a:b]), list(theirs[c:d])
         if [each.category for each in left] == [each.category for each in right]:
             pairs.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
@@ -250,13 +257,15 @@ def _by_order(
 
 def _by_category(left: list[Operator], right: list[Operator]) -> _Pairs:
     """Within a stretch that differs, operators of one category still belong together in their order."""
+    waiting: dict[Category, deque[int]] = {}
+    for place, other in enumerate(right):
+        waiting.setdefault(other.category, deque()).append(place)
     pairs: _Pairs = []
     for operator in left:
-        other = next((other for other in right if other.category is operator.category), None)
-        if other is not None:
-            right.remove(other)
-        pairs.append(((operator,), (other,) if other else ()))
-    return pairs + [((), (other,)) for other in right]
+        places = waiting.get(operator.category)
+        pairs.append(((operator,), (right[places.popleft()],) if places else ()))
+    rest = sorted(place for places in waiting.values() for place in places)
+    return pairs + [((), (right[place],)) for place in rest]
 
 
 def _change(ours: tuple[Operator, ...], theirs: tuple[Operator, ...]) -> Change:

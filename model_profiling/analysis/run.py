@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 from model_profiling.analysis.catalogue import about_names, about_series
 from model_profiling.analysis.causes.precision import precision_not_as_asked
+from model_profiling.analysis.causes.seen import ProgramFlows
 from model_profiling.analysis.causes.sme2_misses import misses_sme2
 from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of
@@ -25,7 +27,7 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Remark
-from model_profiling.run.series import Pair, Series
+from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.wording import plural
 
@@ -46,8 +48,23 @@ class AboutSme2:
 
 
 @dataclass(frozen=True, slots=True)
+class Proven:
+    """What is proven about a run, gathered once: its findings, its report and its JSON all tell it."""
+
+    run: Run
+    """The whole run."""
+    evidence: tuple[PlaceEvidence, ...]
+    damaged: FormatError | None
+    """Why there is none: a file of it cannot be read."""
+    coverage: Coverage
+
+
+@dataclass(frozen=True)
 class RunAnalysis:
-    """The facts of a run: what its dumps say, series by series and pair by pair."""
+    """The facts of a run: what its dumps say, series by series and pair by pair.
+
+    It has no slots: it remembers where each series and pair stands.
+    """
 
     run: Run
     series: tuple[SeriesAnalysis, ...]
@@ -60,6 +77,8 @@ class RunAnalysis:
     """About the run as a whole; each dump carries its own."""
     roofline: Roofline | None = None
     """What operators were held against, where one was supplied."""
+    proven: Proven | None = field(default=None, repr=False)
+    """What its evidence says; None where nobody has gathered it."""
 
     @property
     def dumps(self) -> tuple[DumpAnalysis, ...]:
@@ -85,11 +104,18 @@ class RunAnalysis:
         return f"<{type(self).__name__} {self.run.in_short}: {told or known}>"
 
     def pairing(self, pair: Pair) -> Pairing | None:
-        sides = pair.baseline, pair.candidate
-        return next((p for p in self.pairings if (p.baseline.series, p.candidate.series) == sides), None)
+        return self._pairing_of.get((pair.baseline, pair.candidate))
 
     def of(self, series: Series) -> SeriesAnalysis | None:
-        return next((found for found in self.series if found.series == series), None)
+        return self._analysis_of.get(series)
+
+    @cached_property
+    def _pairing_of(self) -> dict[tuple[Series, Series], Pairing]:
+        return first_of_each(((p.baseline.series, p.candidate.series), p) for p in self.pairings)
+
+    @cached_property
+    def _analysis_of(self) -> dict[Series, SeriesAnalysis]:
+        return first_of_each((found.series, found) for found in self.series)
 
 
 _Analysis = TypeVar("_Analysis", bound=RunAnalysis)
@@ -136,12 +162,14 @@ def analyse_run(
         raise damaged[0]
     series = tuple(_series(run, analysed))
     pairings = tuple(_pairings(run, series))
+    proven = proven_of(run, series)
     return RunAnalysis(
         run=run,
         series=series,
         pairings=pairings,
-        findings=_findings(run, series, pairings, roofline),
+        findings=_findings(run, series, pairings, roofline, proven.coverage),
         roofline=roofline,
+        proven=proven,
         damaged=tuple(damaged),
         warnings=(
             *run.warnings,
@@ -171,28 +199,35 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
 
 def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
     """The same dumps of a run in which more is proven now: what follows from that is found anew."""
-    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline)
-    return replace(analysis, run=run, findings=findings)
+    proven = proven_of(run, analysis.series)
+    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline, proven.coverage)
+    return replace(analysis, run=run, findings=findings, proven=proven)
 
 
 def _findings(
-    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], roofline: Roofline | None
+    run: Run,
+    series: Sequence[SeriesAnalysis],
+    pairings: Sequence[Pairing],
+    roofline: Roofline | None,
+    coverage: Coverage,
 ) -> tuple[Finding, ...]:
     manifest = run.whole.manifest
     release = (manifest.executorch.version or "") if manifest else ""
-    about = AboutSme2(_coverage(run.whole, series), release)
+    about = AboutSme2(coverage, release)
     repacking = {each.series: _repacking(run, each.series) for each in series}
     found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
     return tuple(_once(run, found, pairings))
 
 
-def _coverage(run: Run, series: Sequence[SeriesAnalysis]) -> Coverage:
-    evidence: tuple[PlaceEvidence, ...]
+def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
+    """What is proven about the run that `series` are of."""
+    whole, damaged = run.whole, None
+    evidence: tuple[PlaceEvidence, ...] = ()
     try:
-        evidence = gather_evidence(run, series)
-    except FormatError:
-        evidence = ()  # reports name the damaged file; the dumps can be analysed without it
-    return coverage_of(run, evidence, series)
+        evidence = gather_evidence(whole, series)
+    except FormatError as problem:
+        damaged = problem  # reports name the damaged file; the dumps can be analysed without it
+    return Proven(whole, evidence, damaged, coverage_of(whole, evidence, series))
 
 
 def _on_arm(run: Run) -> bool:
@@ -224,19 +259,25 @@ def advise(
     are not latencies, or are those of a CPU that the advice is not for, there is structure and no gain.
     """
     timed = [found for found in series if about_time and found.times.are_latencies]
+    bounded = {found.series for found in timed}
     paired = [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
+    claimed: dict[Series, set[tuple[str, int, int]]] = {}
+    for finding in paired:
+        taken = claimed.setdefault(finding.found_in.series, set())
+        taken.update(operator.identity for operator in finding.operators)
     found = paired if about_time else []
+    measured, walked = any(map(compares_sme2, pairings)) and about_time, ProgramFlows()
     for rounds in series:
-        claimed = {
-            operator.identity
-            for finding in paired
-            if finding.found_in.series == rounds.series
-            for operator in finding.operators
-        }
-        packed = (repacking or {}).get(rounds.series)
-        found += about_series(rounds, timed=rounds in timed, roof=roof, claimed=claimed, repacking=packed)
+        found += about_series(
+            rounds,
+            timed=rounds.series in bounded,
+            roof=roof,
+            claimed=claimed.get(rounds.series, ()),
+            repacking=(repacking or {}).get(rounds.series),
+            walked=walked,
+        )
         found += about_names(rounds)
-        found += _without_bound(rounds, about, measured=any(map(compares_sme2, pairings)) and about_time)
+        found += _without_bound(rounds, about, measured=measured)
     found += about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
 

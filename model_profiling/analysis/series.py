@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -45,9 +46,12 @@ class Spent:
     """Of end-to-end time, from 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SeriesAnalysis:
-    """The rounds of one series; what they have in common is told by the first."""
+    """The rounds of one series; what they have in common is told by the first.
+
+    It has no slots: what every bound and share is held against is taken once.
+    """
 
     rounds: tuple[DumpAnalysis, ...]
     breakdown: Breakdown
@@ -131,7 +135,7 @@ class SeriesAnalysis:
             UNATTRIBUTED: self.breakdown.unattributed,
         }
 
-    @property
+    @cached_property
     def e2e_ms(self) -> float:
         return self.spent(self.breakdown.e2e).ms
 
@@ -161,7 +165,7 @@ class SeriesAnalysis:
         """Whether tracing takes so long that shares of the traced time are not those of the time without."""
         return (self.tracer_cost or 0.0) > _DISTORTS
 
-    @property
+    @cached_property
     def tracing(self) -> Spent:
         """What the tracer takes of the time with it: told by the calls, or by the latency without it. It is
         in framework and unattributed time, never in operators."""
@@ -192,13 +196,17 @@ class SeriesAnalysis:
             return f"{shown} ms with the tracer on, its own part left out"
         return f"{milliseconds(self.untraced_ms)} ms without the tracer"
 
-    @property
+    @cached_property
     def _overheads_ms(self) -> float:
         return max(0.0, self.spent(self.breakdown.framework + self.breakdown.unattributed).ms)
 
     def _spent(self, ms: float) -> Spent:
-        whole = float(self.breakdown.e2e[self.typical].mean()) / 1e6
+        whole = self._whole_ms
         return Spent(ms, ms / whole if whole > 0 else 0.0)
+
+    @cached_property
+    def _whole_ms(self) -> float:
+        return float(self.breakdown.e2e[self.typical].mean()) / 1e6
 
     def part_rounds(self, part: Int64) -> list[list[float]]:
         """Milliseconds in every run, by round."""

@@ -408,6 +408,13 @@ class ProfileConfig(Settings):
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
     _said_otherwise: tuple[Remark, ...] = PrivateAttr(default=())
+    _named: tuple[tuple[Experiment, ...], dict[str, Experiment]] | None = PrivateAttr(default=None)
+    """The experiments and who is called what; a copy with other experiments does not have them."""
+
+    def experiment(self, name: str) -> Experiment:
+        if self._named is None or self._named[0] is not self.experiments:
+            self._named = self.experiments, {each.name: each for each in reversed(self.experiments)}
+        return self._named[1][name]
 
     @property
     def said_otherwise(self) -> tuple[Remark, ...]:

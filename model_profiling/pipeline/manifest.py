@@ -86,7 +86,7 @@ def with_results(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles
 ) -> Manifest:
     """The manifest with what the journal says of this config's series, and which of them may be compared."""
-    ours = manifest.experiments
+    ours = frozenset(manifest.experiments)
     others = tuple(result for result in manifest.results if result.experiment not in ours)
     planned = tuple(
         _result(manifest, config, journal, place, series)
@@ -106,7 +106,7 @@ def _result(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles, series: Series
 ) -> Result:
     """What is known of one series so far."""
-    entries = [entry for entry in journal.entries() if entry.series == series]
+    entries = journal.of(series)
     experiment = experiment_of(config, series)
     done = [entry for entry in entries if entry.state == "done"]
     failed = next((entry for entry in entries if entry.state == "failed"), None)

@@ -85,6 +85,11 @@ class Measuring:
         """What was measured of this config."""
         return self.journal.timed_of(experiment.name for experiment in self.config.experiments)
 
+    @property
+    def rounds_begun(self) -> int:
+        """How many rounds have left anything of it."""
+        return self.journal.rounds_begun(experiment.name for experiment in self.config.experiments)
+
     def do(self, step: Step, **job: Any) -> None:
         """Run one process by itself; `job` changes its job."""
         blank = self.blank(step, self.rest())

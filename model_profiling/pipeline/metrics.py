@@ -6,7 +6,7 @@ again. Where times are not latencies, none of these figures exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.config.settings import AnalysisSettings
@@ -35,36 +35,38 @@ _THROTTLED = 2
 """From Android's thermal status "moderate" on, the system lowers clocks."""
 
 
-def compute_metrics(manifest: Manifest, journal: Journal, run_dir: Path) -> Metrics:
-    """The content of metrics.json."""
+def compute_metrics(
+    manifest: Manifest, journal: Journal, run_dir: Path, known: Mapping[Series, Latency]
+) -> Metrics:
+    """The content of metrics.json; `known` are the run's `latencies`."""
     pairs = manifest.pairs or ()
-    known = measured_series(manifest, journal)
+    settings = _Settings(manifest)
+    outputs = _Outputs(manifest, run_dir)
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
-        latencies=tuple(_latency(journal, series) for series in known),
-        stability=tuple(_stability(manifest, journal, known)),
+        latencies=tuple(known.values()),
+        stability=tuple(_stability(manifest, journal, list(known))),
         comparisons=tuple(
-            PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(manifest, journal, pair))
+            PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
             for pair in pairs
         ),
-        parity=tuple(_parity(manifest, run_dir, pair) for pair in pairs),
+        parity=tuple(outputs.parity(pair) for pair in pairs),
     )
 
 
-def measured_series(manifest: Manifest, journal: Journal) -> list[Series]:
-    """Those that have latencies."""
-    return [
-        result.series
+def latencies(manifest: Manifest, journal: Journal) -> dict[Series, Latency]:
+    """Of the series that have some, in the order of the manifest."""
+    return {
+        result.series: _latency(journal, result.series)
         for result in manifest.results
         if manifest.times(result).are_latencies and journal.rounds_of(result.series)
-    ]
+    }
 
 
-def robust_stats(result: Result, journal: Journal, model: str) -> RobustStats:
+def robust_stats(result: Result, found: Latency, journal: Journal, model: str) -> RobustStats:
     """The content of `_robust_stats.json`: statistics and every latency, by round, in milliseconds."""
     series, rounds = result.series, journal.rounds_of(result.series)
-    found = _latency(journal, series)
     return RobustStats(
         model=Path(model).name,
         runs=result.runs,
@@ -189,9 +191,23 @@ def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> Trac
     )
 
 
-def _speedup(manifest: Manifest, journal: Journal, pair: Pair) -> Speedup:
-    asked = manifest.part_of(pair.candidate.experiment).settings.get("analysis")
-    settings = AnalysisSettings.model_validate(asked or {})
+class _Settings:
+    """How each part of a run is judged: its settings name every pair, and are read once for all of them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._read: dict[int, AnalysisSettings] = {}
+
+    def of(self, experiment: str) -> AnalysisSettings:
+        part = self._manifest.part_of(experiment)
+        if id(part) not in self._read:
+            asked = part.settings.get("analysis")
+            self._read[id(part)] = AnalysisSettings.model_validate(asked or {})
+        return self._read[id(part)]
+
+
+def _speedup(known: _Settings, journal: Journal, pair: Pair) -> Speedup:
+    settings = known.of(pair.candidate.experiment)
     rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
     return compare_timed(
         timed(journal, pair.baseline, rounds),
@@ -203,21 +219,29 @@ def _speedup(manifest: Manifest, journal: Journal, pair: Pair) -> Speedup:
     )
 
 
-def _parity(manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
-    known = {result.series: result for result in manifest.results}
-    sides = [known[series] for series in (pair.baseline, pair.candidate) if series in known]
-    if len([result for result in sides if result.outputs]) < 2:
-        reason = "an evidence process did not finish"
-        if any(result.own_runner for result in sides):
-            reason = "a runner that is not the kit's own keeps no outputs"
-        return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
-    try:
-        before, after = (output_files(result, run_dir) for result in sides)
-        parity = compare_outputs(before, after, quantized=bool(manifest.quantized), half=was_half(manifest))
-    except ProfilingError as problem:
-        parity = Parity((), "mismatch")
-        return PairParity(pair.label, pair.baseline, pair.candidate, parity, problem.problem)
-    return PairParity(pair.label, pair.baseline, pair.candidate, parity)
+class _Outputs:
+    """What the series of a run computed."""
+
+    def __init__(self, manifest: Manifest, run_dir: Path) -> None:
+        self._known = {result.series: result for result in manifest.results}
+        self._run_dir = run_dir
+        self._quantized, self._half = bool(manifest.quantized), was_half(manifest)
+
+    def parity(self, pair: Pair) -> PairParity:
+        """Whether two of them computed the same."""
+        sides = [self._known[side] for side in (pair.baseline, pair.candidate) if side in self._known]
+        if len([result for result in sides if result.outputs]) < 2:
+            reason = "an evidence process did not finish"
+            if any(result.own_runner for result in sides):
+                reason = "a runner that is not the kit's own keeps no outputs"
+            return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
+        try:
+            before, after = (output_files(result, self._run_dir) for result in sides)
+            parity = compare_outputs(before, after, quantized=self._quantized, half=self._half)
+        except ProfilingError as problem:
+            parity = Parity((), "mismatch")
+            return PairParity(pair.label, pair.baseline, pair.candidate, parity, problem.problem)
+        return PairParity(pair.label, pair.baseline, pair.candidate, parity)
 
 
 def output_files(result: Result, run_dir: Path) -> list[OutputFile]:

@@ -72,7 +72,7 @@ class Rounds:
         number, ended = 0, None
         while ended is None:
             # What was begun is finished, whatever it took: half a round is none.
-            begun = max((entry.round + 1 for run in self.runs for entry in run.timed_entries), default=0)
+            begun = max(run.rounds_begun for run in self.runs)
             if number >= begun and (ended := self._have_ended(number)):
                 break
             in_turns = self._in_turns

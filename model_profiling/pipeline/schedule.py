@@ -63,7 +63,7 @@ def gathers_evidence(experiment: Experiment) -> bool:
 
 
 def experiment_of(config: ProfileConfig, series: Series) -> Experiment:
-    return next(each for each in config.experiments if each.name == series.experiment)
+    return config.experiment(series.experiment)
 
 
 def _round(timed: list[Series], number: int, seed: int) -> tuple[Step, ...]:

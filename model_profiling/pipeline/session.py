@@ -19,7 +19,7 @@ from model_profiling.json_record import write_record
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.energy import measure_energy
 from model_profiling.pipeline.measuring import Measuring
-from model_profiling.pipeline.metrics import compute_metrics, measured_series, robust_stats
+from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
 from model_profiling.pipeline.resume import check_rounds, check_unchanged
 from model_profiling.pipeline.rounds import Rounds
 from model_profiling.pipeline.sampling import sample
@@ -281,17 +281,21 @@ def _same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:
     return Earlier(manifest).part_with(experiment.name for experiment in config.experiments)
 
 
-def refresh(measured: Measured, state: State | None = None) -> Measured:
-    """Compute every figure from the journal again and write it."""
+def refresh(measured: Measured, state: State | None = None, *, again: bool = True) -> Measured:
+    """Compute every figure from the journal again and write it; not `again` where the journal is as it was,
+    and only files have been added or the run has ended."""
     config, journal, place = measured.config, measured.journal, measured.place
     manifest = replace(measured.manifest, state=state or measured.manifest.state)
     manifest = manifests.with_results(manifest, config, journal, place)
-    for series in measured_series(manifest, journal):
-        result = next(result for result in manifest.results if result.series == series)
-        stats = robust_stats(result, journal, manifest.model)
-        write_record(place.to_write(place.of_series(series, names.ROBUST_STATS)), stats)
-    manifest = manifests.with_results(manifest, config, journal, place)  # now with the files just written
-    metrics = compute_metrics(manifest, journal, place.path)
+    metrics = measured.metrics
+    if again:
+        found = latencies(manifest, journal)
+        for result in manifest.results:
+            if latency := found.get(result.series):
+                stats = robust_stats(result, latency, journal, manifest.model)
+                write_record(place.to_write(place.of_series(result.series, names.ROBUST_STATS)), stats)
+        manifest = manifests.with_results(manifest, config, journal, place)  # with the files just written
+        metrics = compute_metrics(manifest, journal, place.path, found)
     write_record(place.path / names.METRICS, metrics)
     write_record(place.manifest, manifest)
     return replace(measured, manifest=manifest, metrics=metrics)
@@ -299,7 +303,7 @@ def refresh(measured: Measured, state: State | None = None) -> Measured:
 
 def conclude(measured: Measured) -> Measured:
     """Say in the manifest that everything a run leaves is in place; only then does it count as ended."""
-    return refresh(measured, _final_state(measured.manifest, measured.journal))
+    return refresh(measured, _final_state(measured.manifest, measured.journal), again=False)
 
 
 @dataclass(slots=True)
@@ -379,7 +383,8 @@ def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
 
 
 def _final_state(manifest: Manifest, journal: Journal) -> State:
-    ours = [entry for entry in journal.entries() if entry.experiment in manifest.experiments]
+    experiments = frozenset(manifest.experiments)
+    ours = [entry for entry in journal.entries() if entry.experiment in experiments]
     done = {entry.step.key for entry in ours if entry.state == "done"}
     planned = {key for keys in manifest.schedule.order for key in keys}
     if any(entry.state == "failed" for entry in ours):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
@@ -79,7 +80,19 @@ class Breakdown:
         return _rounded([*((found.ms, found.share) for found in spent), (ms, share)], whole)[:-1]
 
 
+_Figures = tuple[Shown, dict[str, Shown], dict[int, Shown]]
+_known: WeakKeyDictionary[SeriesAnalysis, _Figures] = WeakKeyDictionary()
+"""Every section of a page, every chart and every explorer shows the same ones."""
+
+
 def break_down(series: SeriesAnalysis) -> Breakdown:
+    figures = _known.get(series)
+    if figures is None:
+        figures = _known[series] = _figures(series)
+    return Breakdown(*figures, series)
+
+
+def _figures(series: SeriesAnalysis) -> _Figures:
     whole = series.e2e_ms
     decimals = decimals_for(whole)
     spent = {name: series.spent(part) for name, part in series.parts.items()}
@@ -89,7 +102,7 @@ def break_down(series: SeriesAnalysis) -> Breakdown:
     for category in series.breakdown.categories:
         members = [place for place, operator in enumerate(series.operators) if operator.category is category]
         operators |= _within(series, members, shown[category.value], _STEPS)
-    return Breakdown(Shown(round(whole, decimals), 100.0, decimals), shown, operators, series)
+    return Shown(round(whole, decimals), 100.0, decimals), shown, operators
 
 
 _STEPS: tuple[Callable[[Operator], str], ...] = (

@@ -76,10 +76,11 @@ def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
     keys = next(unique, tuple(telling))
     shown = [_joined(known, keys) or data.run.path.name for known, data in zip(short, runs, strict=True)]
     taken: Counter[str] = Counter()
+    shared = Counter(shown)
     named = []
     for name, known, data in zip(shown, facts, runs, strict=True):
         taken[name] += 1
-        numbered = name if shown.count(name) == 1 else f"{name}, run {taken[name]}"
+        numbered = name if shared[name] == 1 else f"{name}, run {taken[name]}"
         named.append(NamedRun(numbered, data, known))
     return named
 

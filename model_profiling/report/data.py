@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
@@ -81,9 +82,9 @@ class PairReport:
         return self.pairing if self.comparable or self.speedup.ratio is not None else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportData:
-    """A run as a report tells it."""
+    """A run as a report tells it. It has no slots: every section asks for the same, which is found once."""
 
     title: str
     run: Run
@@ -93,6 +94,8 @@ class ReportData:
     evidence: tuple[PlaceEvidence, ...]
     inside: tuple[InsideSeries, ...] = ()
     """Where threads were seen, of each series that was sampled."""
+    whole: ReportData | None = field(default=None, repr=False)
+    """What it is a part of, where a page has no room for all; what is said of the run is said of that."""
 
     def __repr__(self) -> str:
         return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
@@ -129,9 +132,11 @@ class ReportData:
     def findings(self) -> tuple[Finding, ...]:
         return self.analysis.findings if self.analysis else ()
 
-    @property
+    @cached_property
     def headline(self) -> ExperimentReport | None:
         """What to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        if self.whole:
+            return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
@@ -139,11 +144,11 @@ class ReportData:
             default=None,
         )
 
-    @property
+    @cached_property
     def not_tested(self) -> tuple[NotTested, ...]:
-        return not_tested(self.run, self.evidence)
+        return self.whole.not_tested if self.whole else not_tested(self.run, self.evidence)
 
-    @property
+    @cached_property
     def merged(self) -> tuple[str, ...]:
         """Which experiments of a user's config were measured as one, and why."""
         parts = self.run.manifest.parts if self.run.manifest else ()
@@ -155,17 +160,17 @@ class ReportData:
             for found in part.stands_for
         )
 
-    @property
+    @cached_property
     def outlook(self) -> Outlook:
         """What runs on SME2, and what that could bring."""
-        return outlook_of(self.run, self.analysis, self.evidence)
+        return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
 
-    @property
+    @cached_property
     def remarks(self) -> tuple[Remark, ...]:
         """What a person should know before trusting the answer."""
-        return tuple(_remarks(self))
+        return self.whole.remarks if self.whole else tuple(_remarks(self))
 
-    @property
+    @cached_property
     def warnings(self) -> tuple[WarningLine, ...]:
         """The remarks as terminal, report and summary show them: one line per kind."""
         return warning_lines(self.remarks)
@@ -208,9 +213,19 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             for series in run.series
         ),
         pairs=tuple(_pairs(run, analysis)),
-        evidence=gather_evidence(run, analysis.series if analysis else ()),
+        evidence=_evidence(run, analysis),
         inside=gather_inside(run, analysis.series if analysis else ()),
     )
+
+
+def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
+    """What the analysis has gathered of this very run; else what is there."""
+    proven = analysis.proven if analysis else None
+    if proven is None or proven.run is not run:
+        return gather_evidence(run, analysis.series if analysis else ())
+    if proven.damaged:
+        raise proven.damaged
+    return proven.evidence
 
 
 def _pairs(run: Run, analysis: RunAnalysis | None) -> Iterator[PairReport]:

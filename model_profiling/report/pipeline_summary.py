@@ -9,6 +9,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
 from model_profiling.report.headroom_json import outlook_facts
 from model_profiling.report.method_section import how_measured
+from model_profiling.report.page_size import fitted
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
 from model_profiling.wording import MISSING, milliseconds
@@ -88,11 +89,13 @@ def summary_document(data: ReportData) -> list[Block]:
         *measured,
     )
     noticed = make_list(line.text for line in data.warnings)
+    short, left_out = fitted(data)
     return [
         Heading(data.title, 1),
         *answers(data).opening(),
+        *left_out,
         Heading("Latency"),
-        *latency(data),
+        *latency(short),
         Heading("Circumstances"),
         *make_list(circumstances),
         *([Heading("Warnings"), *noticed] if noticed else []),

@@ -38,6 +38,7 @@ from model_profiling.report.operator_sections import (
     operators,
     sme2_switch,
 )
+from model_profiling.report.page_size import fitted
 from model_profiling.report.verdict import answers
 from model_profiling.run import Latency, Times, names
 from model_profiling.wording import MISSING, change, milliseconds, percent, size
@@ -48,8 +49,10 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 
 def run_document(data: ReportData) -> list[Block]:
-    """The whole report."""
-    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(data))]
+    """The whole report; of very many series what a page has room for."""
+    short, left_out = fitted(data)
+    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(short)), *left_out]
+    data = short
     for heading, section, source in _SECTIONS:
         if body := section(data):
             blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]

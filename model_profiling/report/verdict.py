@@ -20,7 +20,7 @@ from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
 from model_profiling.report.overheads import cost_text, why
 from model_profiling.report.pair_words import bottleneck_shift, change_text, pair_text
-from model_profiling.run import Times
+from model_profiling.run import Times, names
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.remarks import Weight
 from model_profiling.statistics.speedup import Verdict
@@ -33,6 +33,8 @@ _WIDE_SPREAD = 1.5
 _WIDE_INTERVAL = 0.10
 """How far to either side a speedup may be uncertain before that is said."""
 _AROUND = "time in no operator"
+_TOLD = 12
+"""Comparisons that one sentence tells of."""
 _WORTH_NAMING = 0.05
 """Of the time: what a part or an operator must take to be named beside the largest."""
 
@@ -262,13 +264,13 @@ class _Asked:
         others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
         if others:
             word = "Also compared" if told else "Compared"
-            yield f"{word}: {'; '.join(map(pair_text, others))}."
+            yield f"{word}: {_first_of(list(map(pair_text, others[:_TOLD])), len(others))}."
         reasons: dict[str, list[str]] = {}
         for pair in self.data.pairs:
             if not pair.comparable:
                 reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
         for reason, labels in reasons.items():
-            yield f"{'; '.join(labels)}: not comparable, because {reason}."
+            yield f"{_first_of(labels[:_TOLD], len(labels))}: not comparable, because {reason}."
 
     def _evidence(self) -> Iterator[str]:
         coverage = self.outlook.coverage
@@ -373,6 +375,12 @@ def _largest_work(series: SeriesAnalysis) -> str:
     name = max(work, key=lambda each: work[each])
     that_is_known = " that is known" if len(known) < len(series.operators) else ""
     return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
+
+
+def _first_of(told: list[str], count: int) -> str:
+    """The first of so many, in one sentence."""
+    left = count - len(told)
+    return "; ".join([*told, *([f"and {left} more, all in {names.METRICS}"] if left else [])])
 
 
 def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:

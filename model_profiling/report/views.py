@@ -43,20 +43,22 @@ def views_of(data: ReportData) -> list[View]:
     pairings = [(pair, pairing, True) for pair, pairing in timed]
     if not data.times.are_shown:
         pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
+    written = data.whole or data
+    pair_places = {id(pair): place for place, pair in enumerate(written.pairs)}
     views = [
         View(
             f"{pair.label}: {pairing.baseline.name} → {pairing.candidate.name}",
             (pairing.baseline, pairing.candidate),
             pairing,
             shown,
-            f"pairs/{data.pairs.index(pair)}",
+            f"pairs/{pair_places[id(pair)]}",
         )
         for pair, pairing, shown in pairings
     ]
     seen = {series.series for view in views for series in view.series}
     alone = [
         View(series.name, (series,), None, series.times.are_shown, f"series/{place}")
-        for place, series in enumerate(data.analysis.series)
-        if series.series not in seen
+        for place, series in enumerate(written.analysis.series if written.analysis else ())
+        if series.series not in seen and data.analysis.of(series.series)
     ]
     return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)

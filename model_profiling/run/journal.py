@@ -148,19 +148,23 @@ class Journal:
         entries = (
             _parse(self._path, number, line) for number, line in enumerate(whole.splitlines(), start=1)
         )
-        self._entries: dict[str, Entry] = {entry.step.key: entry for entry in entries}
+        self._entries: dict[str, Entry] = {}
+        self._of_series: dict[Series, dict[str, Entry]] = {}
+        self._begun: dict[str, int] = {}
+        """How many rounds of each experiment."""
+        self._keep(entries)
 
     def entries(self) -> tuple[Entry, ...]:
         """The entry that counts for every step, in the order they were first begun."""
         return tuple(self._entries.values())
 
+    def of(self, series: Series) -> tuple[Entry, ...]:
+        """Those of `entries` that are of one series."""
+        return tuple(self._of_series.get(series, {}).values())
+
     def ended_well(self, kind: Kind, series: Series) -> list[Entry]:
         """The processes of one kind of a series that did, by round."""
-        found = [
-            entry
-            for entry in self._entries.values()
-            if (entry.kind, entry.series, entry.state) == (kind, series, "done")
-        ]
+        found = [entry for entry in self.of(series) if (entry.kind, entry.state) == (kind, "done")]
         return sorted(found, key=lambda entry: entry.round)
 
     def evidence(self, series: Series) -> Entry | None:
@@ -208,7 +212,7 @@ class Journal:
 
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """How many rounds of these experiments have left anything here."""
-        return max((entry.round + 1 for entry in self.timed_of(experiments)), default=0)
+        return max((self._begun.get(name, 0) for name in experiments), default=0)
 
     def append(self, *entries: Entry) -> None:
         lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]
@@ -229,7 +233,17 @@ class Journal:
                 f"cannot write {self._path}: {reason}", "free some space, then continue with --resume"
             ) from problem
         self._size += len(content)
-        self._entries |= {entry.step.key: entry for entry in entries}
+        self._keep(entries)
+
+    def _keep(self, entries: Iterable[Entry]) -> None:
+        """A run has many series, and each is asked for again and again: nobody looks through all of them."""
+        for entry in entries:
+            series = entry.series
+            key = Step(entry.kind, series, entry.round).key
+            self._entries[key] = entry
+            self._of_series.setdefault(series, {})[key] = entry
+            if entry.kind in TIMED:
+                self._begun[entry.experiment] = max(self._begun.get(entry.experiment, 0), entry.round + 1)
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from model_profiling.json_record import JsonObject, parse_record, read_json_obje
 from model_profiling.reading import is_there, stays_inside
 from model_profiling.run import names
 from model_profiling.run.remarks import NOTE, Remark
-from model_profiling.run.series import Pair, Series, Switch
+from model_profiling.run.series import Pair, Series, Switch, first_of_each
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
 from model_profiling.run.version_0 import is_manifest_0, is_summary_0, manifest_of_today
 from model_profiling.runner.result import OutputFacts
@@ -224,9 +225,12 @@ class Part:
         return self.state in ("finished", "failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest(Part):
-    """The whole run; what a part says stands for the newest, the others are in `earlier_parts`."""
+    """The whole run; what a part says stands for the newest, the others are in `earlier_parts`.
+
+    It has no slots: what is asked of it once for each series is looked up once for all.
+    """
 
     schema_version: Literal[3] = 3
     kit_version: str = ""
@@ -275,29 +279,41 @@ class Manifest(Part):
         return self.parts[0].sessions[0].started if self.parts[0].sessions else ""
 
     def part_of(self, experiment: str) -> Part:
-        return next((part for part in self.parts if experiment in part.experiments), self)
+        return self._part_of.get(experiment, self)
+
+    @cached_property
+    def _part_of(self) -> dict[str, Part]:
+        return first_of_each((name, part) for part in self.parts for name in part.experiments)
 
     def asked_as(self, experiment: str) -> tuple[str, ...]:
         """Every name an experiment goes by: its own, and those of the config it was measured for."""
-        stood_for = (found for part in self.parts for found in part.stands_for)
-        return experiment, *(
-            name for found in stood_for if found.experiment == experiment for name in found.names
-        )
+        return experiment, *self._stood_for.get(experiment, ())
+
+    @cached_property
+    def _stood_for(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for part in self.parts:
+            for found in part.stands_for:
+                names.setdefault(found.experiment, []).extend(found.names)
+        return names
 
     def features(self, result: Result) -> frozenset[str] | None:
         """What the CPU has, as the runner saw it or else as the machine was read; None where nothing says."""
         before = self.part_of(result.experiment).machine.before
-        seen = result.features_present or next(
-            (other.features_present for other in self.results if other.features_present), ()
-        )
+        seen = result.features_present or self._features_seen
         if not seen and before is None:
             return None
         return frozenset(seen or (before.features if before else ()))
 
+    @cached_property
+    def _features_seen(self) -> tuple[str, ...]:
+        """By the first runner that told."""
+        return next((found.features_present for found in self.results if found.features_present), ())
+
     def times(self, result: Result) -> Times:
         return result.times or times_of_mode(result.mode, self.target.times)
 
-    @property
+    @cached_property
     def has_sme2(self) -> bool | None:
         """Whether the CPU that ran it has SME2; None where nothing says."""
         known = [have for result in self.results if (have := self.features(result)) is not None]

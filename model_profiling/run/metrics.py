@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ from model_profiling.errors import FormatError
 from model_profiling.json_record import JsonObject, read_record
 from model_profiling.reading import is_there
 from model_profiling.run.remarks import Remark
-from model_profiling.run.series import Pair, Series
+from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.run.times import Times, times_of_bool
 from model_profiling.run.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
@@ -134,8 +135,10 @@ class PairParity:
         return f"{self.parity.text}{f', {self.reason}' if self.reason else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Metrics:
+    """The content of metrics.json. It has no slots: it remembers where each series' latency stands."""
+
     schema_version: Literal[2] = 2
     model: str = ""
     times: Times = Times.UNKNOWN
@@ -145,7 +148,11 @@ class Metrics:
     parity: tuple[PairParity, ...] = ()
 
     def latency(self, series: Series) -> Latency | None:
-        return next((found for found in self.latencies if found.series == series), None)
+        return self._by_series.get(series)
+
+    @cached_property
+    def _by_series(self) -> dict[Series, Latency]:
+        return first_of_each((found.series, found) for found in self.latencies)
 
 
 def read_metrics(path: Path) -> Metrics | None:

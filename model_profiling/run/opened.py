@@ -23,8 +23,16 @@ from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_man
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Remark
-from model_profiling.run.series import Pair, Series, Switch, make_pair, natural_pairs, switch_in_name
-from model_profiling.run.times import Times, times_without_manifest
+from model_profiling.run.series import (
+    Pair,
+    Series,
+    Switch,
+    first_of_each,
+    make_pair,
+    natural_pairs,
+    switch_in_name,
+)
+from model_profiling.run.times import EarlierFiles, Times, times_without_manifest
 from model_profiling.run.version_0 import remark_0
 from model_profiling.wording import plural
 
@@ -116,15 +124,17 @@ class Run:
                 raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
         dumps: list[Dump] = []
         remarks: list[Remark] = []
-        runs = [cls.around(path) for path in paths]
-        for path, around in zip(paths, runs, strict=True):
-            listed = around.dumps if around else ()
-            same = [dump for dump in listed if dump.path.resolve() == path.resolve()]
+        opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}
+        for path in paths:
+            if path.parent not in opened:
+                around = cls.around(path)
+                opened[path.parent] = around, _by_place(around.dumps if around else ())
+            same = opened[path.parent][1].get(path.resolve(), [])
             bare, said = ([], []) if same else _bare([path], path.parent, times)
             dumps += [*(replace(dump, path=path) for dump in same), *bare]
             remarks += said
         warnings = tuple(dict.fromkeys(remarks))
-        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=runs[0])
+        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=opened[paths[0].parent][0])
 
     @classmethod
     def around(cls, path: Path) -> Run | None:
@@ -165,7 +175,20 @@ class Run:
         return self.manifest.results if self.manifest else ()
 
     def result(self, series: Series) -> Result | None:
-        return next((result for result in self.results if result.series == series), None)
+        return self._results.get(series)
+
+    @cached_property
+    def _results(self) -> dict[Series, Result]:
+        return first_of_each((result.series, result) for result in self.results)
+
+    @cached_property
+    def _first_dumps(self) -> dict[Series, Dump]:
+        return first_of_each((dump.series, dump) for dump in self.dumps)
+
+    @cached_property
+    def _answers(self) -> dict[tuple[Series, Series], PairSpeedup]:
+        told = self.metrics.comparisons if self.metrics else ()
+        return first_of_each(((found.baseline, found.candidate), found) for found in told)
 
     @cached_property
     def times(self) -> Times:
@@ -197,14 +220,15 @@ class Run:
         result = self.result(series)
         if self.manifest and result:
             return self.manifest.times(result)
-        dump = next((dump for dump in self.dumps if dump.series == series), None)
+        dump = self._first_dumps.get(series)
         return dump.times if dump else self.times
 
     def sme2_of(self, series: Series) -> bool | None:
         """Whether SME2 was left on."""
         if result := self.result(series):
             return result.sme2_left_on
-        return next((dump.sme2 for dump in self.dumps if dump.series == series), None)
+        dump = self._first_dumps.get(series)
+        return dump.sme2 if dump else None
 
     def spoken_order(self, series: Series) -> tuple[bool, int, int]:
         """Sorts series by which is spoken of first: SME2 left on, then most of what the CPU has, then few
@@ -247,10 +271,8 @@ class Run:
 
     def comparison(self, pair: Pair) -> PairSpeedup | None:
         """The stored answer to `pair`; None where none was given, or may not be."""
-        for found in self.metrics.comparisons if self.metrics else ():
-            if (found.baseline, found.candidate) == (pair.baseline, pair.candidate):
-                return None if pair.not_comparable and found.speedup.ratio is not None else found
-        return None
+        found = self._answers.get((pair.baseline, pair.candidate))
+        return None if found and pair.not_comparable and found.speedup.ratio is not None else found
 
     def robust_stats(self, series: Series) -> RobustStats | None:
         """Every latency of a series by round; None where they are no latencies or were not kept."""
@@ -300,8 +322,16 @@ class Run:
     def _asked_side(self, side: object) -> Series | None:
         if not isinstance(side, dict):
             return None
-        fitting = [series for series in self.series if series.experiment == side.get("experiment")]
-        return next((series for series in fitting if side.get("threads") in (None, series.threads)), None)
+        experiment, threads = side.get("experiment"), side.get("threads")
+        fitting = self._by_experiment.get(experiment, ()) if isinstance(experiment, str) else ()
+        return next((series for series in fitting if threads in (None, series.threads)), None)
+
+    @cached_property
+    def _by_experiment(self) -> dict[str, list[Series]]:
+        found: dict[str, list[Series]] = {}
+        for series in self.series:
+            found.setdefault(series.experiment, []).append(series)
+        return found
 
 
 # Of several answers the one that claims least.
@@ -358,17 +388,26 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]
     return dumps, missing
 
 
+def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
+    found: dict[Path, list[Dump]] = {}
+    for dump in dumps:
+        found.setdefault(dump.path.resolve(), []).append(dump)
+    return found
+
+
 def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Remark]]:
     """What the dumps' own names and neighbours say; two that only share a name are two series."""
     dumps: list[Dump] = []
+    known: set[tuple[Series, int]] = set()
+    earlier = EarlierFiles()
     remarks: dict[Remark, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
-        known = {(dump.series, dump.round) for dump in dumps}
         for name in (path.parent, path.parent / names.without_dump_ending(path.name)):
             if (series, number) in known:
                 series = replace(series, experiment=name.relative_to(folder).as_posix())
-        times, said_by = times_without_manifest(path)
+        known.add((series, number))
+        times, said_by = times_without_manifest(path, earlier)
         if times is Times.UNKNOWN and stated is not None:
             times = stated
         elif times is not Times.UNKNOWN:

@@ -36,11 +36,13 @@ class Programs:
         self._run_dir, self._manifest = run_dir, manifest
         self._model, self._etrecord = model, etrecord
         self._read: dict[Path, ProgramGraph | None] = {}
+        self._held: dict[Path, list[Path]] = {}
+        """The programs in a folder."""
         self.warnings: list[Remark] = []
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
         """What explains the operators of `dump`; None where nothing does."""
-        place = self._model or self._kept() or self.named() or _program_near(dump)
+        place = self._model or self._kept() or self.named() or self._near(dump)
         if place is not None and place not in self._read:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
@@ -106,19 +108,20 @@ class Programs:
             self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
             return None
 
+    def _near(self, dump: Path) -> Path | None:
+        """The .pte beside the dump, above it or in the run's artifacts whose name begins the dump's name.
 
-def _program_near(dump: Path) -> Path | None:
-    """The .pte beside the dump, above it or in the run's artifacts whose name begins the dump's name.
-
-    A folder with one single program may name it anyhow; with several only a name can tell.
-    """
-    parents = list(dump.resolve().parents)
-    folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
-    for folder in folders:
-        programs = sorted(filter(is_regular, folder.glob("*.pte")))
-        fitting = [program for program in programs if dump.name.startswith(program.stem)]
-        if fitting:
-            return max(fitting, key=lambda program: len(program.stem))
-        if len(programs) == 1 and folder == parents[0]:
-            return programs[0]
-    return None
+        A folder with one single program may name it anyhow; with several only a name can tell.
+        """
+        parents = list(dump.resolve().parents)
+        folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
+        for folder in folders:
+            if folder not in self._held:
+                self._held[folder] = sorted(filter(is_regular, folder.glob("*.pte")))
+            programs = self._held[folder]
+            fitting = [program for program in programs if dump.name.startswith(program.stem)]
+            if fitting:
+                return max(fitting, key=lambda program: len(program.stem))
+            if len(programs) == 1 and folder == parents[0]:
+                return programs[0]
+        return None

@@ -106,6 +106,8 @@ _WEIGHTS: dict[str, Weight] = {
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
 _SHOWN = 4
 """Of remarks of one kind that cannot be said together."""
+_NAMED = 12
+"""Experiments that a line names."""
 _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
@@ -127,7 +129,13 @@ def name_series(series: Iterable[Series]) -> str:
     alike: dict[tuple[int, ...], list[str]] = {}
     for experiment, counts in threads.items():
         alike.setdefault(tuple(sorted(counts)), []).append(experiment)
-    return "; ".join(f"{listing(names)}{_with_threads(counts)}" for counts, names in alike.items())
+    return "; ".join(f"{_some(names)}{_with_threads(counts)}" for counts, names in alike.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    """All of them, or as many as a person reads."""
+    left = len(names) - _NAMED
+    return listing(names) if left <= 1 else listing((*names[:_NAMED], f"{left} more"))
 
 
 def _with_threads(counts: Sequence[int]) -> str:

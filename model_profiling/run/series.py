@@ -6,9 +6,9 @@ Pairs are made here only: those a config asks for, else each SME2-off series wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from model_profiling.wording import with_threads
 
@@ -40,6 +40,18 @@ class Pair:
     """Why their times say nothing about each other; None where they do."""
 
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Found = TypeVar("_Found")
+
+
+def first_of_each(found: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
+    """What is asked for by its series or pair; of several, the first counts."""
+    known: dict[_Key, _Found] = {}
+    for key, one in found:
+        known.setdefault(key, one)
+    return known
+
+
 def switch_in_name(text: str) -> Switch | None:
     """What a runner's path or an experiment's name says about SME2, if anything."""
     lowered = text.lower()
@@ -62,22 +74,29 @@ def default_label(baseline: Series, candidate: Series) -> str:
 def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pair, ...]:
     """Each SME2-off series with the SME2-on one that differs from it in the switch alone."""
     known = list(switches)
-    on = [series for series, switch in known if switch == "on"]
-    off = [series for series, switch in known if switch == "off"]
-    names = {series.experiment for series, _ in known}
+    bare = {series.experiment: _bare(series.experiment) for series, _ in known}
+    if len(bare) == 2:
+        bare = dict.fromkeys(bare, "")  # there is nothing else that either could be held against
+    on: dict[tuple[int | None, str], list[Series]] = {}
+    for series, switch in known:
+        if switch == "on":
+            on.setdefault((series.threads, bare[series.experiment]), []).append(series)
     return tuple(
         make_pair(before, after)
-        for before in off
-        for after in on
-        if before.threads == after.threads
-        and (_bare(before.experiment) == _bare(after.experiment) or len(names) == 2)
+        for before, switch in known
+        if switch == "off"
+        for after in on.get((before.threads, bare[before.experiment]), ())
     )
+
+
+_MARKS = re.compile(
+    "|".join(map(re.escape, sorted((*_OFF_MARKS, *_ON_MARKS), key=len, reverse=True))), re.IGNORECASE
+)
 
 
 def without_switch(name: str, instead: str) -> str:
     """`name` with `instead` where it says that SME2 is on or off."""
-    marks = "|".join(map(re.escape, sorted((*_OFF_MARKS, *_ON_MARKS), key=len, reverse=True)))
-    said = re.sub(marks, instead, name, flags=re.IGNORECASE)
+    said = _MARKS.sub(instead, name)
     return said if said != name else re.sub(r"(?i)(?<![a-z0-9])(on|off)(?![a-z0-9])", instead, name)
 
 

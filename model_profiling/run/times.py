@@ -68,24 +68,49 @@ def times_of_bool(are_latencies: object) -> object:
     return words[are_latencies] if isinstance(are_latencies, bool) else are_latencies
 
 
-def times_without_manifest(path: Path) -> tuple[Times, str]:
-    """What else tells about the times of a file (or folder) of a run, and what that is; surest first."""
-    return next(_marks(path), (Times.UNKNOWN, ""))
+class EarlierFiles:
+    """What earlier analyses wrote into folders, each file read once however many dumps ask."""
+
+    def __init__(self) -> None:
+        self._emulated: dict[Path, bool] = {}
+        self._entries: dict[Path, dict[str, list[dict[str, object]]]] = {}
+
+    def are_emulated(self, folder: Path) -> bool:
+        """Whether its metrics say so."""
+        if folder not in self._emulated:
+            metrics = _object(folder / names.METRICS)
+            said = (metrics.get("times"), metrics.get("timings_are_latency"))
+            self._emulated[folder] = any(one in (Times.EMULATED.value, False) for one in said)
+        return self._emulated[folder]
+
+    def entries(self, folder: Path, stem: str) -> list[dict[str, object]]:
+        """Those of its analysis that are about one dump."""
+        if folder not in self._entries:
+            listed = _object(folder / names.ANALYSIS).get("per_etdump")
+            known = self._entries.setdefault(folder, {})
+            for entry in listed if isinstance(listed, list) else ():
+                if isinstance(entry, dict):
+                    own = names.dump_stem(Path(str(entry.get("etdump"))).name)
+                    told = {key: entry[key] for key in ("times", "timings_are_latency") if key in entry}
+                    known.setdefault(own, []).append(told)
+        return self._entries[folder].get(stem, [])
 
 
-def _marks(path: Path) -> Iterator[tuple[Times, str]]:
+def times_without_manifest(path: Path, earlier: EarlierFiles | None = None) -> tuple[Times, str]:
+    """What else tells about the times of a file (or folder) of a run, and what that is; surest first. Who
+    asks about many files keeps `earlier`."""
+    return next(_marks(path, earlier or EarlierFiles()), (Times.UNKNOWN, ""))
+
+
+def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
     whole = path.resolve()
     folders = [whole, *whole.parents][:4] if path.is_dir() else list(whole.parents)[:3]
     stem = names.dump_stem(path.name)
     for folder in folders:
-        metrics = _object(folder / names.METRICS)
-        for said in (metrics.get("times"), metrics.get("timings_are_latency")):
-            if said in (Times.EMULATED.value, False):
-                yield Times.EMULATED, names.METRICS
-        entries = _object(folder / names.ANALYSIS).get("per_etdump")
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and names.dump_stem(Path(str(entry.get("etdump"))).name) == stem:
-                yield from _stated(entry, names.ANALYSIS)
+        if earlier.are_emulated(folder):
+            yield Times.EMULATED, names.METRICS
+        for entry in earlier.entries(folder, stem):
+            yield from _stated(entry, names.ANALYSIS)
     for folder in folders[:2]:
         written = folder / f"{stem}{names.E2E_CSV}"
         if is_regular(written):

@@ -9,7 +9,8 @@ from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.errors import FormatError, ProfilingError
 from model_profiling.json_record import read_json_object
-from model_profiling.run import Manifest, Result, Run, Times, names
+from model_profiling.run import Manifest, Result, Run, Series, Times, names
+from model_profiling.run.series import first_of_each
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 
@@ -66,7 +67,7 @@ class CheckedRun:
             return (self.analysis,)
         return self.analysis.damaged if self.analysis else ()
 
-    @property
+    @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
         """Every dump that could be read, all rounds."""
         if self.analysis is None or isinstance(self.analysis, FormatError):
@@ -79,4 +80,19 @@ class CheckedRun:
         return any(dump.graph is not None for dump in self.whole_dumps)
 
     def dumps_of(self, result: Result) -> list[DumpAnalysis]:
-        return [dump for dump in self.whole_dumps if dump.series == result.series]
+        return self._by_series.get(result.series, [])
+
+    def dump_at(self, path: Path) -> DumpAnalysis | None:
+        """The one in this file."""
+        return self._by_place.get(path.resolve())
+
+    @cached_property
+    def _by_series(self) -> dict[Series, list[DumpAnalysis]]:
+        found: dict[Series, list[DumpAnalysis]] = {}
+        for dump in self.whole_dumps:
+            found.setdefault(dump.series, []).append(dump)
+        return found
+
+    @cached_property
+    def _by_place(self) -> dict[Path, DumpAnalysis]:
+        return first_of_each((dump.path.resolve(), dump) for dump in self.whole_dumps)

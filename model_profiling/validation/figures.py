@@ -234,8 +234,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
     if not isinstance(entry, dict) or not isinstance(entry.get("etdump"), str):
         yield "an entry names no dump"
         return
-    named = (checked.path / entry["etdump"]).resolve()
-    dump = next((dump for dump in checked.whole_dumps if dump.path.resolve() == named), None)
+    dump = checked.dump_at(checked.path / entry["etdump"])
     if dump is None:
         yield f"{entry['etdump']} is described, but cannot be read"
         return
@@ -267,8 +266,9 @@ def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
     if there and checked.manifest is not None and not checked.explained:
         yield Check("CSV files", "skipped", "the program that explained them is not here to do it again")
         return
+    written = {id(dump) for dump in there}
     for dump in checked.whole_dumps:
-        if dump not in there:
+        if id(dump) not in written:
             if dump.dump.round == 0 and not checked.promises_little:
                 wrong.append(f"{dump.path.name} has none")
             continue

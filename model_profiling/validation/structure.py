@@ -190,10 +190,11 @@ def same_program(run: CheckedRun) -> Iterator[Check]:
         yield Check("same program", "skipped", "there is no dump to compare")
         return
     first, *others = run.whole_dumps
+    made = _calls(first)
     wrong = [
         f"{dump.path.name} is of another program than {first.path.name}"
         for dump in others
-        if _calls(dump) != _calls(first)
+        if _calls(dump) != made
     ]
     wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
     found = f"{len(run.whole_dumps)} dumps make the same calls"

@@ -27,6 +27,8 @@ from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept, w
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.verdict import Speedup
 
+_TOLD = 12
+"""Series that an error names."""
 _WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
 
 
@@ -44,9 +46,13 @@ class SideSeries:
     names: tuple[str, ...] = ()
     """What its experiment is called too: a CPU without SME2 has one baseline for both on and off."""
 
+    @property
+    def called(self) -> set[str]:
+        """Every name of its experiment."""
+        return {self.series.experiment, *self.names}
+
     def is_like(self, other: SideSeries) -> bool:
-        ours, theirs = {self.series.experiment, *self.names}, {other.series.experiment, *other.names}
-        return self.series.threads == other.series.threads and bool(ours & theirs)
+        return self.series.threads == other.series.threads and bool(self.called & other.called)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,9 @@ class Side:
 
     @property
     def experiments(self) -> str:
-        return "; ".join(str(found.series) for found in self.series) or "none"
+        told = [str(found.series) for found in self.series[:_TOLD]]
+        left = len(self.series) - len(told)
+        return "; ".join([*told, *([f"and {left} more"] if left else [])]) or "none"
 
 
 def compare(
@@ -209,12 +217,19 @@ def _matched(
     """Series of the same name and thread count; with one on each side, those two, whatever their names."""
     if len(ours.series) == len(theirs.series) == 1:
         return [(ours.series[0], theirs.series[0])], (), ()
-    pairs = [(before, after) for before in ours.series for after in theirs.series if before.is_like(after)]
-    return (
-        pairs,
-        tuple(found.series for found in ours.series if all(found is not before for before, _ in pairs)),
-        tuple(found.series for found in theirs.series if all(found is not after for _, after in pairs)),
-    )
+    places: dict[tuple[int | None, str], list[int]] = {}
+    for place, after in enumerate(theirs.series):
+        for name in after.called:
+            places.setdefault((after.series.threads, name), []).append(place)
+    pairs, met = [], set()
+    only = []
+    for before in ours.series:
+        alike = {place for name in before.called for place in places.get((before.series.threads, name), ())}
+        pairs += [(before, theirs.series[place]) for place in sorted(alike)]
+        met |= alike
+        only += [] if alike else [before.series]
+    left = tuple(after.series for place, after in enumerate(theirs.series) if place not in met)
+    return pairs, tuple(only), left
 
 
 def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_run: bool) -> SeriesComparison:

@@ -199,7 +199,7 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
     if measured.manifest.config_file is None:
         files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
     write_kernel_lists(measured)
-    measured = refresh(measured)
+    measured = refresh(measured, again=False)
     keep_evidence(measured.place.path, measured.manifest)
     run = Run.open(measured.place.path)
     analysis = analyse(run, progress=progress) if run.dumps else None

@@ -96,3 +96,9 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
 )
 def test_series_are_named_together(series: tuple[Series, ...], named: str) -> None:
     assert name_series(series) == named
+
+
+def test_a_line_names_as_many_as_a_person_reads() -> None:
+    many = [Series(f"e{number}", 1) for number in range(1000)]
+    assert name_series(many) == f"{', '.join(f'e{n}' for n in range(12))} and 988 more, 1 thread"
+    assert name_series(many[:13]).endswith("e11 and e12, 1 thread")

@@ -9,6 +9,7 @@ from model_profiling.analysis.findings import WORTH, by_kind
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.program import Method
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
 from model_profiling.wording import listing, plural
 
@@ -93,15 +94,31 @@ class Seen:
         return found is not None and found[1] in found[0].independent
 
 
-def flows_of(series: SeriesAnalysis) -> dict[str, MethodFlow]:
+class ProgramFlows:
+    """The flows of methods, each walked once however many series ran it."""
+
+    def __init__(self) -> None:
+        self._walked: dict[int, tuple[Method, Flow, frozenset[int]]] = {}
+
+    def of(self, method: Method) -> tuple[Flow, frozenset[int]]:
+        """Its flow, and the steps of it that do not depend on the input."""
+        if id(method) not in self._walked:
+            flow = flow_of(method)
+            self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
+        _, flow, independent = self._walked[id(method)]
+        return flow, independent
+
+
+def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
     """The flow of each method that ran, where a program explains the operators."""
+    walked = walked or ProgramFlows()
     program = series.graph.program if series.graph else None
     flows: dict[str, MethodFlow] = {}
     for name in dict.fromkeys(operator.method for operator in series.operators):
         method = program.method(name) if program and name else None
         if method is None:
             continue
-        flow = flow_of(method)
+        flow, independent = walked.of(method)
         if not flow.known:
             continue
         operators: dict[int, Operator] = {}
@@ -109,7 +126,7 @@ def flows_of(series: SeriesAnalysis) -> dict[str, MethodFlow]:
             index = flow.at.get(_place(operator)) if operator.method == name else None
             if index is not None and operator.origin != "backend":
                 operators.setdefault(index, operator)
-        flows[name] = MethodFlow(flow, input_independent(flow), operators)
+        flows[name] = MethodFlow(flow, independent, operators)
     return flows
 
 
