@@ -152,7 +152,7 @@ def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path:
 
     shutil.rmtree(pictures)
     pictures.symlink_to(outside)
-    with pytest.raises(InputError, match=r"cannot write below \S+report_files: it is a link; put a folder"):
+    with pytest.raises(InputError, match="report_files is a link: nothing is written below it"):
         write_run_report(data, report)
     pictures.unlink()
 
@@ -162,11 +162,11 @@ def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path:
         write_run_report(data, report)
 
     tools.symlink_to(outside)
-    with pytest.raises(InputError, match="for_tools: it is a link"):
+    with pytest.raises(InputError, match="for_tools is a link"):
         TOOLS["badge"].write(data, tools)
 
     (mine / ".work").symlink_to(outside)
-    with pytest.raises(InputError, match=r"\.work: it is a link"), scratch_folder(RunFiles(mine, "m")):
+    with pytest.raises(InputError, match=r"\.work is a link"), scratch_folder(RunFiles(mine, "m")):
         pass
 
     assert [path.name for path in outside.iterdir()] == ["picture.svg"]
@@ -180,6 +180,6 @@ def test_analyses_do_not_go_through_a_linked_experiment(run: Path, tmp_path: Pat
     outside = Path(shutil.move(folder, tmp_path / "outside"))
     folder.symlink_to(outside)
     before = {path: path.stat().st_mtime_ns for path in outside.rglob("*")}
-    with pytest.raises(ProfilingError, match="it is a link"):
+    with pytest.raises(ProfilingError, match="is a link"):
         write_analysis(analysis)
     assert {path: path.stat().st_mtime_ns for path in outside.rglob("*")} == before
