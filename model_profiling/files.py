@@ -117,7 +117,7 @@ def real_folder(root: Path, folder: Path) -> Path:
     for part in parts:
         way /= part
         if way.is_symlink():
-            raise InputError(f"cannot write below {way}: it is a link", "put a folder in its place")
+            raise InputError(f"{way} is a link: nothing is written below it", "put a folder in its place")
     return folder
 
 

@@ -222,6 +222,8 @@ def output_folder(named: str) -> Path:
     path = files.as_path(named)
     if named == "-" or files.is_stream(path):
         raise InputError(f"{named} is no folder", "several files are written: name a folder for them")
+    if path.is_file():
+        raise InputError(f"{named} is a file, not a folder", "name another folder")
     return path
 
 

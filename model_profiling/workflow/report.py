@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import InputError
 from model_profiling.progress import Progress
 from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
@@ -56,10 +55,8 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     page = path.with_suffix(names.HTML)
     if path != page:
         pictures = path.with_name(path.stem + names.PICTURES)
-        if pictures.is_symlink():  # what is in there may be anything, and old pictures are removed
-            raise InputError(f"{pictures} is a link", "remove it, or write the page elsewhere")
+        files.real_folder(path.parent, pictures)  # elsewhere, anybody's old pictures would be removed
         drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
-        files.real_folder(path.parent, pictures)
         for name, svg in drawn.items():
             files.write_text(pictures / name, svg)
         for old in pictures.glob("*.svg"):

@@ -187,7 +187,9 @@ def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> Buil
     # What is there is out of date or damaged, and Ninja would take a damaged file for a new one.
     for stale in (build_dir / RECORD, plan.binary):
         stale.unlink(missing_ok=True)
-    with (files.make_folder(checkout / "cmake-out") / f"{name}.log").open("wb") as log:
+    written = files.make_folder(checkout / "cmake-out") / f"{name}.log"
+    with os.fdopen(files.open_in_place(written), "wb") as log:
+        log.truncate()
         step = _Step(log, checkout, environment, say)
         say.stage(f"{name}: configuring")
         step.run(f"configuring {name}", plan.configure, _CONFIGURE_LIMIT)
@@ -299,7 +301,7 @@ def _source(checkout: Path) -> Source:
 def _alone(checkout: Path) -> Iterator[None]:
     """One build at a time in a checkout: two would write into the same folders."""
     path = files.make_folder(checkout / "cmake-out") / ".sme2prof.lock"
-    with path.open("w") as stream:
+    with os.fdopen(files.open_in_place(path), "wb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:

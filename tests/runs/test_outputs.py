@@ -1,0 +1,185 @@
+"""Outputs go where the user says, were it a pipe, and never where somebody else's link leads."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import process
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.pipeline.starting import scratch_folder
+from model_profiling.report.tools import TOOLS
+from model_profiling.run.names import RunFiles
+from model_profiling.tools import robust_latency_analysis
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.bundle import write_bundle
+from model_profiling.workflow.report import gather_report, write_run_report
+
+Cli = Callable[..., process.Completed]
+
+
+@pytest.fixture(scope="module")
+def run(arm_home: Path) -> Path:
+    return arm_home / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+class Reader(threading.Thread):
+    """What comes out of a pipe."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._path, self._read = path, b""
+        self.start()
+
+    def run(self) -> None:
+        self._read = self._path.read_bytes()
+
+    def read(self) -> bytes:
+        self.join(timeout=20)
+        assert stat.S_ISFIFO(self._path.lstat().st_mode), "written to, not replaced"
+        return self._read
+
+
+def test_one_output_takes_standard_output_and_what_is_said_goes_aside(
+    run: Path, pipe: Path, sme2prof: Cli
+) -> None:
+    reader = Reader(pipe)
+    done = sme2prof("compare", run, run, "--markdown", "-", "--junit", pipe, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "No significant change.\n")
+    assert done.stdout.startswith("## No significant change")
+    assert reader.read().startswith(b"<?xml")
+    assert list(pipe.parent.iterdir()) == [pipe]
+
+
+def test_a_device_as_output_stays_one(run: Path, tmp_path: Path, sme2prof: Cli) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes device nodes")
+    null = tmp_path / "null"
+    os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    assert sme2prof("compare", run, run, "--junit", null, "--quiet").returncode == 0
+    assert stat.S_ISCHR(null.lstat().st_mode)
+    assert list(tmp_path.iterdir()) == [null]
+
+
+def test_two_answers_on_standard_output_are_refused(run: Path, sme2prof: Cli) -> None:
+    for other in (("--json",), ("--markdown", "/dev/fd/1")):
+        done = sme2prof("compare", run, run, "--junit", "-", *other)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "standard output" in done.stderr
+
+
+def test_a_report_into_a_stream_is_one_text(run: Path, pipe: Path, sme2prof: Cli) -> None:
+    reader = Reader(pipe)
+    done = sme2prof("report", run, "--out", pipe)
+    assert done.stdout.endswith(f"wrote {pipe}\n")
+    text = reader.read().decode()
+    assert text.startswith("# ") and ".svg" not in text
+    assert list(pipe.parent.iterdir()) == [pipe], "nothing lies beside a pipe"
+
+
+def test_a_bundle_into_a_pipe(run: Path, pipe: Path) -> None:
+    reader = Reader(pipe)
+    bundle = write_bundle(run, pipe, diagnosis={})
+    with zipfile.ZipFile(io.BytesIO(reader.read())) as archive:
+        assert archive.testzip() is None
+        sizes = {Path(entry.filename).name: entry.file_size for entry in archive.infolist()}
+    assert len(sizes) == len(bundle.files)
+    assert sizes["shared.json"] == bundle.files[-1].bytes
+
+
+def test_a_config_and_a_tool_write_to_standard_output(
+    run: Path, sme2prof: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = next((run.parents[2] / "artifacts").glob("*.pte"))
+    done = sme2prof("config", "new", "--model", program, "--output", "-", "--output-root", tmp_path / "new")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("{") and done.stdout.endswith("}\n")
+    dump = next(run.rglob("*.etdump"))
+    assert robust_latency_analysis.main([str(dump), "--output", "-"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("{") and said.out.endswith("}\n")
+    assert "median" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("analyze", "{run}", "--out", "-"),
+        ("analyze", "{run}", "--out", "{pipe}"),
+        ("export", "toy_cnn", "--outdir", "-"),
+        ("profile", "toy_cnn", "--outdir", "-"),
+        ("compare", "{run}", "{run}", "--outdir", "-"),
+        ("config", "new", "--output-root", "/dev/stdout"),
+        ("onboard", "new_model", "--dir", "-"),
+        ("skills", "install", "--dir", "-"),
+    ],
+)
+def test_several_files_need_a_folder(words: tuple[str, ...], run: Path, pipe: Path, sme2prof: Cli) -> None:
+    done = sme2prof(*(word.format(run=run, pipe=pipe) for word in words))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "several files are written: name a folder for them" in done.stderr
+    assert not Path("-").exists()
+
+
+def test_a_page_to_look_at_needs_a_file(run: Path, sme2prof: Cli) -> None:
+    done = sme2prof("view", run, "--out", "-")
+    assert done.stderr.startswith("error: a browser cannot open /dev/stdout; name a file")
+
+
+def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(run, tmp_path / "mine", symlinks=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "picture.svg").write_text("whole")
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    report, pictures, tools = mine / "report.md", mine / "report_files", mine / "for_tools"
+    data = gather_report(mine)
+
+    shutil.rmtree(pictures)
+    pictures.symlink_to(outside)
+    with pytest.raises(InputError, match="report_files is a link: nothing is written below it"):
+        write_run_report(data, report)
+    pictures.unlink()
+
+    report.unlink()
+    report.symlink_to(victim)
+    with pytest.raises(InputError, match=r"cannot write \S+report\.md: a link has that name"):
+        write_run_report(data, report)
+
+    tools.symlink_to(outside)
+    with pytest.raises(InputError, match="for_tools is a link"):
+        TOOLS["badge"].write(data, tools)
+
+    (mine / ".work").symlink_to(outside)
+    with pytest.raises(InputError, match=r"\.work is a link"), scratch_folder(RunFiles(mine, "m")):
+        pass
+
+    assert [path.name for path in outside.iterdir()] == ["picture.svg"]
+    assert (outside / "picture.svg").read_text() == victim.read_text() == "whole"
+
+
+def test_analyses_do_not_go_through_a_linked_experiment(run: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(run, tmp_path / "mine")
+    analysis = analyse(mine)
+    folder = next(mine.rglob("*.etdump")).parent
+    outside = Path(shutil.move(folder, tmp_path / "outside"))
+    folder.symlink_to(outside)
+    before = {path: path.stat().st_mtime_ns for path in outside.rglob("*")}
+    with pytest.raises(ProfilingError, match="is a link"):
+        write_analysis(analysis)
+    assert {path: path.stat().st_mtime_ns for path in outside.rglob("*")} == before
