@@ -328,8 +328,8 @@ def _forms(text: str) -> set[str]:
         text,
         html.escape(text),
         html.escape(text, quote=False),
-        quote(text),
-        quote(text, safe=""),
+        quote(text, errors="backslashreplace"),
+        quote(text, safe="", errors="backslashreplace"),
         *in_json,
         *in_script,
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
 from pages import assert_harmless
+from recorded_runs import SME2, dumps_in
 
 from model_profiling import files
 from model_profiling.cli.main import COMMANDS
@@ -98,6 +100,26 @@ def test_what_the_system_refuses_is_said_with_its_cause_and_a_cure(
     loop.symlink_to(loop)
     assert_one_line(sme2prof("analyze", loop / "run"))
     assert_one_line(sme2prof("config", "check", loop))
+
+
+@pytest.mark.parametrize("name", ["caf\udce9.etdump", f"{'x' * 240}.etdump"], ids=["not UTF-8", "long"])
+def test_odd_names_of_what_is_found_in_a_folder(sme2prof: Sme2prof, tmp_path: Path, name: str) -> None:
+    shutil.copy(dumps_in(SME2)[0], tmp_path / name)
+    assert_one_line(sme2prof("analyze", tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_whose_name_is_not_utf_8(
+    sme2prof: Sme2prof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    shutil.copytree(SME2, folder / "run")
+    monkeypatch.chdir(folder)
+    for words in (("analyze", "run"), ("validate", "run"), ("bundle", "run")):
+        done = sme2prof(*words)
+        assert done.returncode in (0, 1), done.stderr
+        assert_harmless(done.stdout)
 
 
 @pytest.mark.parametrize("odd", ["9" * 5000, "\x1b]0;x\x07", "nan"])
