@@ -12,7 +12,7 @@ from recorded_runs import ARM, OLD, Json, copied, edit, replay
 
 from model_profiling.check import Check
 from model_profiling.json_record import write_record
-from model_profiling.pipeline.metrics import compute_metrics, robust_stats
+from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.validation.validate import validate
@@ -35,9 +35,11 @@ def edited(run_dir: Path, change: Callable[[Json], object], *, follow: bool = Tr
         return
     manifest, journal = read_manifest(run_dir), Journal(run_dir)
     assert manifest is not None
+    found = latencies(manifest, journal)
     for result in manifest.results:
-        write_record(run_dir / str(result.latency), robust_stats(result, journal, manifest.model))
-    write_record(run_dir / "metrics.json", compute_metrics(manifest, journal, run_dir))
+        stats = robust_stats(result, found[result.series], journal, manifest.model)
+        write_record(run_dir / str(result.latency), stats)
+    write_record(run_dir / "metrics.json", compute_metrics(manifest, journal, run_dir, found))
 
 
 def forget_the_runner(run_dir: Path) -> None:

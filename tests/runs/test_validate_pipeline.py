@@ -73,12 +73,12 @@ def test_the_script_answers_with_its_exit_code(
 def test_the_runner_is_built_or_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = readiness.prospect()
     assert readiness.runner_check().status == "pass"
-    monkeypatch.setattr(readiness, "built_runner", lambda *_: None)
-    assert "not built yet" in readiness.runner_check().found
     broken = tmp_path / "sme2prof-runner"
+    monkeypatch.setattr(readiness, "built_runner", lambda *_: (broken, "it is not there"))
+    assert "not built yet" in readiness.runner_check().found
     broken.write_text("#!/bin/sh\necho 'a library is missing' >&2\nexit 127\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(readiness, "built_runner", lambda *_: broken)
+    monkeypatch.setattr(readiness, "built_runner", lambda *_: (broken, None))
     check = readiness.runner_check()
     assert check.status == "fail" and "does not start: a library is missing" in check.found
     none = replace(found, compiler=None, sources=(), refused=("no g++",), fix="install one")
