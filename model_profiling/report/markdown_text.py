@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import string
 from urllib.parse import quote
 
 # A space without a width: it parts what GitHub, which looks at the finished page, would make a link of.
@@ -57,9 +58,14 @@ def line_start(text: str) -> str:
 
 def strong(text: str, before: str = "", after: str = "") -> str:
     """Text that stands out between two others: stars between a mark and a letter would only be stars."""
-    opening = "" if text[:1].isalnum() or not before[-1:].strip() else _NO_WIDTH
-    closing = "" if text[-1:].isalnum() or not after[:1].strip() else _NO_WIDTH
+    opening = "" if text[:1].isalnum() or _parts(before[-1:]) else _NO_WIDTH
+    closing = "" if text[-1:].isalnum() or _parts(after[:1]) else _NO_WIDTH
     return f"{opening}**{only_text(text)}**{closing}" if text else ""
+
+
+def _parts(character: str) -> bool:
+    """Whether stars beside it open or close whatever is on their other side."""
+    return not character.strip() or character in string.punctuation
 
 
 def html_text(text: str) -> str:
