@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from model_profiling.run.names import OWN_FOLDERS
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
@@ -82,6 +83,12 @@ def _short_names(value: str) -> str:
     if max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
         raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
     return value
+
+
+def _not_the_kits(name: str) -> str:
+    if name.lower() in OWN_FOLDERS:
+        raise refuse(f"is {name!r}, a folder that the kit itself makes in a run", "choose another name")
+    return name
 
 
 def shown(value: object) -> str:
@@ -167,7 +174,7 @@ class Settings(BaseModel):
 class Experiment(Settings):
     """One way to run the model; experiments are compared with each other."""
 
-    name: Name = Field(examples=["mac_sme2_on"])
+    name: Annotated[Name, AfterValidator(_not_the_kits)] = Field(examples=["mac_sme2_on"])
     """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
     runner_path: Annotated[Text, AfterValidator(_short_names)] = Field(
         default=BUILTIN,

@@ -38,6 +38,8 @@ WORK = ".work"
 ROUNDS = "rounds"
 LAUNCHES = "launches"
 """What the runner wrote of each launch, as it wrote it."""
+OWN_FOLDERS = frozenset({FOR_TOOLS, LAUNCHES, f"report{PICTURES}", "artifacts"})
+"""Folders of a run that are no experiment's."""
 FAILED_LAUNCH = "failed_launch.log"
 """What the last launch that failed had said."""
 

@@ -79,6 +79,10 @@ def launched(exported, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         ),
     )
     write_record(run_dir / names.MANIFEST, manifest)
+    artifacts = run_dir / "artifacts"
+    artifacts.mkdir()
+    for made in (pte, Path(f"{pte}.etrecord")):
+        shutil.copy(made, artifacts)
     return run_dir, told
 
 

@@ -43,7 +43,7 @@ class Found:
 
     @property
     def experiments(self) -> set[str]:
-        return {path.name for path in self.folder.iterdir() if path.is_dir()} - {"report_files"}
+        return {path.name for path in self.folder.iterdir() if path.is_dir()} - {"report_files", "launches"}
 
     def endings(self, experiment: str) -> set[str]:
         named = (path.name.partition(f"{experiment}_t1")[2] for path in (self.folder / experiment).iterdir())

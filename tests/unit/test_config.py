@@ -162,6 +162,7 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("name climbing", at("experiments", 0, "name", put=".."), "experiments[0].name", "letters"),
     ("name empty", at("experiments", 0, "name", put=""), "experiments[0].name", "letters"),
     ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name is too long", "80"),
+    ("name of a folder of the kit", at("experiments", 0, "name", put="Launches"), "experiments[0].name is 'Launches'", "another name"),
     ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "its own name"),
     ("name twice but for case", at("experiments", 2, "name", put="LINUX_sme2_ON"), "[2].name", "its own name"),
     ("affinity words", at("experiments", 0, "cpu_affinity", put="huge"), "[0].cpu_affinity", '"prime"'),

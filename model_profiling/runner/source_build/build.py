@@ -190,7 +190,7 @@ def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> Buil
     written = files.make_folder(checkout / "cmake-out") / f"{name}.log"
     with os.fdopen(files.open_in_place(written), "wb") as log:
         log.truncate()
-        step = _Step(log, checkout, environment, say)
+        step = _Step(log, written, checkout, environment, say)
         say.stage(f"{name}: configuring")
         step.run(f"configuring {name}", plan.configure, _CONFIGURE_LIMIT)
         verify.check_switches(build_dir, plan.preset)
@@ -232,6 +232,8 @@ class _Step:
     """Runs commands with their output in a log and their progress shown as it comes: builds are long."""
 
     log: BinaryIO
+    written: Path
+    """Where the log is."""
     cwd: Path
     environment: dict[str, str]
     say: Progress
@@ -251,7 +253,7 @@ class _Step:
         if code and time.monotonic() - began >= limit:
             raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
         if code:
-            raise SetupError(f"{title} failed: {error or f'exit code {code}'}", f"see {self.log.name}")
+            raise SetupError(f"{title} failed: {error or f'exit code {code}'}", f"see {self.written}")
 
     def _follow(self, child: process.Child) -> str:
         """Copy the output to the log; returns the first line that speaks of an error."""
