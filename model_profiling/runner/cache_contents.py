@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,16 +54,19 @@ def cache_entries() -> tuple[Kept, ...]:
     return tuple(entry for kind in _folders(cache_root()) for entry in _entries(kind))
 
 
-def size_below(path: Path) -> int:
-    """The bytes of every file in `path`, or of the one that it is."""
+def size_below(path: Path, but: Collection[Path] = ()) -> int:
+    """The bytes of every file in `path`, or of the one that it is, without what lies in the folders `but`."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         return found.st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  20,000 files
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    total = 0
+    for folder, subfolders, names in os.walk(path):
+        if but:
+            subfolders[:] = [name for name in subfolders if Path(folder, name) not in but]
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a run that is being measured
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  20,000 files
+    return total
 
 
 def remove_entry(entry: Kept) -> bool:
@@ -77,7 +80,7 @@ def remove_entry(entry: Kept) -> bool:
 
 def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
-    removed is left under its name."""
+    removed is left under its name. What cannot be removed is an error that says where it is now."""
     try:
         grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
     except OSError as problem:
@@ -85,9 +88,25 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     try:
         path.rename(grave / path.name)
     except OSError as problem:
+        grave.rmdir()
         raise _refused(path, problem) from problem
-    finally:
-        shutil.rmtree(grave, ignore_errors=True)
+    _open_folders(grave)
+    try:
+        shutil.rmtree(grave)
+    except OSError as problem:
+        raise SetupError(
+            f"cannot remove all of {path}: {system_reason(problem)}", f"remove the rest of it: {grave}"
+        ) from problem
+
+
+def _open_folders(place: Path) -> None:
+    """Let this user change folders of theirs that are read-only."""
+    for folder, subfolders, _ in os.walk(place):
+        for name in subfolders:
+            with contextlib.suppress(OSError):
+                path = Path(folder, name)
+                if not path.is_symlink():
+                    path.chmod(stat.S_IMODE(path.lstat().st_mode) | stat.S_IRWXU)
 
 
 def _refused(path: Path, problem: OSError) -> SetupError:

@@ -15,6 +15,7 @@ import pytest
 from recorded_runs import ARM, DATA
 
 from model_profiling import process
+from model_profiling.errors import SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.runner import cache
 from model_profiling.runner.cache import cached
@@ -241,3 +242,43 @@ def test_nothing_half_removed_keeps_its_name(tmp_path: Path) -> None:
     (tmp_path / "entry/deep/link").symlink_to(outside)
     remove_whole(tmp_path / "entry")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"] and (outside / "file").exists()
+
+
+def test_what_lies_in_two_runs_is_counted_once(runs: Path, clean) -> None:
+    """Else a limit that everything fits into removes runs."""
+    shutil.rmtree(runs / "a")
+    shutil.rmtree(runs / "b")
+    shutil.copytree(ARM, runs / "c/inner")
+    facts = clean(runs, "--keep", f"{size_below(runs) + 10}")
+    assert facts["bytes"] == size_below(runs) and chosen(facts) == []
+
+
+def test_the_run_one_stands_in_goes_like_any_other(
+    runs: Path, clean, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = runs / ("n" * 240)
+    (runs / "b").rename(long)
+    monkeypatch.chdir(runs / "a")
+    with locked(runs / "a"):
+        assert chosen(clean(".", "--keep", "0")) == [], "its lock is the one that everybody takes"
+    assert len(chosen(clean(".", long, "--keep", "0"))) == 2
+    assert not (runs / "a").exists() and not long.exists()
+
+
+def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "entry/closed").mkdir(parents=True)
+    (tmp_path / "entry/closed/file").touch()
+    (tmp_path / "entry/closed").chmod(0o555)
+    unlink = os.unlink
+
+    def refusing(name: object, *words: object, **options: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "unlink", refusing)
+    with pytest.raises(SetupError, match=r"cannot remove all of .*entry: .*; remove the rest of it: (.*)"):
+        remove_whole(tmp_path / "entry")
+    monkeypatch.setattr(os, "unlink", unlink)
+    (left,) = tmp_path.iterdir()
+    assert (left / "entry/closed/file").exists()
+    remove_whole(left)
+    assert not list(tmp_path.iterdir())
