@@ -29,6 +29,10 @@ _GRACE_S = 1.0
 # Where the system cannot wake us when a process ends.
 _LOOK_EVERY_S = 0.2
 _LONGEST_SLEEP_S = 3600.0
+# As long as the kernel takes at most to end what was killed, with all its memory.
+_TO_END_S = 30.0
+# In which not all 32,768 numbers of processes are given, however much is started.
+_NUMBERS_LAST_S = 10.0
 
 _keeper = Keeper()
 
@@ -97,6 +101,7 @@ class Child(subprocess.Popen[bytes]):
 
     mark: str
     began: int
+    since: float
 
 
 def run(
@@ -164,7 +169,7 @@ def start(
         _keeper.ended(mark)
         reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
-    child.mark, child.began = mark, start_time(child.pid)
+    child.mark, child.began, child.since = mark, start_time(child.pid), time.monotonic()
     _keeper.runs(mark, child.pid, child.began)
     return child
 
@@ -178,9 +183,21 @@ def end(child: Child, *, with_all: bool = True) -> None:
         if not has_ended(child):
             kill(child)
         elif with_all:
-            end_all(child.pid, child.mark, child.began, ended=True)
-        child.wait()
-        _keeper.ended(child.mark)
+            quick = time.monotonic() - child.since < _NUMBERS_LAST_S
+            end_all(child.pid, child.mark, child.began, ended=quick)
+        try:
+            child.wait(timeout=_TO_END_S)
+        except subprocess.TimeoutExpired as problem:
+            raise SetupError(
+                f"cannot end {_named(child)} (process {child.pid})",
+                "end it by hand: it runs as another user, or waits for a disk or a device",
+            ) from problem
+        finally:
+            _keeper.ended(child.mark)
+
+
+def _named(child: Child) -> str:
+    return str(child.args[0] if isinstance(child.args, Sequence) else child.args)
 
 
 def kill(child: Child) -> None:
@@ -191,7 +208,8 @@ def kill(child: Child) -> None:
     if not waited_for:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
+        with contextlib.suppress(PermissionError):  # as with sudo
+            child.kill()
 
 
 def has_ended(child: Child) -> bool:

@@ -271,7 +271,7 @@ def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch:
     (tmp_path / "entry/closed").chmod(0o555)
     unlink = os.unlink
 
-    def refusing(name: object, *words: object, **options: object) -> None:
+    def refusing(*_words: object, **_options: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "unlink", refusing)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import process
+from model_profiling import left_running, process
 from model_profiling.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +156,89 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
     done = process.run([sys.executable, "-c", code], timeout=60, env={"PYTHONPATH": str(ROOT)})
     assert done.ok, done.tail()
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 200 << 10)
+
+
+@LINUX
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
+    code = (
+        "import os\nfrom model_profiling import process\nfrom model_profiling.errors import SetupError\n"
+        "process._TO_END_S = 0.3\n"
+        "child = process.start(['sleep', '60'])\n"
+        "os.setresuid(65534, 65534, 0)\n"  # as with a runner behind sudo
+        "try:\n    process.end(child)\n"
+        "except SetupError as problem:\n    print(problem)\n"
+        "os.setresuid(0, 0, 0)\nchild.kill(); child.wait()"
+    )
+    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    assert done.ok, done.tail()
+    assert "cannot end sleep (process " in done.stdout and "end it by hand" in done.stdout
+
+
+@LINUX
+def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
+    """A lock or a pipe that the command inherited is free when it has ended; nobody is left to wait for."""
+    code = (
+        "import os, time\nfrom model_profiling import process\nprocess.run(['true'], timeout=9)\n"
+        "keeper = process._keeper._pid\n"
+        "until = time.monotonic() + 5\n"
+        "while len(os.listdir(f'/proc/{keeper}/fd')) > 3 and time.monotonic() < until: time.sleep(0.01)\n"
+        "print(keeper, sorted(map(int, os.listdir(f'/proc/{keeper}/fd'))))\n"
+    )
+    reading, writing = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        pass_fds=[writing],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.close(writing)
+    os.set_blocking(reading, False)
+    assert os.read(reading, 1) == b"", "somebody still holds it"
+    os.close(reading)
+    keeper, _, files = done.stdout.strip().partition(" ")
+    assert files == "[0, 1, 2]" and not Path(f"/proc/{keeper}").exists()
+
+
+def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
+    code = (
+        "import os, resource\nfrom model_profiling import process\n"
+        "from model_profiling.errors import SetupError\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+        "taken = []\n"
+        "try:\n    while True: taken.append(os.open('/', os.O_RDONLY))\nexcept OSError: pass\n"
+        "try:\n    process.run(['true'], timeout=9)\n"
+        "except SetupError as problem:\n    print(problem)\n"
+        "[os.close(file) for file in taken]\n"
+        "print(process.run(['true'], timeout=9).ok, process._keeper._pid > 0)"
+    )
+    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    assert done.stdout.splitlines() == [
+        "cannot start true: too many open files; install it or correct its path",
+        "True True",
+    ], done.stderr
+
+
+@LINUX
+def test_a_number_that_another_process_has_by_now_is_not_killed() -> None:
+    """The keeper wakes after the child has been waited for."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid) - 1)
+        assert other.poll() is None
+        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid))
+        assert other.wait(timeout=5) == -signal.SIGKILL
+
+
+def test_what_runs_long_is_looked_for_under_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers may have begun anew, and passed its own again."""
+    asked: list[bool] = []
+    monkeypatch.setattr(process, "end_all", lambda *_, ended: asked.append(ended))
+    process.run(["true"], timeout=9, leaves_nothing=True)
+    monkeypatch.setattr(process, "_NUMBERS_LAST_S", 0.0)
+    process.run(["true"], timeout=9, leaves_nothing=True)
+    assert asked == [True, False]
 
 
 @contextlib.contextmanager
