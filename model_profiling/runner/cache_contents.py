@@ -29,10 +29,12 @@ _WITHOUT_RECORD = {
     "vega": r"[\w.-]+\.js",
     "qemu": r"qemu-aarch64",
     "compilers": rf"{_ZIG_CACHE}|ziglang-[\d.]+|(?:debian|ubuntu)-[\w.+-]+-g\+\+[\w.+-]*",
-    "wheels": r"executorch-[\w.+-]+",
+    "wheels": r"executorch-\d[\w.+]*-(?:aarch64|arm64|x86_64)(?:-\w+)?",
     "sysroots": r"(?:debian|ubuntu)-[\w.+-]+-aarch64",
     "adb": r"(?:debian|ubuntu)-[\w.+-]+",
 }
+_FILES = ("vega", "qemu")
+"""Kinds that earlier versions kept as single files; all others are folders."""
 _NOTES = "probes"
 """Empty but for a line each: which compilers were seen to work."""
 
@@ -89,6 +91,8 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
         path.rename(grave / path.name)
     except OSError as problem:
         grave.rmdir()
+        if isinstance(problem, FileNotFoundError):  # another process was quicker
+            return
         raise _refused(path, problem) from problem
     _open_folders(grave)
     try:
@@ -136,9 +140,10 @@ def _entry(kind: str, path: Path) -> Kept:
         used = path.lstat().st_mtime
         abandoned = time.time() - used > _ABANDONED_S
         return Kept(kind, path.name, path, size_below(path), used, "" if abandoned else "being made")
-    if stat.S_ISDIR(path.lstat().st_mode) and record.is_file() and not record.is_symlink():
+    is_folder = stat.S_ISDIR(path.lstat().st_mode)
+    if is_folder and record.is_file() and not record.is_symlink():
         used = record.lstat().st_mtime
-    elif re.fullmatch(_WITHOUT_RECORD.get(kind, "(?!)"), path.name):
+    elif is_folder != (kind in _FILES) and re.fullmatch(_WITHOUT_RECORD.get(kind, "(?!)"), path.name):
         used = path.lstat().st_mtime
     else:
         return _stranger(kind, path)

@@ -112,16 +112,21 @@ def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(
     (root / "runners/linked").symlink_to(mine / "one")
     (root / "photos").symlink_to(mine)
     (root / "wheels/holiday.jpg").write_bytes(b"x" * 100)
+    (root / "wheels/executorch-1.5.1-aarch64").write_bytes(b"x" * 100)  # the kit's own are folders
+    (root / "wheels/executorch-source").mkdir()
+    (root / "wheels/executorch-source/work").write_bytes(b"x" * 100)
     (root / "music").mkdir()
     (root / "music/song").write_bytes(b"x" * 100)
     (root / "notes.txt").write_text("mine")
     shown = sme2prof("clean").stdout
-    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 3
+    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 5
     clean("--keep", "0")
     left = sorted(
         str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()
     )
-    assert left == ["music/song", "notes.txt", "photos", "runners/linked", "wheels/holiday.jpg"]
+    wheels = ["executorch-1.5.1-aarch64", "executorch-source/work", "holiday.jpg"]
+    others = ["music/song", "notes.txt", "photos", "runners/linked"]
+    assert left == others + [f"wheels/{name}" for name in wheels]
     assert size_below(mine) > 3_000_000
 
 
@@ -281,4 +286,5 @@ def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch:
     (left,) = tmp_path.iterdir()
     assert (left / "entry/closed/file").exists()
     remove_whole(left)
+    remove_whole(left)  # as if another process had been quicker
     assert not list(tmp_path.iterdir())

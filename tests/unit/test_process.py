@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 
 from model_profiling import left_running, process
 from model_profiling.errors import SetupError
+from model_profiling.runner import build
+from model_profiling.runner.compilers import Compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
@@ -239,6 +242,34 @@ def test_what_runs_long_is_looked_for_under_every_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(process, "_NUMBERS_LAST_S", 0.0)
     process.run(["true"], timeout=9, leaves_nothing=True)
     assert asked == [True, False]
+
+
+@LINUX
+def test_where_no_process_can_be_seen_the_group_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without /proc."""
+    monkeypatch.setattr(left_running, "_PROC", str(tmp_path))
+    script = "sleep 60 >&- 2>&- & echo $!"
+    alone = process.run(["sh", "-c", script], timeout=20, leaves_nothing=True)
+    late = process.run(["sh", "-c", f"{script}; sleep 60"], timeout=0.5)
+    assert alone.ok and late.timed_out and late.seconds < 5
+    assert _ends(int(alone.stdout)) and _ends(int(late.stdout))
+
+
+def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C reaches the main thread alone, and waited there for compilers to end by themselves."""
+    slow = tmp_path / "c++"
+    slow.write_text("#!/bin/sh\nexec sleep 20\n")
+    slow.chmod(0o755)
+    source = tmp_path / "one.cpp"
+    source.touch()
+    began = time.monotonic()
+    alarm = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])
+    alarm.start()
+    with pytest.raises(KeyboardInterrupt):
+        build._compile(Compiler((str(slow),), "slow"), [source], [], [], tmp_path)
+    assert time.monotonic() - began < 10
 
 
 @contextlib.contextmanager
