@@ -136,7 +136,7 @@ def _beyond_standard(file: int) -> int:
 
 def _unnamed_file() -> int:
     """A file that nobody else can open and no full disk can hinder, where the system has such."""
-    if hasattr(os, "memfd_create"):
+    with contextlib.suppress(AttributeError, OSError):  # a sandbox may refuse it
         return os.memfd_create("sme2prof")
     file, name = tempfile.mkstemp()
     Path(name).unlink()

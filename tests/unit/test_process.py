@@ -120,6 +120,14 @@ def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -
 
 
 @LINUX
+def test_a_sandbox_without_unnamed_files_has_a_keeper_too(tmp_path: Path) -> None:
+    refusing = "def refuse(*_): raise OSError(38, 'Function not implemented')\nos.memfd_create = refuse"
+    with _parent(tmp_path, signal.SIGKILL, closing=refusing) as (parent, pid):
+        parent.kill()
+        assert _ends(pid)
+
+
+@LINUX
 def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
     forked = "if os.fork() == 0: time.sleep(3); os._exit(0)"
     with _parent(tmp_path, signal.SIGKILL, forked) as (parent, pid):
