@@ -17,6 +17,7 @@ from pathlib import Path
 from model_profiling.errors import SetupError, system_reason
 from model_profiling.runner.cache import UNFINISHED, cache_root
 from model_profiling.runner.cache_record import RECORD
+from model_profiling.signals import put_off
 
 NOT_OURS = "not the kit's"
 IN_USE = "in use"
@@ -82,7 +83,13 @@ def remove_entry(entry: Kept) -> bool:
 
 def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
-    removed is left under its name. What cannot be removed is an error that says where it is now."""
+    removed is left under its name. What cannot be removed is an error that says where it is now. Ctrl-C waits
+    for it: nobody would find the rest of it again."""
+    with put_off():
+        _remove_whole(path, begins)
+
+
+def _remove_whole(path: Path, begins: str) -> None:
     try:
         grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
     except OSError as problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -287,4 +288,18 @@ def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch:
     assert (left / "entry/closed/file").exists()
     remove_whole(left)
     remove_whole(left)  # as if another process had been quicker
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_leaves_nothing_half_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "entry/deep").mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def interrupted(path: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        remove_whole(tmp_path / "entry")
     assert not list(tmp_path.iterdir())
