@@ -16,6 +16,7 @@ import pytest
 from recorded_runs import ARM, DATA
 
 from model_profiling import process
+from model_profiling.cli.clean import _moment
 from model_profiling.errors import SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.runner import cache
@@ -303,3 +304,9 @@ def test_an_interrupt_leaves_nothing_half_removed(tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         remove_whole(tmp_path / "entry")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_the_nearest() -> None:
+    """Memory file systems keep every time that a file is given."""
+    years = [_moment(stamp).tm_year for stamp in (-(2.0**62), 0.0, 2.0**62)]
+    assert years[0] in (1969, 1970) and years[0] == years[1] and years[2] == 9987
