@@ -18,6 +18,7 @@ LAST = "end"
 """What closes the table of what runs."""
 
 _PROC = "/proc"
+_OPEN_FILES = "/dev/fd"
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
 # Between `fork` and `exec` a process shows its parent's environment.
@@ -29,7 +30,8 @@ def end_all(pid: int, mark: str, began: int = 0, *, ended: bool = False) -> None
     """Kill process `pid` if it still runs, and everything it has started under `mark`; 0 is no process.
 
     `began` is when it was started, by `start_time`: nothing older is looked at closely. Of one that has
-    `ended` by itself, without which nobody would wait, only those are looked at that were numbered after it.
+    `ended` by itself, without which nobody would wait, and not so long ago that numbers may have begun anew
+    more than once, only those are looked at that were numbered after it.
     """
     until = time.monotonic() + _PATIENCE_S
     foreign: set[int] = set()
@@ -57,6 +59,8 @@ def _started(pid: int, mark: str, began: int, ended: bool) -> list[int]:
     own = os.getpid()
     if _row(own) is None:
         return _by_ps(pid, mark)
+    if began and start_time(pid) not in (0, began):  # another has its number by now
+        pid = 0
     needle = mark.encode()
     parents, found = dict[int, int](), set[int]()
     for each in _numbers(pid if ended else 0):
@@ -139,6 +143,7 @@ def _keep() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")  # the folder it was started in may go
+    _close_inherited()
     os.read(0, 1)
     rows = [line.split() for line in os.pread(1, 1 << 20, 0).decode().partition(LAST)[0].splitlines()]
     running = [(int(pid), mark, int(began)) for mark, pid, began in rows]
@@ -146,6 +151,21 @@ def _keep() -> None:
         time.sleep(_UNTIL_EXEC_S)
     for pid, mark, began in running:
         end_all(pid, mark, began)
+
+
+def _close_inherited() -> None:
+    """Locks and pipes of whoever started the command would be held as long as the keeper lives."""
+    try:
+        with os.scandir(_OPEN_FILES) as listed:
+            there = [int(entry.name) for entry in listed]
+    except OSError:
+        return
+    for file in there:
+        if file > 2:
+            try:
+                os.close(file)
+            except OSError:  # the listing's own
+                continue
 
 
 if __name__ == "__main__":

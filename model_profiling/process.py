@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ _GRACE_S = 1.0
 # Where the system cannot wake us when a process ends.
 _LOOK_EVERY_S = 0.2
 _LONGEST_SLEEP_S = 3600.0
+# As long as the kernel takes at most to end what was killed, with all its memory.
+_TO_END_S = 30.0
+# In which not all 32,768 numbers of processes are given, however much is started.
+_NUMBERS_LAST_S = 10.0
 
 _keeper = Keeper()
 
@@ -97,6 +102,7 @@ class Child(subprocess.Popen[bytes]):
 
     mark: str
     began: int
+    since: float
 
 
 def run(
@@ -107,18 +113,20 @@ def run(
     env: Mapping[str, str] | None = None,
     most_output: int = MOST_OUTPUT,
     leaves_nothing: bool = False,
+    stop: threading.Event | None = None,
 ) -> Completed:
     """Run `argv` in a session of its own; at `timeout` seconds it is killed with everything it started.
 
     `env` adds to the inherited environment. Of each stream `most_output` bytes are kept, its beginning and
     its end. With `leaves_nothing` what it started ends with it also when it ends by itself; that is not for
-    clients that start a daemon for others, as adb does. A failing command is a value, not an exception; only
-    a program that cannot be started at all raises.
+    clients that start a daemon for others, as adb does. `stop`, set by another thread, ends it as the limit
+    does: signals only reach the main thread. A failing command is a value, not an exception; only a program
+    that cannot be started at all raises.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     child = start(words, cwd=cwd, env=env)
-    said = _Said(child, most_output)
+    said = _Said(child, most_output, stop)
     timed_out = True
     try:
         timed_out = not said.follow(began + timeout, grace_s=0.0 if leaves_nothing else _GRACE_S)
@@ -164,7 +172,7 @@ def start(
         _keeper.ended(mark)
         reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
-    child.mark, child.began = mark, start_time(child.pid)
+    child.mark, child.began, child.since = mark, start_time(child.pid), time.monotonic()
     _keeper.runs(mark, child.pid, child.began)
     return child
 
@@ -178,9 +186,26 @@ def end(child: Child, *, with_all: bool = True) -> None:
         if not has_ended(child):
             kill(child)
         elif with_all:
-            end_all(child.pid, child.mark, child.began, ended=True)
-        child.wait()
-        _keeper.ended(child.mark)
+            quick = time.monotonic() - child.since < _NUMBERS_LAST_S
+            end_all(child.pid, child.mark, child.began, ended=quick)
+            if (
+                child.returncode is None
+            ):  # its number is its group's still; where nobody can look, that is all
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+        try:
+            child.wait(timeout=_TO_END_S)
+        except subprocess.TimeoutExpired as problem:
+            raise SetupError(
+                f"cannot end {_named(child)} (process {child.pid})",
+                "end it by hand: it runs as another user, or waits for a disk or a device",
+            ) from problem
+        finally:
+            _keeper.ended(child.mark)
+
+
+def _named(child: Child) -> str:
+    return str(child.args[0] if isinstance(child.args, Sequence) else child.args)
 
 
 def kill(child: Child) -> None:
@@ -191,7 +216,8 @@ def kill(child: Child) -> None:
     if not waited_for:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
+        with contextlib.suppress(PermissionError):  # as with sudo
+            child.kill()
 
 
 def has_ended(child: Child) -> bool:
@@ -209,10 +235,10 @@ def has_ended(child: Child) -> bool:
 class _Said:
     """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
 
-    def __init__(self, child: Child, most: int) -> None:
+    def __init__(self, child: Child, most: int, stop: threading.Event | None) -> None:
         assert child.stdout is not None and child.stderr is not None
         self.out, self.err = Kept(most), Kept(most)
-        self._child = child
+        self._child, self._stop = child, stop
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 
     def follow(self, deadline: float, grace_s: float) -> bool:
@@ -234,10 +260,11 @@ class _Said:
         self, ready: selectors.BaseSelector, watch: int | None, deadline: float, grace_s: float
     ) -> bool:
         ended: float | None = None
-        pause = _LONGEST_SLEEP_S if watch is not None else _LOOK_EVERY_S
+        pause = _LONGEST_SLEEP_S if watch is not None and self._stop is None else _LOOK_EVERY_S
         while self._open or ended is None:
             now = time.monotonic()
-            if ended is None and now >= deadline:
+            stopped = self._stop is not None and self._stop.is_set()
+            if ended is None and (now >= deadline or stopped):
                 return False
             until = deadline if ended is None else ended + grace_s
             if ended is not None and now >= until:

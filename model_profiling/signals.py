@@ -15,8 +15,10 @@ def end_like_ctrl_c() -> None:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt, so that half-made files go and what runs is ended.
 
     What nohup has set to be ignored stays ignored: the work is to outlive its terminal. SIGQUIT stays the way
-    out at once, of which the keeper of `tether.py` ends what runs.
+    out at once, of which the keeper of `tether.py` ends what runs. Whoever started the command may have let
+    it ignore that a child ends; then the system forgets how each ended, and a crash would pass for a success.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _interrupt)
@@ -38,19 +40,27 @@ def put_off() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        came.append(number)
-
+    done = False
     before = {number: signal.getsignal(number) for number in _ENDING}
     # None is a handler that is not Python's; what is ignored stays so.
     before = {number: old for number, old in before.items() if old not in (None, signal.SIG_IGN)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if not done:
+            came.append(number)
+        # A signal came between two of those that are put back below, and this one was not.
+        elif callable(old := before[signal.Signals(number)]):
+            old(number, frame)
+        else:
+            signal.signal(number, old)
+            signal.raise_signal(number)
+
     try:
         for number in before:
             signal.signal(number, note)
         yield
     finally:
+        done = True
         for number, old in before.items():
             signal.signal(number, old)
         if came:

@@ -7,10 +7,12 @@ it is never awake while something is measured.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
 import secrets
+import signal
 import sys
 import tempfile
 import threading
@@ -42,6 +44,7 @@ class Keeper:
         self._pid = 0
         self._files: tuple[int, ...] = ()
         os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self._let_go)
 
     def begins(self, mark: str) -> None:
         """Something is about to be started under `mark`."""
@@ -58,7 +61,7 @@ class Keeper:
             self._write()
 
     def _write(self) -> None:
-        if not self._lives():
+        if not self._lives() and self._running:
             self._start()
         if self._files:
             rows = [f"{mark} {pid} {began}\n" for mark, (pid, began) in self._running.items()]
@@ -75,10 +78,12 @@ class Keeper:
     def _start(self) -> None:
         """Start a keeper; where none can be had, there is none."""
         self._forget_files()
-        reading, writing = map(_beyond_standard, os.pipe())
-        self._files = (writing, table := _beyond_standard(_unnamed_file()))
         script = str(Path(left_running.__file__).absolute())
+        reading = -1
         try:
+            reading, writing = map(_beyond_standard, os.pipe())
+            self._files = (writing,)
+            self._files = (writing, table := _beyond_standard(_unnamed_file()))
             self._pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", script],
@@ -94,7 +99,18 @@ class Keeper:
         except (OSError, TypeError, ValueError):
             self._forget_files()
         finally:
-            os.close(reading)
+            if reading >= 0:
+                os.close(reading)
+
+    def _let_go(self) -> None:
+        """At the end of this process: a keeper that has nothing to keep goes first, so that it neither holds
+        open what it inherited nor is left to somebody who does not wait for it, as in many containers."""
+        with self._lock:
+            if self._lives() and not self._running:
+                with contextlib.suppress(OSError):
+                    os.kill(self._pid, signal.SIGKILL)
+                    os.waitpid(self._pid, 0)
+                self._forget_files()
 
     def _forget_files(self) -> None:
         self._pid = 0
@@ -120,7 +136,7 @@ def _beyond_standard(file: int) -> int:
 
 def _unnamed_file() -> int:
     """A file that nobody else can open and no full disk can hinder, where the system has such."""
-    if hasattr(os, "memfd_create"):
+    with contextlib.suppress(AttributeError, OSError):  # a sandbox may refuse it
         return os.memfd_create("sme2prof")
     file, name = tempfile.mkstemp()
     Path(name).unlink()

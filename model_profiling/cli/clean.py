@@ -18,6 +18,8 @@ from model_profiling.workflow.clean import clean
 from model_profiling.workflow.trim import Limits, Trimmed, trim_cache, trim_runs
 
 _BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_LATEST = 253_000_000_000.0
+"""In the year 9987."""
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -125,7 +127,7 @@ def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_
     for entry in found.kept:
         note = gone if entry in found.removed else entry.stays
         name = entry.name if cache is None else f"{entry.kind}/{entry.name}"
-        used = time.strftime("%Y-%m-%d", time.localtime(entry.used))
+        used = time.strftime("%Y-%m-%d", _moment(entry.used))
         frame.say(f"{size(entry.bytes):>10}  {used}  {name}{f'  ({note})' if note else ''}")
     what = plural(len(found.kept), "run") if cache is None else f"{len(found.kept)} in the cache"
     frame.say(f"{what}, {size(found.bytes)}")
@@ -137,11 +139,16 @@ def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_
     frame.say(f"{gone}: {len(found.removed)}, {size(found.removed_bytes)}; left: {size(left)}{why}")
 
 
+def _moment(stamp: float) -> time.struct_time:
+    """A file of somebody else may have any time, also one that no calendar has."""
+    return time.localtime(min(max(stamp, 0.0), _LATEST))
+
+
 def _show_facts(found: Trimmed, cache: Path | None, dry_run: bool) -> None:
     listed = [
         {
             **asdict(entry),
-            "used": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(entry.used)),
+            "used": time.strftime("%Y-%m-%dT%H:%M:%S%z", _moment(entry.used)),
             "chosen": entry in found.removed,
         }
         for entry in found.kept

@@ -187,6 +187,8 @@ async def _end(child: anyio.abc.Process, mark: str) -> None:
             await _ended(child)
     if child.returncode is None:
         await anyio.to_thread.run_sync(end_all, child.pid, mark)
+        with suppress(ProcessLookupError):
+            child.kill()  # where nobody can look for it
         await _ended(child)
     with anyio.move_on_after(_LAST_WORDS_S):
         await child.aclose()

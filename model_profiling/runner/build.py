@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -151,12 +152,16 @@ def _compile(
 ) -> None:
     def compile_one(unit: Path) -> Path:
         target = unit.with_suffix(".o")
-        _call([*compiler.command, *compile_flags, "-c", str(unit), "-o", str(target)], "the runner")
+        _call([*compiler.command, *compile_flags, "-c", str(unit), "-o", str(target)], "the runner", stop)
         return target
 
-    units = _units(sources, folder)
+    units, stop = _units(sources, folder), threading.Event()
     with ThreadPoolExecutor(max_workers=len(units)) as pool:
-        objects = list(pool.map(compile_one, units))
+        try:
+            objects = list(pool.map(compile_one, units))
+        except BaseException:  # Ctrl-C, or one that failed: nobody waits for the others
+            stop.set()
+            raise
     command = [*compiler.command, *map(str, objects), "-o", str(folder / _BINARY), *link_flags]
     _call(command, "the runner")
     for made in (*units, *objects):
@@ -184,8 +189,8 @@ def _units(sources: Sequence[Path], folder: Path) -> list[Path]:
     return units
 
 
-def _call(command: Sequence[str], what: str) -> None:
-    done = process.run(command, timeout=_TIMEOUT_S)
+def _call(command: Sequence[str], what: str, stop: threading.Event | None = None) -> None:
+    done = process.run(command, timeout=_TIMEOUT_S, stop=stop)
     if done.ok:
         return
     if done.timed_out:

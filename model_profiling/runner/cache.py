@@ -10,11 +10,11 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import SetupError, system_reason
+from model_profiling.errors import ProfilingError, SetupError, system_reason
 from model_profiling.runner.cache_record import (
     RECORD,
     Damage,
@@ -76,9 +76,13 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=place, ignore_cleanup_errors=True) as folder:
             made = Path(folder) / "made"
-            make(made)
+            try:
+                make(made)
+            except ProfilingError as problem:
+                raise _not_made_again(problem, what, damage) if there else problem from problem
             write_entry_record(made, what)
-            _put_in_place(made, home, Path(folder) / "damaged")
+            with _turn(place):
+                _put_in_place(made, home, Path(folder) / "damaged")
     except OSError as problem:
         reason = system_reason(problem)
         raise SetupError(
@@ -91,6 +95,14 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     if there:
         _remade.append(f"{what} in the cache was damaged ({damage}) and was made again")
     return home
+
+
+def _not_made_again(problem: ProfilingError, what: str, damage: str) -> SetupError:
+    """Offline, after an update of the kit, say: there is one, and why it does not do has to be known."""
+    return SetupError(
+        f"{what} in the cache is not used ({damage}), and could not be made again: {problem.problem}",
+        problem.fix,
+    )
 
 
 def damage_of(home: Path) -> str | None:
@@ -159,6 +171,19 @@ def _check_place(folder: Path) -> None:
         check_trusted(place)
 
 
+@contextlib.contextmanager
+def _turn(place: Path) -> Iterator[None]:
+    """One process at a time puts entries into `place`: between the look at one that is damaged and its
+    removal, another may have mended it and be about to run it."""
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def _put_in_place(made: Path, home: Path, damaged: Path) -> None:
     """Make `made` the entry `home`, unless another process has put a good one there."""
     try:
@@ -188,9 +213,19 @@ def _hold(home: Path) -> bool:
         return False
     except OSError:  # a file system without locks
         pass
+    if not _is_record_of(record, home):  # it was removed, or made again, before it was locked
+        os.close(record)
+        return os.path.lexists(home) and _hold(home)
     with contextlib.suppress(OSError):  # not ours to write to
         os.utime(record)  # when it was last used
     if home in _held:
         os.close(_held[home])
     _held[home] = record
     return True
+
+
+def _is_record_of(record: int, home: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(record), os.lstat(home / RECORD))
+    except OSError:
+        return False

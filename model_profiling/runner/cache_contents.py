@@ -10,13 +10,14 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError, system_reason
 from model_profiling.runner.cache import UNFINISHED, cache_root
 from model_profiling.runner.cache_record import RECORD
+from model_profiling.signals import put_off
 
 NOT_OURS = "not the kit's"
 IN_USE = "in use"
@@ -29,10 +30,12 @@ _WITHOUT_RECORD = {
     "vega": r"[\w.-]+\.js",
     "qemu": r"qemu-aarch64",
     "compilers": rf"{_ZIG_CACHE}|ziglang-[\d.]+|(?:debian|ubuntu)-[\w.+-]+-g\+\+[\w.+-]*",
-    "wheels": r"executorch-[\w.+-]+",
+    "wheels": r"executorch-\d[\w.+]*-(?:aarch64|arm64|x86_64)(?:-\w+)?",
     "sysroots": r"(?:debian|ubuntu)-[\w.+-]+-aarch64",
     "adb": r"(?:debian|ubuntu)-[\w.+-]+",
 }
+_FILES = ("vega", "qemu")
+"""Kinds that earlier versions kept as single files; all others are folders."""
 _NOTES = "probes"
 """Empty but for a line each: which compilers were seen to work."""
 
@@ -54,16 +57,19 @@ def cache_entries() -> tuple[Kept, ...]:
     return tuple(entry for kind in _folders(cache_root()) for entry in _entries(kind))
 
 
-def size_below(path: Path) -> int:
-    """The bytes of every file in `path`, or of the one that it is."""
+def size_below(path: Path, but: Collection[Path] = ()) -> int:
+    """The bytes of every file in `path`, or of the one that it is, without what lies in the folders `but`."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         return found.st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  20,000 files
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    total = 0
+    for folder, subfolders, names in os.walk(path):
+        if but:
+            subfolders[:] = [name for name in subfolders if Path(folder, name) not in but]
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a run that is being measured
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  20,000 files
+    return total
 
 
 def remove_entry(entry: Kept) -> bool:
@@ -77,7 +83,13 @@ def remove_entry(entry: Kept) -> bool:
 
 def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
-    removed is left under its name."""
+    removed is left under its name. What cannot be removed is an error that says where it is now. Ctrl-C waits
+    for it: nobody would find the rest of it again."""
+    with put_off():
+        _remove_whole(path, begins)
+
+
+def _remove_whole(path: Path, begins: str) -> None:
     try:
         grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
     except OSError as problem:
@@ -85,9 +97,27 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     try:
         path.rename(grave / path.name)
     except OSError as problem:
+        grave.rmdir()
+        if isinstance(problem, FileNotFoundError):  # another process was quicker
+            return
         raise _refused(path, problem) from problem
-    finally:
-        shutil.rmtree(grave, ignore_errors=True)
+    _open_folders(grave)
+    try:
+        shutil.rmtree(grave)
+    except OSError as problem:
+        raise SetupError(
+            f"cannot remove all of {path}: {system_reason(problem)}", f"remove the rest of it: {grave}"
+        ) from problem
+
+
+def _open_folders(place: Path) -> None:
+    """Let this user change folders of theirs that are read-only."""
+    for folder, subfolders, _ in os.walk(place):
+        for name in subfolders:
+            with contextlib.suppress(OSError):
+                path = Path(folder, name)
+                if not path.is_symlink():
+                    path.chmod(stat.S_IMODE(path.lstat().st_mode) | stat.S_IRWXU)
 
 
 def _refused(path: Path, problem: OSError) -> SetupError:
@@ -117,9 +147,10 @@ def _entry(kind: str, path: Path) -> Kept:
         used = path.lstat().st_mtime
         abandoned = time.time() - used > _ABANDONED_S
         return Kept(kind, path.name, path, size_below(path), used, "" if abandoned else "being made")
-    if stat.S_ISDIR(path.lstat().st_mode) and record.is_file() and not record.is_symlink():
+    is_folder = stat.S_ISDIR(path.lstat().st_mode)
+    if is_folder and record.is_file() and not record.is_symlink():
         used = record.lstat().st_mtime
-    elif re.fullmatch(_WITHOUT_RECORD.get(kind, "(?!)"), path.name):
+    elif is_folder != (kind in _FILES) and re.fullmatch(_WITHOUT_RECORD.get(kind, "(?!)"), path.name):
         used = path.lstat().st_mtime
     else:
         return _stranger(kind, path)

@@ -7,6 +7,7 @@ No hash can stand in for that: who plants a program writes its hash beside it.
 
 from __future__ import annotations
 
+import functools
 import grp
 import os
 import pwd
@@ -99,9 +100,10 @@ def _user(number: int) -> str:
         return f"user {number}"
 
 
+@functools.cache
 def _is_private_group(group: int, owner: int) -> bool:
     """Whether `owner` is its only member: many systems give each user a group, and a umask that lets it
-    write."""
+    write. Asked once: behind a directory service the list of all users takes seconds."""
     try:
         members, name = grp.getgrgid(group).gr_mem, pwd.getpwuid(owner).pw_name
     except KeyError:

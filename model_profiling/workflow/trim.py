@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,13 +95,16 @@ def _chosen(kept: Sequence[Kept], limits: Limits, now: float) -> list[Kept]:
 def _run(run_dir: Path) -> Kept:
     stamps = [(run_dir / name) for name in (names.MANIFEST, names.JOURNAL)]
     used = max((path.lstat().st_mtime for path in stamps if path.exists()), default=run_dir.stat().st_mtime)
-    return Kept(RUN, str(run_dir), run_dir, size_below(run_dir), used, _why_it_stays(run_dir))
+    others = runs_below(run_dir)
+    # The folder one stands in has no name to remove it by.
+    path = run_dir if run_dir.name not in ("", "..") else run_dir.resolve()
+    return Kept(RUN, str(run_dir), path, size_below(run_dir, others), used, _why_it_stays(path, others))
 
 
-def _why_it_stays(run_dir: Path) -> str:
+def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
     if run_dir.is_symlink():
         return f"a link, {NOT_OURS}"
-    if runs_below(run_dir):
+    if others:
         return "holds other runs"
     try:
         manifest = read_manifest(run_dir)
@@ -121,7 +124,7 @@ def _why_it_stays(run_dir: Path) -> str:
 def _remove_run(entry: Kept) -> bool:
     try:
         with locked(entry.path):
-            remove_whole(entry.path, f".{entry.path.name}.")
+            remove_whole(entry.path, ".removed.")
     except InputError:
         return False
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ import pytest
 from recorded_runs import ARM, DATA
 
 from model_profiling import process
+from model_profiling.cli.clean import _moment
+from model_profiling.errors import SetupError
 from model_profiling.pipeline.locking import locked
 from model_profiling.runner import cache
 from model_profiling.runner.cache import cached
@@ -111,16 +114,21 @@ def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(
     (root / "runners/linked").symlink_to(mine / "one")
     (root / "photos").symlink_to(mine)
     (root / "wheels/holiday.jpg").write_bytes(b"x" * 100)
+    (root / "wheels/executorch-1.5.1-aarch64").write_bytes(b"x" * 100)  # the kit's own are folders
+    (root / "wheels/executorch-source").mkdir()
+    (root / "wheels/executorch-source/work").write_bytes(b"x" * 100)
     (root / "music").mkdir()
     (root / "music/song").write_bytes(b"x" * 100)
     (root / "notes.txt").write_text("mine")
     shown = sme2prof("clean").stdout
-    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 3
+    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 5
     clean("--keep", "0")
     left = sorted(
         str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()
     )
-    assert left == ["music/song", "notes.txt", "photos", "runners/linked", "wheels/holiday.jpg"]
+    wheels = ["executorch-1.5.1-aarch64", "executorch-source/work", "holiday.jpg"]
+    others = ["music/song", "notes.txt", "photos", "runners/linked"]
+    assert left == others + [f"wheels/{name}" for name in wheels]
     assert size_below(mine) > 3_000_000
 
 
@@ -241,3 +249,64 @@ def test_nothing_half_removed_keeps_its_name(tmp_path: Path) -> None:
     (tmp_path / "entry/deep/link").symlink_to(outside)
     remove_whole(tmp_path / "entry")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"] and (outside / "file").exists()
+
+
+def test_what_lies_in_two_runs_is_counted_once(runs: Path, clean) -> None:
+    """Else a limit that everything fits into removes runs."""
+    shutil.rmtree(runs / "a")
+    shutil.rmtree(runs / "b")
+    shutil.copytree(ARM, runs / "c/inner")
+    facts = clean(runs, "--keep", f"{size_below(runs) + 10}")
+    assert facts["bytes"] == size_below(runs) and chosen(facts) == []
+
+
+def test_the_run_one_stands_in_goes_like_any_other(
+    runs: Path, clean, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = runs / ("n" * 240)
+    (runs / "b").rename(long)
+    monkeypatch.chdir(runs / "a")
+    with locked(runs / "a"):
+        assert chosen(clean(".", "--keep", "0")) == [], "its lock is the one that everybody takes"
+    assert len(chosen(clean(".", long, "--keep", "0"))) == 2
+    assert not (runs / "a").exists() and not long.exists()
+
+
+def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "entry/closed").mkdir(parents=True)
+    (tmp_path / "entry/closed/file").touch()
+    (tmp_path / "entry/closed").chmod(0o555)
+    unlink = os.unlink
+
+    def refusing(*_words: object, **_options: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "unlink", refusing)
+    with pytest.raises(SetupError, match=r"cannot remove all of .*entry: .*; remove the rest of it: (.*)"):
+        remove_whole(tmp_path / "entry")
+    monkeypatch.setattr(os, "unlink", unlink)
+    (left,) = tmp_path.iterdir()
+    assert (left / "entry/closed/file").exists()
+    remove_whole(left)
+    remove_whole(left)  # as if another process had been quicker
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_leaves_nothing_half_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "entry/deep").mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def interrupted(path: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        remove_whole(tmp_path / "entry")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_the_nearest() -> None:
+    """Memory file systems keep every time that a file is given."""
+    years = [_moment(stamp).tm_year for stamp in (-(2.0**62), 0.0, 2.0**62)]
+    assert years[0] in (1969, 1970) and years[0] == years[1] and years[2] == 9987

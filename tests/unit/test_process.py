@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from model_profiling import process
+from model_profiling import left_running, process
 from model_profiling.errors import SetupError
+from model_profiling.runner import build
+from model_profiling.runner.compilers import Compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
@@ -116,6 +119,14 @@ def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -
 
 
 @LINUX
+def test_a_sandbox_without_unnamed_files_has_a_keeper_too(tmp_path: Path) -> None:
+    refusing = "def refuse(*_): raise OSError(38, 'Function not implemented')\nos.memfd_create = refuse"
+    with _parent(tmp_path, signal.SIGKILL, closing=refusing) as (parent, pid):
+        parent.kill()
+        assert _ends(pid)
+
+
+@LINUX
 def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
     forked = "if os.fork() == 0: time.sleep(3); os._exit(0)"
     with _parent(tmp_path, signal.SIGKILL, forked) as (parent, pid):
@@ -153,6 +164,117 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
     )
     done = process.run([sys.executable, "-c", code], timeout=60, env={"PYTHONPATH": str(ROOT)})
     assert done.ok, done.tail()
+
+
+@LINUX
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
+    code = (
+        "import os\nfrom model_profiling import process\nfrom model_profiling.errors import SetupError\n"
+        "process._TO_END_S = 0.3\n"
+        "child = process.start(['sleep', '60'])\n"
+        "os.setresuid(65534, 65534, 0)\n"  # as with a runner behind sudo
+        "try:\n    process.end(child)\n"
+        "except SetupError as problem:\n    print(problem)\n"
+        "os.setresuid(0, 0, 0)\nchild.kill(); child.wait()"
+    )
+    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    assert done.ok, done.tail()
+    assert "cannot end sleep (process " in done.stdout and "end it by hand" in done.stdout
+
+
+@LINUX
+def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
+    """A lock or a pipe that the command inherited is free when it has ended; nobody is left to wait for."""
+    code = (
+        "import os, time\nfrom model_profiling import process\nprocess.run(['true'], timeout=9)\n"
+        "keeper = process._keeper._pid\n"
+        "until = time.monotonic() + 5\n"
+        "while len(os.listdir(f'/proc/{keeper}/fd')) > 3 and time.monotonic() < until: time.sleep(0.01)\n"
+        "print(keeper, sorted(map(int, os.listdir(f'/proc/{keeper}/fd'))))\n"
+    )
+    reading, writing = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        pass_fds=[writing],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.close(writing)
+    os.set_blocking(reading, False)
+    assert os.read(reading, 1) == b"", "somebody still holds it"
+    os.close(reading)
+    keeper, _, files = done.stdout.strip().partition(" ")
+    assert files == "[0, 1, 2]" and not Path(f"/proc/{keeper}").exists()
+
+
+def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
+    code = (
+        "import os, resource\nfrom model_profiling import process\n"
+        "from model_profiling.errors import SetupError\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+        "taken = []\n"
+        "try:\n    while True: taken.append(os.open('/', os.O_RDONLY))\nexcept OSError: pass\n"
+        "try:\n    process.run(['true'], timeout=9)\n"
+        "except SetupError as problem:\n    print(problem)\n"
+        "[os.close(file) for file in taken]\n"
+        "print(process.run(['true'], timeout=9).ok, process._keeper._pid > 0)"
+    )
+    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    assert done.stdout.splitlines() == [
+        "cannot start true: too many open files; install it or correct its path",
+        "True True",
+    ], done.stderr
+
+
+@LINUX
+def test_a_number_that_another_process_has_by_now_is_not_killed() -> None:
+    """The keeper wakes after the child has been waited for."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid) - 1)
+        assert other.poll() is None
+        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid))
+        assert other.wait(timeout=5) == -signal.SIGKILL
+
+
+def test_what_runs_long_is_looked_for_under_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers may have begun anew, and passed its own again."""
+    asked: list[bool] = []
+    monkeypatch.setattr(process, "end_all", lambda *_, ended: asked.append(ended))
+    process.run(["true"], timeout=9, leaves_nothing=True)
+    monkeypatch.setattr(process, "_NUMBERS_LAST_S", 0.0)
+    process.run(["true"], timeout=9, leaves_nothing=True)
+    assert asked == [True, False]
+
+
+@LINUX
+def test_where_no_process_can_be_seen_the_group_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without /proc."""
+    monkeypatch.setattr(left_running, "_PROC", str(tmp_path))
+    script = "sleep 60 >&- 2>&- & echo $!"
+    alone = process.run(["sh", "-c", script], timeout=20, leaves_nothing=True)
+    late = process.run(["sh", "-c", f"{script}; sleep 60"], timeout=0.5)
+    assert alone.ok and late.timed_out and late.seconds < 5
+    assert _ends(int(alone.stdout)) and _ends(int(late.stdout))
+
+
+def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C reaches the main thread alone, and waited there for compilers to end by themselves."""
+    slow = tmp_path / "c++"
+    slow.write_text("#!/bin/sh\nexec sleep 20\n")
+    slow.chmod(0o755)
+    source = tmp_path / "one.cpp"
+    source.touch()
+    began = time.monotonic()
+    alarm = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])
+    alarm.start()
+    with pytest.raises(KeyboardInterrupt):
+        build._compile(Compiler((str(slow),), "slow"), [source], [], [], tmp_path)
+    assert time.monotonic() - began < 10
 
 
 @contextlib.contextmanager

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from model_profiling import process
 from model_profiling.cli.script import run_tool
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.runner.source_build import __main__ as source_build
+from model_profiling.signals import put_off
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "model_profiling" / "scripts"
 
@@ -62,3 +66,33 @@ def test_the_end_is_that_of_ctrl_c(
     assert {name: main() for name, main in mains.items()} == dict.fromkeys(mains, 130)
     said = capsys.readouterr().err
     assert said.count("interrupted") == 4 and "stopped; run the same command again" in said
+
+
+def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
+    """A process inherits that, as from a daemon that starts it; the system then forgets how children end."""
+    code = (
+        "import signal\nfrom model_profiling import process, signals\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nsignals.end_like_ctrl_c()\n"
+        "print(process.run(['sh', '-c', 'exit 3'], timeout=9).returncode)"
+    )
+    env = {"PYTHONPATH": str(SCRIPTS.parents[1])}
+    assert process.run([sys.executable, "-c", code], timeout=20, env=env).stdout == "3\n"
+
+
+def test_a_signal_at_the_end_of_a_delay_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers are put back one by one; a Ctrl-C after the first must not leave the others noting."""
+    interrupt, change, heard = signal.getsignal(signal.SIGINT), signal.signal, list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+
+    def change_and_be_hit(number: signal.Signals, handler: Callable[..., object]) -> object:
+        old = change(number, handler)
+        if handler is interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        return old
+
+    monkeypatch.setattr(signal, "signal", change_and_be_hit)
+    with pytest.raises(KeyboardInterrupt), put_off():
+        pass
+    monkeypatch.undo()
+    signal.raise_signal(signal.SIGTERM)
+    assert heard == [signal.SIGTERM]

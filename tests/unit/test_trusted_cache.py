@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +22,16 @@ AS_ROOT = os.geteuid() == 0
 A_STRANGER = 12345
 FOREIGN = pytest.mark.skipif(not AS_ROOT, reason="only root can give a file to somebody else")
 PROGRAM, LIBRARY = "bin/program", "lib/libone.so"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+MEND = """\
+import pathlib, sys
+from model_profiling.runner.cache import cached
+def make(into):
+    into.mkdir()
+    (into / "program").touch()
+home = cached(pathlib.Path(sys.argv[1]), make, "a tool", fetch=True)
+print(home.stat().st_ino)
+"""
 
 
 @pytest.fixture
@@ -152,6 +164,52 @@ def test_damaged_at_once_is_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch
     assert not take_remade()
 
 
+def test_what_cannot_be_made_again_says_what_is_wrong_with_the_old_one(home: Path) -> None:
+    """An entry of an earlier version of the kit, on a machine that has no network now."""
+
+    def offline(_: Path) -> None:
+        raise SetupError("pip cannot get it: no network", "check the connection")
+
+    (home / cache_record.RECORD).unlink()
+    said = r"a tool in the cache is not used \(.*an earlier version made it\), and could not .*: pip cannot"
+    with pytest.raises(SetupError, match=said) as caught:
+        cached(home, offline, "a tool", fetch=True)
+    assert caught.value.fix == "check the connection" and (home / PROGRAM).is_file()
+    with pytest.raises(SetupError, match=r"^pip cannot get it"):
+        cached(home.with_name("two"), offline, "a tool", fetch=True)
+
+
+def test_of_two_that_mend_at_once_neither_removes_the_others(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks at the damaged entry; before it has put its own there, the other one has, and runs it."""
+    (home / PROGRAM).unlink()
+    waiting, made, real = threading.Event(), threading.Event(), cache.damage_of
+    asked: list[int] = []
+
+    def slow(place: Path) -> str | None:
+        damage = real(place)
+        asked.append(1)
+        if len(asked) == 2:  # the look before the first one's removal
+            waiting.set()
+            made.wait(0.5)
+        return damage
+
+    monkeypatch.setattr(cache, "damage_of", slow)
+    first = threading.Thread(target=cached, args=(home, make, "a tool"), kwargs={"fetch": True})
+    first.start()
+    assert waiting.wait(5)
+    mended = subprocess.Popen(
+        [sys.executable, "-c", MEND, str(home)], stdout=subprocess.PIPE, env=ENVIRONMENT
+    )
+    assert mended.stdout is not None
+    inode = int(mended.stdout.readline())
+    made.set()
+    first.join()
+    mended.stdout.close()
+    assert mended.wait() == 0 and home.stat().st_ino == inode, "it is the one that is being used"
+
+
 def test_a_full_disk_or_a_kill_leaves_no_entry(root: Path) -> None:
     def full(into: Path) -> None:
         make(into)
@@ -270,9 +328,14 @@ def test_a_group_of_one_is_nobody_else(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(pwd, "getpwall", lambda: [own])
     os.chown(folder, -1, own.pw_gid)
     trusted_folder.check_trusted(folder)
+    monkeypatch.setattr(pwd, "getpwall", never)  # it may take seconds, and is asked before every launch
+    trusted_folder.check_trusted(folder)
+    trusted_folder._is_private_group.cache_clear()
+    monkeypatch.setattr(pwd, "getpwall", lambda: [own])
     members.append("somebody")
     with pytest.raises(SetupError, match="other users can write to"):
         trusted_folder.check_trusted(folder)
+    trusted_folder._is_private_group.cache_clear()
 
 
 def test_a_damaged_emulator_is_said_by_who_may_not_fetch(
