@@ -198,6 +198,11 @@ def is_stdout(path: Path) -> bool:
     return _open_file(path) == _STANDARD["stdout"]
 
 
+def called(path: Path) -> str:
+    """What a person is told of where something was written."""
+    return "standard output" if is_stdout(path) else str(path)
+
+
 def _open_file(path: Path) -> int | None:
     """The number of the open file that `path` means: `/dev/stdout`, or `/dev/fd/63` of a shell's `>(...)`."""
     found = _OPEN_FILE.fullmatch(str(path))

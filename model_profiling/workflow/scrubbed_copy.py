@@ -25,7 +25,17 @@ from model_profiling.csv_cells import csv_text, read_rows
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
-from model_profiling.reading import MOST_JSON, MOST_TEXT, is_regular, read_bytes, read_text
+from model_profiling.reading import (
+    MIB,
+    MOST_BINARY,
+    MOST_JSON,
+    MOST_TEXT,
+    is_regular,
+    parse_json,
+    read_bytes,
+    read_text,
+    too_large,
+)
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Chart
 from model_profiling.report.html import render_html
@@ -45,7 +55,8 @@ _OUTPUT = re.compile(r"_output\d+\.bin$")
 _ANEW = re.compile(
     r"(?:report|shared_report|combined_report)(?:_files$|\.(?:md|html)$)|runs_index\.html$|shared\.json$"
 )
-_PRINTABLE = re.compile(rb"[\x20-\x7e]{4,}")
+_NOT_PRINTABLE = re.compile(rb"[^\x20-\x7e]+")
+_BLOCK, _OVERLAP = 16 * MIB, 4096
 _LARGE = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV)
 """What no report reads."""
 
@@ -144,11 +155,17 @@ def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
     return written
 
 
+def _texts_in(content: bytes) -> Iterator[str]:
+    """What can be read in a binary file, block by block: one may be all text, or shreds of it."""
+    for start in range(0, len(content), _BLOCK):
+        block = content[start : start + _BLOCK + _OVERLAP]
+        yield _NOT_PRINTABLE.sub(b"\n", block).decode("ascii")
+
+
 def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     content = read_bytes(path)
     if _KINDS.get(path.suffix) == "dump" or path.suffix in (".bin", ".pte"):
-        text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
-        leaks = scrubber.leaks(text, binary=True)
+        leaks = [leak for text in _texts_in(content) for leak in scrubber.leaks(text, binary=True)]
     else:
         # The kit's own scripts and styles are the same in every page: they hold no word of a run.
         text = content.decode("utf-8", errors="replace")
@@ -269,6 +286,8 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
 def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:
     files.make_folder(to.parent)
     if kind in ("dump", "output"):
+        if path.stat().st_size > MOST_BINARY:  # one may say that it is larger than any disk
+            raise too_large(path, MOST_BINARY)
         try:
             os.link(path, to, follow_symlinks=False)
         except OSError:
@@ -286,12 +305,12 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
 
 
 def _json_text(text: str, scrubber: Scrubber) -> str:
-    return json.dumps(scrubber.value(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(scrubber.value(_parsed(text)), indent=2, ensure_ascii=False) + "\n"
 
 
 def _journal_text(text: str, scrubber: Scrubber) -> str:
     lines = text[: text.rfind("\n") + 1].splitlines()
-    return "".join(json.dumps(scrubber.value(json.loads(line))) + "\n" for line in lines)
+    return "".join(json.dumps(scrubber.value(_parsed(line))) + "\n" for line in lines)
 
 
 def _csv_text(text: str, scrubber: Scrubber) -> str:
@@ -339,13 +358,18 @@ def _contents(path: Path, kind: FileKind) -> Iterator[object]:
     text = _text(path, kind)
     try:
         if kind == "json":
-            yield json.loads(text)
+            yield _parsed(text)
         elif kind == "journal":
-            yield [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+            yield [_parsed(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         else:
             yield text
-    except (ValueError, RecursionError):
+    except FormatError:
         yield text
+
+
+def _parsed(text: str) -> object:
+    """As JSON; what would take too much memory, or is none, is text."""
+    return parse_json(text, "", "")
 
 
 def _text(path: Path, kind: FileKind) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shutil
 import stat
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from recorded_runs import DATA, Json, copied, edit
+from recorded_runs import DATA, PROGRAM, Json, copied, edit
 
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.starting import check_directory, clear_work
@@ -79,6 +82,46 @@ def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
     return apply
 
 
+def test_a_bundle_lies_here_and_unpacks_into_one_folder(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is made of the run's words."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for platform in ("../../evil", "/../../evil", "..\\..\\evil", "a\n\x1b[31m", "x" * 300):
+        edit(
+            run_dir / "manifest.json", lambda content, said=platform: content["target"].update(platform=said)
+        )
+        bundle = write_bundle(run_dir, diagnosis={})
+        assert [path.resolve() for path in here.iterdir()] == [bundle.path.resolve()]
+        assert re.fullmatch(r"[\w.-]+_bundle\.zip", bundle.path.name)
+        with zipfile.ZipFile(bundle.path) as archive:
+            assert {len(Path(name).parts[0]) > 2 for name in archive.namelist()} == {True}
+            homes = {name.partition("/")[0] for name in archive.namelist()}
+        assert homes == {bundle.path.name.removesuffix("_bundle.zip")}
+        bundle.path.unlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", run_dir.parents[2].name]
+
+
+def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
+    with first(run_dir, "*.etdump_round").open("r+b") as dump:
+        dump.truncate(1 << 42)
+    with pytest.raises(ProfilingError, match="holds more than"):
+        write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+
+
+def test_a_program_is_not_reached_through_a_link(run_dir: Path, outside: Path) -> None:
+    """Links in hidden folders keep no run from being read: a whole Python environment may be one."""
+    shutil.copy(PROGRAM, outside / "secret.pte")
+    (run_dir / ".hidden").symlink_to(outside)
+    (run_dir / ".real").mkdir()
+    (run_dir / ".real" / "link").symlink_to(outside)
+    for named in (".hidden/secret.pte", "/.hidden/secret.pte", ".real/link/secret.pte"):
+        edit(run_dir / "manifest.json", lambda content, said=named: content.update(model=said))
+        assert Run.open(run_dir).programs().named() is None
+
+
 LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output that is a device": (
         in_results(lambda result: result["outputs"][0].update(file="/dev/zero")),
@@ -115,6 +158,18 @@ LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output of the journal's": (
         in_journal(lambda entry: entry["outputs"][0].update(file="../../x")),
         "outputs.0.file: '../../x'",
+    ),
+    "a hidden folder, which may hold links": (
+        in_results(lambda result: result.update(kernels=".hidden/a.csv")),
+        "results.0.kernels: '.hidden/a.csv'",
+    ),
+    "a hidden folder of the journal's": (
+        in_journal(lambda entry: entry.update(log=".hidden/a.log")),
+        "log: '.hidden/a.log'",
+    ),
+    "a hidden experiment": (
+        in_results(lambda result: result.update(experiment=".hidden")),
+        "results.0.experiment: '.hidden'",
     ),
     "an experiment of the journal's": (in_journal(lambda entry: entry.update(experiment="/a")), "experiment"),
 }
