@@ -24,6 +24,8 @@ MIB = 1 << 20
 MOST_JSON = 64 * MIB
 MOST_TEXT = 256 * MIB
 """Of logs, CSV files and the like: what is read whole."""
+MOST_LOG = 32 * MIB
+"""Of logs that are read line by line: each line takes some fifty bytes more."""
 MOST_WIDE = 96 * MIB
 """Of text beyond ASCII, of which one character makes each take four bytes."""
 MOST_BINARY = 512 * MIB

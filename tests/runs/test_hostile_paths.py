@@ -29,6 +29,7 @@ from model_profiling.workflow.report import write_page, write_report
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
+NEWLINE = b"\n"
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +110,35 @@ def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path
         dump.truncate(1 << 42)
     with pytest.raises(ProfilingError, match="holds more than"):
         write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+
+
+def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> None:
+    """As rows and lines they would take many times their size."""
+    line = "m,k,c,1,d,x,v,s,a,0,0\n"
+    with first(run_dir, "*_kernels.csv").open("a") as kernels:
+        kernels.write(line * ((8 << 20) // len(line)))
+    assert "_kernels.csv holds more than 4 MiB" in said(run_dir)
+    with pytest.raises(ProfilingError, match="holds more than 4 MiB"):
+        write_report(run_dir)
+
+
+def test_a_file_of_figures_is_compared_line_by_line(run_dir: Path) -> None:
+    whole = first(run_dir, "*_exec_ops_stats.csv")
+    before = whole.read_bytes()
+    for content, found in (
+        (before + b"\0" * 1000, " ends otherwise than"),
+        (before[:-1], f", line {before.count(NEWLINE)} is not what"),
+        (before.replace(NEWLINE, b" " * (64 << 20), 1), ", line 1 is not what"),
+    ):
+        whole.write_bytes(content)
+        assert f"{whole.name}{found}" in said(run_dir)
+
+
+def test_a_folder_called_like_a_file_half_written_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a" / ".b.part").mkdir(parents=True)
+    (tmp_path / "a" / ".c.part").write_text("x")
+    clear_work(RunFiles(tmp_path, "m"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".b.part"]
 
 
 def test_a_program_is_not_reached_through_a_link(run_dir: Path, outside: Path) -> None:
