@@ -10,6 +10,7 @@ import contextlib
 import functools
 import getpass
 import json
+import math
 import os
 import re
 import shutil
@@ -29,7 +30,9 @@ from model_profiling.reading import (
     MIB,
     MOST_BINARY,
     MOST_JSON,
+    MOST_LOG,
     MOST_TEXT,
+    MOST_WIDE,
     is_regular,
     parse_json,
     read_bytes,
@@ -260,7 +263,12 @@ def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
             continue
         if not known and not others.intersection(path.parents):
             usual = "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
-            yield path, usual if is_regular(path) else None
+            yield path, usual if is_regular(path) and not _is_too_long(path, usual) else None
+
+
+def _is_too_long(path: Path, kind: FileKind | None) -> bool:
+    """Whether a text would take minutes and gigabytes to be looked through for what is private."""
+    return path.stat().st_size > {"text": MOST_LOG, "csv": MOST_WIDE}.get(kind or "", math.inf)
 
 
 def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool) -> Copied:
@@ -273,14 +281,19 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
     for path, kind in _files_of(run):
         name = path.relative_to(run.path).as_posix()
         if kind is None:
-            why = "not a file of the kit" if is_regular(path) else "a link, or no file at all"
-            left_out.append((scrubber.text(name), why))
+            left_out.append((scrubber.text(name), _why_left_out(path)))
         elif kind == "output" and own_inputs:
             left_out.append((scrubber.text(name), "computed from inputs of your own"))
         elif not (for_page and path.name.endswith(_LARGE)):
             _copy_file(path, to / scrubber.text(name), kind, scrubber)
     _complete(run, to, scrubber)
     return Copied(to, run, tuple(left_out))
+
+
+def _why_left_out(path: Path) -> str:
+    if not is_regular(path):
+        return "a link, or no file at all"
+    return "too long to look through" if path.suffix in _KINDS else "not a file of the kit"
 
 
 def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:

@@ -105,6 +105,13 @@ def test_a_bundle_lies_here_and_unpacks_into_one_folder(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", run_dir.parents[2].name]
 
 
+def test_a_text_too_long_to_look_through_is_left_out(run_dir: Path, tmp_path: Path) -> None:
+    with first(run_dir, "*_t1.log").open("a") as log:
+        log.write("/home/somebody/secret 10.0.0.1\n" * (40 << 15))
+    bundle = write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+    assert [why for name, why in bundle.left_out if name.endswith(".log")] == ["too long to look through"]
+
+
 def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
     with first(run_dir, "*.etdump_round").open("r+b") as dump:
         dump.truncate(1 << 42)
