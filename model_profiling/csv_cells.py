@@ -23,6 +23,10 @@ _RUN = re.compile(f"{_BEGINS}{_FORMULA}")
 _KEPT = re.compile(f"{_BEGINS}'{_FORMULA}")
 
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LONGEST_ROW = 1 << 20
+
+
 def safe_cell(text: str) -> str:
     """`text` so that no spreadsheet runs it."""
     return _RUN.sub("'", text)
@@ -49,9 +53,21 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 
 def read_rows(text: str, where: object, fix: str) -> Iterator[list[str]]:
     """The cells of each row, as they were before they were made safe; `where` and `fix` are for errors."""
-    reader = csv.reader(io.StringIO(text.replace("\0", ""), newline=""))
+    taken = 0
+
+    def lines() -> Iterator[str]:
+        """One by one, as a copy of a large text takes four times its size; a row has an end."""
+        nonlocal taken
+        for found in _LINE.finditer(text):
+            taken += len(found[0])
+            if taken > _LONGEST_ROW:
+                raise csv.Error(f"a row has more than {_LONGEST_ROW} characters")
+            yield found[0].replace("\0", "")
+
+    reader = csv.reader(lines())
     try:
         for row in reader:
+            taken = 0
             yield list(map(own_cell, row))
     except csv.Error as problem:
         raise FormatError(f"{where}, line {reader.line_num} is no CSV: {problem}", fix) from problem

@@ -182,7 +182,10 @@ def open_in_place(path: Path) -> int:
     # Neither followed nor waited for, if it became a link or a pipe a moment ago.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     found = os.fstat(handle)
-    kind = kind_of(found.st_mode) or ("a file with another name (a hard link)" if found.st_nlink > 1 else "")
+    kind = kind_of(found.st_mode)
+    if not kind and found.st_nlink > 1:
+        # As `cp -al` leaves them: a journal may be among them, which nobody is to lose.
+        kind, fix = "a file with another name (a hard link)", "put a copy of the file in its place"
     if kind:
         os.close(handle)
         raise InputError(f"cannot write {path}: it is {kind}", fix)
@@ -196,6 +199,11 @@ def is_stream(path: Path) -> bool:
 
 def is_stdout(path: Path) -> bool:
     return _open_file(path) == _STANDARD["stdout"]
+
+
+def called(path: Path) -> str:
+    """What a person is told of where something was written."""
+    return "standard output" if is_stdout(path) else str(path)
 
 
 def _open_file(path: Path) -> int | None:

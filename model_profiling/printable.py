@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
+_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\w*\[)")
 _NOT_ASCII = re.compile(r"[^ -~\n\t]")
 _LONGEST_WORD, _SHOWN = 1024, 100
 # Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
@@ -19,6 +20,13 @@ def printable(text: str) -> str:
     """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
     it (`\\u001b`), so that JSON remains the same JSON."""
     return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def no_command(text: str) -> str:
+    """`text` in which a CI service that reads what is printed (`::error`, `##[group]`, `##vso[`) finds no
+    command: of such a word, the first character is written as JSON writes it. It does not matter who runs
+    this here: what was printed may be a service's log elsewhere."""
+    return _COMMAND.sub(lambda found: (found[1] or "") + f"\\u{ord(found[0][-1]):04x}", text)
 
 
 def in_short(text: str) -> str:

@@ -24,6 +24,10 @@ MIB = 1 << 20
 MOST_JSON = 64 * MIB
 MOST_TEXT = 256 * MIB
 """Of logs, CSV files and the like: what is read whole."""
+MOST_LOG = 32 * MIB
+"""Of logs that are read line by line: each line takes some fifty bytes more."""
+MOST_WIDE = 96 * MIB
+"""Of text beyond ASCII, of which one character makes each take four bytes."""
 MOST_BINARY = 512 * MIB
 """Of outputs and the like, which are read whole."""
 MOST_MAPPED = 2048 * MIB
@@ -138,7 +142,10 @@ def _size(count: int) -> str:
 
 def read_text(path: Path, most: int = MOST_TEXT, *, follow: bool = False, errors: str = "replace") -> str:
     """The UTF-8 text in `path`, without a mark of byte order; other bytes are shown as replaced."""
-    return read_bytes(path, most, follow=follow).decode("utf-8-sig", errors)
+    content = read_bytes(path, most, follow=follow)
+    if len(content) > MOST_WIDE and not content.isascii():
+        raise too_large(path, MOST_WIDE)
+    return content.decode("utf-8-sig", errors)
 
 
 def read_json(
@@ -216,13 +223,17 @@ def inside(root: Path, name: str, where: str = "") -> Path:
     return path
 
 
-def stays_inside(name: str, where: str = "") -> str:
-    """`name`, if as a text it is a path below a folder; what links make of it is `inside`'s question."""
+def stays_inside(name: str, where: str = "", *, folder: bool = False) -> str:
+    """`name`, of a file or a `folder`, if as a text it is a path below another; what links make of it is
+    `inside`'s question. Hidden folders, which are not looked through for links that lead out, hold nothing
+    of a run."""
     if not name or "\0" in name:
         raise _leads_out(name, "names no file", where)
     parts = PurePosixPath(name).parts
     if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in parts:
         raise _leads_out(name, "leads out of the run directory", where)
+    if any(part.startswith(".") for part in (parts if folder else parts[:-1])):
+        raise _leads_out(name, "leads into a hidden folder", where)
     return name
 
 

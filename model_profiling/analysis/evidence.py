@@ -24,7 +24,7 @@ from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
 from model_profiling.errors import FormatError
 from model_profiling.etdump import read_etdump
-from model_profiling.reading import inside, is_there, read_text
+from model_profiling.reading import MOST_LOG, inside, is_there, read_text
 from model_profiling.run import Evidence, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry
@@ -230,7 +230,7 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
     operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
     configured: Iterable[KernelUse] = ()
     if entry is not None and entry.log and entry.log.endswith(names.XNNTRACE_LOG):
-        log = read_text(inside(run_dir, entry.log, names.JOURNAL))
+        log = read_text(inside(run_dir, entry.log, names.JOURNAL), MOST_LOG)
         configured = configured_kernels(kernel.name for kernel in parse_xnntrace(log).configured)
     return (*called, *operators, *configured)
 

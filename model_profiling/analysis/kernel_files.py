@@ -12,7 +12,7 @@ from model_profiling.analysis.kernel_work import read_work_cell, work_cell
 from model_profiling.analysis.kernels import KernelUse
 from model_profiling.csv_cells import csv_text, read_table
 from model_profiling.errors import FormatError
-from model_profiling.reading import read_text
+from model_profiling.reading import MIB, read_text
 from model_profiling.run.evidence import KernelWork
 
 COLUMNS = (
@@ -20,6 +20,8 @@ COLUMNS = (
     "arch_chain", "has_sme", "has_sme2", "evidence", "worked_on",
 )  # fmt: skip
 _NAME = "kernel_name"
+_MOST_BYTES = 4 * MIB
+"""A row has some hundred, and a model some hundred kernels."""
 
 
 def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
@@ -34,7 +36,7 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
     """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured. `follow`
     links where the user named it."""
-    columns, rows = read_table(read_text(path, follow=follow), path, "give a kernels.csv")
+    columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "give a kernels.csv")
     if _NAME not in columns:
         raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
     return tuple(_use(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))

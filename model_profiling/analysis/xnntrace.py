@@ -16,7 +16,7 @@ from model_profiling.analysis.kernels import KernelUse, configured_kernels, oper
 from model_profiling.errors import InputError
 from model_profiling.own_commands import document
 from model_profiling.program.category import operator_type
-from model_profiling.reading import read_text
+from model_profiling.reading import MOST_LOG, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
 
 def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
     """Read a log file; one without any line of XNNPACK is refused. `follow` links where the user named it."""
-    text = read_text(path, follow=follow)
+    text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
         fix = f"run a runner of an -xnnlog preset, see {document('source_builds.md')}"

@@ -71,4 +71,4 @@ def _say(bundle: Bundle) -> None:
         frame.say(f"left out: {name} ({why})")
     say_replaced(bundle.replaced)
     size = "" if files.is_stream(bundle.path) else f", {bundle.path.stat().st_size:,} bytes"
-    frame.say(f"wrote {bundle.path}: {plural(len(bundle.files), 'file')}{size}")
+    frame.say_wrote(bundle.path, f": {plural(len(bundle.files), 'file')}{size}")

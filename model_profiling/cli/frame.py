@@ -21,7 +21,7 @@ import click
 from model_profiling import files
 from model_profiling.errors import InputError
 from model_profiling.files import as_path
-from model_profiling.printable import in_short, printable
+from model_profiling.printable import in_short, no_command, printable
 from model_profiling.standard_streams import say_aside
 
 if TYPE_CHECKING:
@@ -257,11 +257,18 @@ def debugging() -> bool:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print lines; whatever names of other people are in them, a terminal sees only what can be seen."""
+    """Print lines; whatever names of other people are in them, a terminal sees only what can be seen, and a
+    CI service no command."""
+    shown = no_command(printable(text))
     if err or _files_on_stdout:
-        say_aside(printable(text))
+        say_aside(shown)
     else:
-        click.echo(printable(text))
+        click.echo(shown)
+
+
+def say_wrote(path: Path, more: str = "") -> None:
+    """Where something is now that was written."""
+    say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.called(path)}{more}")
 
 
 def warn(text: str) -> None:

@@ -98,7 +98,7 @@ def command(  # noqa: PLR0917  click passes every option by name
         return
     _say_answers(runs)
     for written in pages(path):
-        frame.say(f"wrote {written}")
+        frame.say_wrote(written)
     for_tools.print_made(made)
 
 
@@ -126,4 +126,4 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
         return
     say_replaced(shared.replaced)
     for written in pages(shared.path):
-        frame.say(f"wrote {written}")
+        frame.say_wrote(written)

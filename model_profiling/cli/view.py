@@ -24,8 +24,8 @@ from model_profiling.workflow.view import open_page, page_to_view
 def command(place: Path, out: Path | None, no_browser: bool, as_json: bool) -> None:
     """Open the report of a run in the browser; of a folder of runs, a page that lists them all.
 
-    A report that is missing, or older than its run, is written first. Where there is no browser (ssh, CI, no
-    display) the page's place is said.
+    The page is always made anew: one that came with a run may hold any program. Where there is no browser
+    (ssh, CI, no display) the page's place is said.
     """
     with shown_progress() as progress:
         page = page_to_view(place, out, progress)

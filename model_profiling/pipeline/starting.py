@@ -150,7 +150,8 @@ def clear_work(place: RunFiles) -> None:
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(place.work, ignore_errors=True)
     for part in place.path.rglob(".*.part"):
-        part.unlink(missing_ok=True)
+        if not part.is_dir() or part.is_symlink():
+            part.unlink(missing_ok=True)
 
 
 def _check_is_run(run_dir: Path) -> None:

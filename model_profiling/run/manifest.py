@@ -363,7 +363,7 @@ def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
     if "\0" in manifest.model:
         raise FormatError(f"{path}: model: no file has such a name", MEASURE_AGAIN)
     for place, result in enumerate(manifest.results):
-        stays_inside(result.experiment, f"{path}: results.{place}.experiment")
+        stays_inside(result.experiment, f"{path}: results.{place}.experiment", folder=True)
         for field_name, name in result.named_files:
             stays_inside(name, f"{path}: results.{place}.{field_name}")
     return manifest

@@ -94,7 +94,7 @@ class RunFiles:
     def of_series(self, series: Series, ending: str) -> Path:
         """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
         stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
-        stays_inside(series.experiment, f"{self.path}: an experiment's name")
+        stays_inside(series.experiment, f"{self.path}: an experiment's name", folder=True)
         return self.path / series.experiment / f"{stem}{ending}"
 
     def dump(self, series: Series, number: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path, PurePosixPath
 
 from model_profiling import files
@@ -15,7 +16,7 @@ from model_profiling.program.graph_file import (
 )
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
-from model_profiling.reading import is_regular, is_there
+from model_profiling.reading import inside, is_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
 from model_profiling.run.remarks import Remark
@@ -66,10 +67,15 @@ class Programs:
         named = PurePosixPath(self._manifest.model)
         if named.suffix != ".pte":
             return None
-        own = self._run_dir.joinpath(*(part for part in named.parts if part not in ("/", "..")))
+        own = "/".join(part for part in named.parts if part not in ("/", ".."))
         parents = list(self._run_dir.resolve().parents)[:4]
-        places = (own, *(parent / "artifacts" / named.name for parent in parents))
+        places = (*self._inside(own), *(parent / "artifacts" / named.name for parent in parents))
         return next((place for place in places if is_regular(place)), None)
+
+    def _inside(self, name: str) -> list[Path]:
+        with contextlib.suppress(FormatError):
+            return [inside(self._run_dir, name)]
+        return []
 
     def _graph(self, place: Path) -> ProgramGraph | None:
         try:

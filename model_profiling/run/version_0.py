@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling.json_record import JsonObject
+from model_profiling.reading import is_regular
 from model_profiling.run import names
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import switch_in_name
 
 _TIMING = "timing"
+_DEEPEST = 32
+"""Folders of a path that are looked for; a path may be as long as its file."""
 
 
 def is_manifest_0(content: JsonObject) -> bool:
@@ -105,7 +108,7 @@ def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
     """The first of the files that is in the run: where it was told to be, or moved along with the run."""
     for name in told:
         for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
-            if place.is_file():
+            if is_regular(place):
                 return place.relative_to(run_dir).as_posix()
     return None
 
@@ -113,7 +116,7 @@ def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
 def _places(run_dir: Path, named: Path) -> Iterator[Path]:
     """Paths were written as seen from the run, from its repository, or in full: their ends stay true."""
     parts = [part for part in named.parts if part not in (named.anchor, "..", ".")]
-    for begin in range(len(parts)):
+    for begin in range(max(0, len(parts) - _DEEPEST), len(parts)):
         yield run_dir.joinpath(*parts[begin:])
 
 

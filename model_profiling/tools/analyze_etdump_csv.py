@@ -21,7 +21,7 @@ try:
     from model_profiling.analysis.pairing import pair_dumps
     from model_profiling.analysis.series import series_of
     from model_profiling.analysis.timeline import analyse_timeline, model_id_of
-    from model_profiling.cli.frame import say
+    from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.errors import InputError
     from model_profiling.report.bottleneck_csv import write_bottlenecks, write_comparison
@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
             stem = _plain(options.model_name or model_id_of(first))
             written += write_comparison(pairing, options.output_dir, stem, sides)
     for path in written:
-        say(f"wrote {path}")
+        say_wrote(path)
 
 
 def _one(option: str, paths: list[Path]) -> Path:

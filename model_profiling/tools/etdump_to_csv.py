@@ -16,7 +16,7 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, whe
 try:
     from model_profiling import files
     from model_profiling.analysis.summary import DumpAnalysis
-    from model_profiling.cli.frame import say, warn
+    from model_profiling.cli.frame import say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.csv_cells import read_table
     from model_profiling.errors import InputError, ProfilingError
@@ -49,7 +49,7 @@ def _convert(options: argparse.Namespace) -> None:
     record = _readable(options.etrecord, strict=options.strict_etrecord)
     dump = analyse(options.etdump, model=options.model, etrecord=record).dumps[0]
     for path in _write(options, dump):
-        say(f"wrote {path}")
+        say_wrote(path)
     if not dump.times.are_latencies:
         warn(f"the times are from {dump.times.origin}: they are not latencies")
 

@@ -19,7 +19,7 @@ try:
     from model_profiling.analysis.kernel_files import read_kernels_csv
     from model_profiling.analysis.kernels import KernelUse
     from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
-    from model_profiling.cli.frame import say
+    from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, run_tool, tool_parser
     from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
     from model_profiling.report.markdown import render_markdown
@@ -63,7 +63,7 @@ def _write(options: argparse.Namespace) -> int:
         say(text.rstrip("\n"))
     else:
         files.write_out(out, text)
-        say(f"wrote {out}")
+        say_wrote(out)
     return 0
 
 

@@ -29,7 +29,7 @@ try:
         read_latencies,
         why_not_compared,
     )
-    from model_profiling.cli.frame import say
+    from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, output_folder, run_tool, tool_parser
     from model_profiling.errors import InputError
     from model_profiling.report.document import make_table
@@ -113,7 +113,7 @@ def _analyse(options: argparse.Namespace) -> int:
 
 def _write(path: Path, content: dict[str, object]) -> None:
     files.write_out(path, files.json_text(content))
-    say(f"wrote {path}")
+    say_wrote(path)
 
 
 def _output(options: argparse.Namespace, path: Path) -> Path | None:

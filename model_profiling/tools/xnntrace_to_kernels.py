@@ -46,10 +46,10 @@ def _convert(options: argparse.Namespace) -> int:
     match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
     uses = kernel_uses(trace)
     files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
-    say(f"wrote {len(uses)} rows to {options.out}")
+    say(f"wrote {len(uses)} rows to {files.called(options.out)}")
     if options.operators:
         _write_operators(options.operators, trace, match)
-        say(f"wrote {len(trace.steps)} operators to {options.operators}")
+        say(f"wrote {len(trace.steps)} operators to {files.called(options.operators)}")
     for name in unknown_kernels(uses):
         warn(f"the kit cannot read the kernel name {name}")
     if match and match.departure:

@@ -20,7 +20,7 @@ from model_profiling.check import Check, Status, check_unless
 from model_profiling.json_record import read_json_object
 from model_profiling.pipeline.manifest import was_half, was_quantized
 from model_profiling.pipeline.metrics import output_files
-from model_profiling.reading import is_there, read_bytes
+from model_profiling.reading import is_there, open_regular
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
 from model_profiling.run.factors import read_factors
@@ -345,11 +345,9 @@ def _first_difference(ours: Path, theirs: Path) -> str:
     """Where a CSV file is not what it should be; empty when it is."""
     if not is_there(ours):
         return f"{ours.name} is missing"
-    found, made = read_bytes(ours), read_bytes(theirs)
-    if found == made:
-        return ""
-    left, right = (content.decode("utf-8", "replace").splitlines() for content in (found, made))
-    for number, (one, other) in enumerate(zip_longest(left, right), start=1):
-        if one != other:
-            return f"{ours.name}, line {number} is not what the dump gives"
-    return f"{ours.name} ends otherwise than the dump gives"
+    with open_regular(ours) as found, open_regular(theirs) as made:
+        # A line of ours has no end of its own: no more of it is read than is to be compared.
+        for number, line in enumerate(made, start=1):
+            if found.readline(len(line) + 1) != line:
+                return f"{ours.name}, line {number} is not what the dump gives"
+        return f"{ours.name} ends otherwise than the dump gives" if found.read(1) else ""

@@ -6,6 +6,7 @@ Unpacked, it is a run directory again: every command reads it, and its report ha
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import zipfile
@@ -44,6 +45,8 @@ _MEANING = {
     ".bin": "binary: what the model computed from made-up inputs",
     ".pte": "binary: the program with its weights",
 }
+_NOT_IN_NAMES = re.compile(r"[^\w.+-]+", re.ASCII)
+_LONGEST_HOME = 120
 _WITHOUT_PROGRAM = "it holds the model's weights; --with-program packs it"
 
 
@@ -145,7 +148,8 @@ def _home(copy: Copied, data: ReportData, scrubber: Scrubber) -> str:
     name = f"{data.model or 'run'}_{run.platform}" if run.platform else data.model or "run"
     # Where no manifest says that times are an emulator's, the folder's name has to.
     name = f"emulated_{name}" if copy.path.name == "emulated" else name
-    return scrubber.text(name)
+    # Both come from the run's files: whatever they hold, the archive lies here, and unpacks into one folder.
+    return _NOT_IN_NAMES.sub("_", scrubber.text(name))[:_LONGEST_HOME].lstrip(".") or "run"
 
 
 def _packed(folder: Path) -> tuple[Packed, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import getpass
 import json
+import math
 import os
 import re
 import shutil
@@ -25,7 +26,19 @@ from model_profiling.csv_cells import csv_text, read_rows
 from model_profiling.errors import FormatError, InputError, system_reason
 from model_profiling.json_record import record_json
 from model_profiling.progress import Progress
-from model_profiling.reading import MOST_JSON, MOST_TEXT, is_regular, read_bytes, read_text
+from model_profiling.reading import (
+    MIB,
+    MOST_BINARY,
+    MOST_JSON,
+    MOST_LOG,
+    MOST_TEXT,
+    MOST_WIDE,
+    is_regular,
+    parse_json,
+    read_bytes,
+    read_text,
+    too_large,
+)
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Chart
 from model_profiling.report.html import render_html
@@ -45,7 +58,8 @@ _OUTPUT = re.compile(r"_output\d+\.bin$")
 _ANEW = re.compile(
     r"(?:report|shared_report|combined_report)(?:_files$|\.(?:md|html)$)|runs_index\.html$|shared\.json$"
 )
-_PRINTABLE = re.compile(rb"[\x20-\x7e]{4,}")
+_NOT_PRINTABLE = re.compile(rb"[^\x20-\x7e]+")
+_BLOCK, _OVERLAP = 16 * MIB, 4096
 _LARGE = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV)
 """What no report reads."""
 
@@ -144,11 +158,17 @@ def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
     return written
 
 
+def _texts_in(content: bytes) -> Iterator[str]:
+    """What can be read in a binary file, block by block: one may be all text, or shreds of it."""
+    for start in range(0, len(content), _BLOCK):
+        block = content[start : start + _BLOCK + _OVERLAP]
+        yield _NOT_PRINTABLE.sub(b"\n", block).decode("ascii")
+
+
 def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     content = read_bytes(path)
     if _KINDS.get(path.suffix) == "dump" or path.suffix in (".bin", ".pte"):
-        text = "\n".join(found.decode("ascii") for found in _PRINTABLE.findall(content))
-        leaks = scrubber.leaks(text, binary=True)
+        leaks = [leak for text in _texts_in(content) for leak in scrubber.leaks(text, binary=True)]
     else:
         # The kit's own scripts and styles are the same in every page: they hold no word of a run.
         text = content.decode("utf-8", errors="replace")
@@ -243,7 +263,12 @@ def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
             continue
         if not known and not others.intersection(path.parents):
             usual = "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
-            yield path, usual if is_regular(path) else None
+            yield path, usual if is_regular(path) and not _is_too_long(path, usual) else None
+
+
+def _is_too_long(path: Path, kind: FileKind | None) -> bool:
+    """Whether a text would take minutes and gigabytes to be looked through for what is private."""
+    return path.stat().st_size > {"text": MOST_LOG, "csv": MOST_WIDE}.get(kind or "", math.inf)
 
 
 def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool) -> Copied:
@@ -256,8 +281,7 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
     for path, kind in _files_of(run):
         name = path.relative_to(run.path).as_posix()
         if kind is None:
-            why = "not a file of the kit" if is_regular(path) else "a link, or no file at all"
-            left_out.append((scrubber.text(name), why))
+            left_out.append((scrubber.text(name), _why_left_out(path)))
         elif kind == "output" and own_inputs:
             left_out.append((scrubber.text(name), "computed from inputs of your own"))
         elif not (for_page and path.name.endswith(_LARGE)):
@@ -266,9 +290,17 @@ def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool
     return Copied(to, run, tuple(left_out))
 
 
+def _why_left_out(path: Path) -> str:
+    if not is_regular(path):
+        return "a link, or no file at all"
+    return "too long to look through" if path.suffix in _KINDS else "not a file of the kit"
+
+
 def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:
     files.make_folder(to.parent)
     if kind in ("dump", "output"):
+        if path.stat().st_size > MOST_BINARY:  # one may say that it is larger than any disk
+            raise too_large(path, MOST_BINARY)
         try:
             os.link(path, to, follow_symlinks=False)
         except OSError:
@@ -286,12 +318,12 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
 
 
 def _json_text(text: str, scrubber: Scrubber) -> str:
-    return json.dumps(scrubber.value(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(scrubber.value(_parsed(text)), indent=2, ensure_ascii=False) + "\n"
 
 
 def _journal_text(text: str, scrubber: Scrubber) -> str:
     lines = text[: text.rfind("\n") + 1].splitlines()
-    return "".join(json.dumps(scrubber.value(json.loads(line))) + "\n" for line in lines)
+    return "".join(json.dumps(scrubber.value(_parsed(line))) + "\n" for line in lines)
 
 
 def _csv_text(text: str, scrubber: Scrubber) -> str:
@@ -339,13 +371,18 @@ def _contents(path: Path, kind: FileKind) -> Iterator[object]:
     text = _text(path, kind)
     try:
         if kind == "json":
-            yield json.loads(text)
+            yield _parsed(text)
         elif kind == "journal":
-            yield [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+            yield [_parsed(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         else:
             yield text
-    except (ValueError, RecursionError):
+    except FormatError:
         yield text
+
+
+def _parsed(text: str) -> object:
+    """As JSON; what would take too much memory, or is none, is text."""
+    return parse_json(text, "", "")
 
 
 def _text(path: Path, kind: FileKind) -> str:

@@ -20,7 +20,6 @@ from model_profiling.run.folders import runs_in
 from model_profiling.workflow.report import write_report
 
 _PAGE = Path(names.REPORT).with_suffix(names.HTML).name
-_OF_PAGES = (Path(names.REPORT).stem, Path(names.SHARED).stem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class ViewedPage:
 
 
 def page_to_view(place: Path, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
-    """The page about `place`, made where it is missing or older than its run; `out` is always written."""
+    """The page about `place`, made anew; one that the user names is opened as it is."""
     if out is not None and files.is_stream(out):
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
@@ -50,9 +49,8 @@ def page_to_view(place: Path, out: Path | None = None, progress: Progress | None
 
 
 def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
+    """A page that lies there is not opened: whoever sent the run may have put any program into it."""
     page = out or run_dir / _PAGE
-    if out is None and is_regular(page) and page.stat().st_mtime_ns >= _newest(run_dir):
-        return page
     write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
     return page.with_suffix(names.HTML)
 
@@ -61,16 +59,6 @@ def _writable(folder: Path) -> Path:
     if not os.access(folder, os.W_OK):
         raise InputError(f"you may not write to {folder}", "name another place for the page: --out FILE.html")
     return folder
-
-
-def _newest(run_dir: Path) -> int:
-    """When the run last changed, its pages left out."""
-    told = (
-        path.stat().st_mtime_ns
-        for path in run_dir.rglob("*")
-        if is_regular(path) and not path.relative_to(run_dir).parts[0].startswith((".", *_OF_PAGES))
-    )
-    return max(told, default=0)
 
 
 def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress) -> ViewedPage:

@@ -34,6 +34,7 @@ def lay_traps(run_dir: Path, outside: Path) -> None:
 
     def believed(manifest: Json) -> None:
         manifest.update(model=str(program), etrecord=str(secret), config=str(secret), config_file=str(secret))
+        manifest["target"]["platform"] = "../../../outside/x"
         manifest["settings"]["inputs"] = {"files": [str(secret)]}
         manifest["settings"]["output_root"] = str(outside)
         manifest["sessions"][0]["command_line"] = ["sh", "-c", f"touch {outside}/ran", "--host", "evil"]
@@ -82,7 +83,8 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
     read = [
         ["analyze", str(hostile)],
         ["report", str(hostile)],
-        ["report", str(hostile), "--for", "speedscope"],
+        ["report", str(hostile), "--for", "all"],
+        ["report", str(hostile), "--share"],
         ["validate", str(hostile)],
         ["compare", str(hostile), str(other)],
         ["view", str(hostile), "--no-browser"],

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shutil
 import stat
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from recorded_runs import DATA, Json, copied, edit
+from recorded_runs import DATA, PROGRAM, Json, copied, edit
 
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.starting import check_directory, clear_work
@@ -26,6 +29,7 @@ from model_profiling.workflow.report import write_page, write_report
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
+NEWLINE = b"\n"
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +83,82 @@ def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
     return apply
 
 
+def test_a_bundle_lies_here_and_unpacks_into_one_folder(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is made of the run's words."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for platform in ("../../evil", "/../../evil", "..\\..\\evil", "a\n\x1b[31m", "x" * 300):
+        edit(
+            run_dir / "manifest.json", lambda content, said=platform: content["target"].update(platform=said)
+        )
+        bundle = write_bundle(run_dir, diagnosis={})
+        assert [path.resolve() for path in here.iterdir()] == [bundle.path.resolve()]
+        assert re.fullmatch(r"[\w.-]+_bundle\.zip", bundle.path.name)
+        with zipfile.ZipFile(bundle.path) as archive:
+            assert {len(Path(name).parts[0]) > 2 for name in archive.namelist()} == {True}
+            homes = {name.partition("/")[0] for name in archive.namelist()}
+        assert homes == {bundle.path.name.removesuffix("_bundle.zip")}
+        bundle.path.unlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", run_dir.parents[2].name]
+
+
+def test_a_text_too_long_to_look_through_is_left_out(run_dir: Path, tmp_path: Path) -> None:
+    with first(run_dir, "*_t1.log").open("a") as log:
+        log.write("/home/somebody/secret 10.0.0.1\n" * (40 << 15))
+    bundle = write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+    assert [why for name, why in bundle.left_out if name.endswith(".log")] == ["too long to look through"]
+
+
+def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
+    with first(run_dir, "*.etdump_round").open("r+b") as dump:
+        dump.truncate(1 << 42)
+    with pytest.raises(ProfilingError, match="holds more than"):
+        write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+
+
+def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> None:
+    """As rows and lines they would take many times their size."""
+    line = "m,k,c,1,d,x,v,s,a,0,0\n"
+    with first(run_dir, "*_kernels.csv").open("a") as kernels:
+        kernels.write(line * ((8 << 20) // len(line)))
+    assert "_kernels.csv holds more than 4 MiB" in said(run_dir)
+    with pytest.raises(ProfilingError, match="holds more than 4 MiB"):
+        write_report(run_dir)
+
+
+def test_a_file_of_figures_is_compared_line_by_line(run_dir: Path) -> None:
+    whole = first(run_dir, "*_exec_ops_stats.csv")
+    before = whole.read_bytes()
+    for content, found in (
+        (before + b"\0" * 1000, " ends otherwise than"),
+        (before[:-1], f", line {before.count(NEWLINE)} is not what"),
+        (before.replace(NEWLINE, b" " * (64 << 20), 1), ", line 1 is not what"),
+    ):
+        whole.write_bytes(content)
+        assert f"{whole.name}{found}" in said(run_dir)
+
+
+def test_a_folder_called_like_a_file_half_written_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a" / ".b.part").mkdir(parents=True)
+    (tmp_path / "a" / ".c.part").write_text("x")
+    clear_work(RunFiles(tmp_path, "m"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".b.part"]
+
+
+def test_a_program_is_not_reached_through_a_link(run_dir: Path, outside: Path) -> None:
+    """Links in hidden folders keep no run from being read: a whole Python environment may be one."""
+    shutil.copy(PROGRAM, outside / "secret.pte")
+    (run_dir / ".hidden").symlink_to(outside)
+    (run_dir / ".real").mkdir()
+    (run_dir / ".real" / "link").symlink_to(outside)
+    for named in (".hidden/secret.pte", "/.hidden/secret.pte", ".real/link/secret.pte"):
+        edit(run_dir / "manifest.json", lambda content, said=named: content.update(model=said))
+        assert Run.open(run_dir).programs().named() is None
+
+
 LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output that is a device": (
         in_results(lambda result: result["outputs"][0].update(file="/dev/zero")),
@@ -115,6 +195,18 @@ LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
     "an output of the journal's": (
         in_journal(lambda entry: entry["outputs"][0].update(file="../../x")),
         "outputs.0.file: '../../x'",
+    ),
+    "a hidden folder, which may hold links": (
+        in_results(lambda result: result.update(kernels=".hidden/a.csv")),
+        "results.0.kernels: '.hidden/a.csv'",
+    ),
+    "a hidden folder of the journal's": (
+        in_journal(lambda entry: entry.update(log=".hidden/a.log")),
+        "log: '.hidden/a.log'",
+    ),
+    "a hidden experiment": (
+        in_results(lambda result: result.update(experiment=".hidden")),
+        "results.0.experiment: '.hidden'",
     ),
     "an experiment of the journal's": (in_journal(lambda entry: entry.update(experiment="/a")), "experiment"),
 }

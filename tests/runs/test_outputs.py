@@ -112,7 +112,9 @@ def test_a_config_and_a_tool_write_to_standard_output(
     assert robust_latency_analysis.main([str(dump), "--output", "-"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("{") and said.out.endswith("}\n")
-    assert "median" in said.err
+    assert "median" in said.err and "wrote to standard output" in said.err
+    done = sme2prof("report", run, "--out", "-")
+    assert "wrote to standard output\n" in done.stderr and "/dev/stdout" not in done.stderr
 
 
 @pytest.mark.parametrize(

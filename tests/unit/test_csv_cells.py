@@ -48,6 +48,13 @@ def test_a_file_is_read_back_as_it_was(rows: list[list[str]]) -> None:
     assert [list(map(own_cell, row)) for row in plain] == rows, "it is CSV to others, too"
 
 
+@pytest.mark.parametrize("row", [",", '"a\n",', '"a'])
+def test_a_row_has_an_end(row: str) -> None:
+    with pytest.raises(FormatError, match="is no CSV"):
+        list(read_rows(f"a,b\n{row * (1 << 20)}\n", "a.csv", "remove it"))
+    assert len(list(read_rows("a,b\r\nc\rd\n\ne" * 2, "a.csv", ""))) == 9
+
+
 def test_a_table_that_is_not_whole() -> None:
     columns, rows = read_table("a,'=b\r\n1\n\n1,2,3\n", "x.csv", "")
     assert columns == ("a", "=b")

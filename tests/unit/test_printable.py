@@ -11,7 +11,7 @@ from pages import assert_harmless
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import PlainLines
-from model_profiling.printable import printable
+from model_profiling.printable import no_command, printable
 from model_profiling.report.document import (
     Code,
     Commands,
@@ -44,6 +44,32 @@ def test_what_can_be_seen_is_left_alone() -> None:
     assert printable(plain) == plain
     assert printable("a\x1b]0;x\x07\u202eb\r\nc\td") == "a\\u001b]0;x\\u0007\\u202eb\nc\td"
     assert printable("\U000e0001\udcff") == "\\udb40\\udc01\\udcff"
+
+
+@pytest.mark.parametrize(
+    "line", ["::error::x", "  ::set-env name=PATH::x", "a ##[error]x", "##vso[task.setvariable variable=a]b"]
+)
+def test_a_name_is_no_command_of_a_ci_service(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Services read what a job prints for commands: at the start of a line, or anywhere in it."""
+    for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
+        show(line)
+        show(f"a\n{line}")
+    frame.table(("name",), [(line,)])
+    frame.facts({line: line})
+    out, err = capfd.readouterr()
+    for said in (out + err).splitlines():
+        assert not said.lstrip().startswith("::") and "##[" not in said and "##vso[" not in said, said
+    assert json.loads(out[out.index("{") :]) == {line: line}
+
+
+@given(st.text(st.sampled_from(":#[v \n\\")))
+def test_what_is_no_command_is_left_alone(text: str) -> None:
+    shown = no_command(text)
+    assert no_command(shown) == shown
+    assert shown.replace("\\u003a", ":").replace("\\u0023", "#") == text
+    told = json.dumps([text])
+    assert json.loads(no_command(told)) == [text]
+    assert no_command("std::move, a::b, # x [1], #[x]") == "std::move, a::b, # x [1], #[x]"
 
 
 def test_no_renderer_and_no_line_of_a_command_lets_it_through(capfd: pytest.CaptureFixture[str]) -> None:
