@@ -113,6 +113,12 @@ def check_regular(path: Path) -> Path:
     return path
 
 
+def size_of(path: Path) -> int:
+    """Of a regular file, in bytes."""
+    with open_regular(path) as stream:
+        return os.fstat(stream.fileno()).st_size
+
+
 def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> bytes:
     """What `path` holds; more than `most` bytes are refused before they are read."""
     with open_regular(path, follow=follow) as stream:

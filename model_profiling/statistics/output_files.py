@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.errors import FormatError, InputError
-from model_profiling.reading import read_bytes
+from model_profiling.reading import read_bytes, size_of
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
 
 
@@ -55,10 +55,11 @@ def compare_outputs(
 def read_output(output: OutputFile) -> Values:
     """The tensor in `output`, in its logical order; bfloat16 comes as float32, which holds it exactly."""
     stored = _stored(output)
-    raw = read_bytes(output.path)
-    if len(raw) != math.prod(output.shape) * stored.itemsize:
-        what = f"{output.path} has {len(raw)} bytes, not those of {output.type_name}"
+    expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.path)
+    if found != expected:
+        what = f"{output.path} has {found} bytes, not those of {output.type_name}"
         raise FormatError(what, "run it again")
+    raw = read_bytes(output.path)
     values = np.frombuffer(raw, dtype=stored)
     if output.dtype == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)

@@ -129,6 +129,18 @@ def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> 
         write_report(run_dir)
 
 
+def test_outputs_with_more_values_than_memory_holds_many_times_are_not_compared(run_dir: Path) -> None:
+    def grow(manifest: Json) -> None:
+        for result in manifest["results"]:
+            for output in result["outputs"]:
+                os.truncate(run_dir / output["file"], 4 << 26)
+                output.update(dtype="float32", shape=[1 << 26], dim_order=[0])
+
+    edit(run_dir / "manifest.json", grow)
+    found = next(check for check in validate(run_dir).checks if check.name == "outputs")
+    assert found.status == "skipped" and "not compared" in found.found
+
+
 def test_a_file_of_figures_is_compared_line_by_line(run_dir: Path) -> None:
     whole = first(run_dir, "*_exec_ops_stats.csv")
     before = whole.read_bytes()
