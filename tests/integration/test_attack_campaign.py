@@ -46,38 +46,57 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
     assert made[0] == made[1] != made[2]
 
 
-def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> None:
-    """The campaign is held to readers that are known to be bad."""
+def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:
+    """The campaign is held to readers that are known to be bad, also those that hide it: memory that is refused
+    ends as a refusal of the file, the alarm meets a finalizer, the process dies after it had surprised."""
     lines = [
         "import hashlib, os, sys, time",
         f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
         "from attack import fuzzing, readers",
-        "fuzzing.SECONDS = 0.5",
+        "from model_profiling.errors import InputError",
+        "fuzzing.SECONDS, fuzzing.WAIT = 0.4, 3",
+        "def spin(seconds):",
+        "    until = time.process_time() + seconds",
+        "    while time.process_time() < until: pass",
+        "class Late:",
+        "    def __del__(self): spin(0.6)",
+        "def hidden():",
+        "    try: bytearray(3 << 30)",
+        "    except MemoryError: raise InputError('it is too long', 'shorten it')",
+        "KINDS = {",
+        "    'surprise': lambda: [][0],",
+        "    'exit': lambda: os._exit(11),",
+        "    'sleep': lambda: time.sleep(60),",
+        "    'bloat': lambda: bytearray(3 << 30),",
+        "    'hidden bloat': hidden,",
+        "    'hidden spin': lambda: Late() and None,",
+        "}",
         "def bad(data, folder):",
-        "    kind = hashlib.sha256(data).digest()[0] % 4",
-        "    if kind == 0: os._exit(11)",
-        "    if kind == 1: time.sleep(60)",
-        "    if kind == 2: bytearray(3 << 30)",
-        "    raise KeyError('surprise')",
+        "    kind = list(KINDS)[hashlib.sha256(data).digest()[0] % len(KINDS)]",
+        "    with open(os.path.join(sys.argv[1], 'order'), 'a') as order: print(kind, file=order)",
+        "    KINDS[kind]()",
         "seeds = lambda: [b'abcdefghijklmnop', b'qrstuvwxyz012345']",
         "bad_one = readers.Reader('bad', 'bytes', 10000, seeds, bad)",
         "for module in (readers, fuzzing): module.READERS, module.BY_NAME = (bad_one,), {'bad': bad_one}",
         "if __name__ == '__main__':",
         "    from pathlib import Path",
-        "    result = fuzzing.fuzz(6, 3, finds=Path(sys.argv[1]))",
-        "    print(*sorted({find.what.split(':')[0] for find in result.finds}), sep='\\n')",
+        "    result = fuzzing.fuzz(7, 50, finds=Path(sys.argv[1]) / 'finds')",
+        "    print(*sorted(find.what.split(':')[0] for find in result.finds), result.tried, sep='\\n')",
     ]
     script = tmp_path / "bad.py"
     script.write_text("\n".join(lines))
     done = subprocess.run(
-        [sys.executable, script, tmp_path / "finds"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.splitlines() == [
-        "KeyError",
+        "IndexError",
         "ends the process with 11",
-        "takes longer than 0.5 s",
-        "takes more than 1024 MB",
+        *["takes longer than 0.4 s"] * 2,
+        *["takes more than 1024 MB"] * 2,
+        "7",
     ], done.stdout + done.stderr
+    order = (tmp_path / "order").read_text().splitlines()
+    assert order.index("surprise") < order.index("exit"), "what was found before must not be lost with it"
     kept = sorted((tmp_path / "finds").glob("bad-*.json"))
     assert json.loads(kept[0].read_text())["reader"] == "bad"
 
