@@ -47,8 +47,8 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
 
 
 def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:
-    """The campaign is held to readers that are known to be bad, also those that hide it: memory that is refused
-    ends as a refusal of the file, the alarm meets a finalizer, the process dies after it had surprised."""
+    """The campaign is held to readers that are known to be bad, also those that hide it: memory that is
+    refused ends as a refusal of the file, the alarm meets a finalizer, a surprise comes before a death."""
     lines = [
         "import hashlib, os, sys, time",
         f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
