@@ -35,7 +35,7 @@ browser() {
 # Shell texts are checked with it.
 [ "$(uname -s)" = Linux ] && ! command -v shellcheck >/dev/null && wanted+=(shellcheck)
 
-[ ${#wanted[@]} -eq 0 ] && exit 0
+[ -z "${wanted[*]-}" ] && exit 0 # macOS has bash 3.2, to which an empty array is none
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
   echo "note: install ${wanted[*]} to run every test; without it some are skipped"
   exit 0
