@@ -21,7 +21,6 @@ from model_profiling.report.run_report import run_document
 from model_profiling.run import Run, Times, names
 from model_profiling.workflow.analyse import analyse
 
-
 MOST_SERIES = 2000
 """On one page: half a megabyte each while it is made, so a gigabyte; nobody compares more by eye."""
 
