@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why. Packages go
 # by name: apt verifies the signature of the archive that they are of.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called with sh, which may be another shell
 set -uo pipefail
 
 wanted=()
