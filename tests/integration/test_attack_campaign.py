@@ -19,7 +19,7 @@ from attack import caches, disks, downloads, fuzzing, kills
 from attack.damage import damaged
 from attack.finds import PartResult, as_json, as_text
 from attack.live_run import Ended
-from attack.readers import READERS
+from attack.readers import BY_NAME, READERS
 
 from model_profiling.config.reading import check_config
 from model_profiling.errors import FormatError
@@ -45,6 +45,12 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
     seeds = reader.seeds()
     made = [fuzzing.input_of(reader, seeds, len(seeds), seed, 17) for seed in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
+
+
+def test_what_an_export_left_outside_is_read_from_its_seed(tmp_path: Path) -> None:
+    """That reader answers None for whatever it does not know: such a seed would prove nothing."""
+    reader = BY_NAME["undelegated"]
+    assert reader.read(reader.seeds()[0], tmp_path)
 
 
 def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:
