@@ -112,14 +112,14 @@ def _prepared(cache: Path, folder: Path, target: str) -> str:
             return problem.problem
         if emulated.qemu is None or not emulated.qemu.path.is_relative_to(cache_root()):
             return "the one in use is not in the kit's cache"
-        shutil.copytree(cache_root() / "qemu", cache / "qemu")
+        shutil.copytree(cache_root() / "qemu" / "qemu-user", cache / "qemu" / "qemu-user")
     ended = LiveRun(folder, target=target, environment={"SME2PROF_CACHE": str(cache)}).call("run", "c.json")
     return "" if ended is not None and ended.code == 0 else f"{ended.tail() if ended else 'it did not end'}"
 
 
 def _attack(cache: Path, what: str, damage: Spoil, chance: random.Random, folder: Path) -> Iterator[str]:
     target = TARGETS[what]
-    victims = sorted(cache.glob("qemu/**/qemu-aarch64" if what == "qemu" else "runners/*/sme2prof-runner"))
+    victims = sorted(cache.glob("qemu/qemu-user/usr/bin/qemu-aarch64" if what == "qemu" else "runners/*/sme2prof-runner"))
     if not victims:
         yield f"nothing was damaged: this cache has no {what}"
         return
