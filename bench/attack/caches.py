@@ -19,6 +19,7 @@ from model_profiling.runner.cache import cache_root
 
 Spoil = Callable[[Path, random.Random], None]
 TARGETS = {"runner": "host", "qemu": "emulated"}
+VICTIMS = {"runner": "runners/*/sme2prof-runner", "qemu": "qemu/qemu-user/usr/bin/qemu-aarch64"}
 WITNESS = "SME2PROF_ATTACK_WITNESS"
 """Names the file that a planted program leaves when it is run."""
 
@@ -119,7 +120,7 @@ def _prepared(cache: Path, folder: Path, target: str) -> str:
 
 def _attack(cache: Path, what: str, damage: Spoil, chance: random.Random, folder: Path) -> Iterator[str]:
     target = TARGETS[what]
-    victims = sorted(cache.glob("qemu/qemu-user/usr/bin/qemu-aarch64" if what == "qemu" else "runners/*/sme2prof-runner"))
+    victims = sorted(cache.glob(VICTIMS[what]))
     if not victims:
         yield f"nothing was damaged: this cache has no {what}"
         return
