@@ -3,6 +3,7 @@ made again by itself or refused in one line."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ from model_profiling.runner.cache import cache_root
 
 Spoil = Callable[[Path, random.Random], None]
 TARGETS = {"runner": "host", "qemu": "emulated"}
+VICTIMS = {"runner": "runners/*/sme2prof-runner", "qemu": "qemu/qemu-user/usr/bin/qemu-aarch64"}
 WITNESS = "SME2PROF_ATTACK_WITNESS"
 """Names the file that a planted program leaves when it is run."""
 
@@ -111,16 +113,20 @@ def _prepared(cache: Path, folder: Path, target: str) -> str:
             return problem.problem
         if emulated.qemu is None or not emulated.qemu.path.is_relative_to(cache_root()):
             return "the one in use is not in the kit's cache"
-        shutil.copytree(cache_root() / "qemu", cache / "qemu")
+        shutil.copytree(cache_root() / "qemu" / "qemu-user", cache / "qemu" / "qemu-user")
     ended = LiveRun(folder, target=target, environment={"SME2PROF_CACHE": str(cache)}).call("run", "c.json")
     return "" if ended is not None and ended.code == 0 else f"{ended.tail() if ended else 'it did not end'}"
 
 
 def _attack(cache: Path, what: str, damage: Spoil, chance: random.Random, folder: Path) -> Iterator[str]:
     target = TARGETS[what]
-    victims = sorted(cache.glob("qemu/**/qemu-aarch64" if what == "qemu" else "runners/*/sme2prof-runner"))
+    victims = sorted(cache.glob(VICTIMS[what]))
+    if not victims:
+        yield f"nothing was damaged: this cache has no {what}"
+        return
     for victim in victims:
         damage(victim, chance)
+    damaged = {victim: _looks(victim) for victim in victims}
     witness = folder.with_name(f"{folder.name}.witness")
     environment = {"SME2PROF_CACHE": str(cache), WITNESS: str(witness)}
     first = LiveRun(folder / "first", target=target, environment=environment).call("run", "c.json")
@@ -128,7 +134,17 @@ def _attack(cache: Path, what: str, damage: Spoil, chance: random.Random, folder
         yield f"no clear answer: {first.tail() if first else 'it did not end'}"
     if witness.exists():
         yield f"what was planted ran as user {os.geteuid()}"
-    elif first is not None and first.code != 0 and damage is not _anybodys:
+    elif first is not None and first.code == 0:
+        if same := [path.name for path in victims if _looks(path) == damaged[path]]:
+            yield f"it was used as it was: {same}"
+    elif first is not None and damage is not _anybodys:
         second = LiveRun(folder / "second", target=target, environment=environment).call("run", "c.json")
         if second is None or second.code != 0:
             yield f"it never heals: {second.tail() if second else 'it did not end'}"
+
+
+def _looks(path: Path) -> tuple[int, str]:
+    """Mode and content, which tell a damaged program from one that was made again."""
+    if not path.is_file():
+        return (path.stat().st_mode if path.exists() else 0, "")
+    return path.stat().st_mode, hashlib.sha256(path.read_bytes()).hexdigest()

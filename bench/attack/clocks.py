@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attack.finds import Find, PartResult
-from attack.live_run import LiveRun, Mode
+from attack.live_run import LIMIT_S, LiveRun, Mode, Whole, undisturbed
 from model_profiling import process
 from model_profiling.run.journal import Journal
 
@@ -39,11 +39,12 @@ def step(seed: int, work: Path) -> PartResult:
     chance = random.Random(seed)
     modes: tuple[Mode, ...] = ("rounds", "lockstep")
     cases = [(period, mode) for period in PERIODS_MS for mode in modes]
+    whole = {mode: undisturbed(work / f"whole-{mode}", mode) for mode in modes}
     for period, mode in cases:
         environment = {"LD_PRELOAD": str(library), "SME2PROF_ATTACK_STEP_MS": str(period)}
         run = LiveRun(work / f"{period}-{mode}", mode=mode, environment=environment)
         case = f"a jump every {period} ms, {mode}"
-        finds += [Find("clocks", case, what) for what in _measured(run, 1 + chance.randrange(4))]
+        finds += [Find("clocks", case, what) for what in _measured(run, whole[mode], chance.random())]
     return PartResult("clocks", len(cases), time.monotonic() - began, tuple(finds))
 
 
@@ -56,10 +57,12 @@ def _jumps(library: Path) -> bool:
     return done.ok and int(done.stdout) > 2
 
 
-def _measured(run: LiveRun, lines: int) -> Iterator[str]:
-    """What is wrong after a run that was interrupted once and resumed."""
+def _measured(run: LiveRun, whole: Whole, part: float) -> Iterator[str]:
+    """What is wrong after a run that was interrupted once, so far on its way, and resumed."""
+    lines = 1 + int(part * (whole.lines - 1))
     child = run.start()
-    while child.poll() is None and run.journal_lines() < lines:
+    until = time.monotonic() + LIMIT_S
+    while child.poll() is None and run.journal_lines() < lines and time.monotonic() < until:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     if (ended := run.finish(child)) is None or not ended.is_clear:
@@ -78,5 +81,5 @@ def _measured(run: LiveRun, lines: int) -> Iterator[str]:
         times = [*entry.iterations_ns, *(ns for turn in entry.turns_ns for ns in turn)]
         if any(not 0 < ns < LONGEST_NS for ns in times):
             yield f"{entry.step.key} has a latency of {max(times)} ns"
-    yield from run.wrong(run.steps_done())
+    yield from run.wrong(whole.planned)
     yield from (f"orphan: {words}" for words in run.end_orphans())

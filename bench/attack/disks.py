@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from attack.finds import Find, PartResult
-from attack.live_run import LiveRun
+from attack.live_run import LiveRun, Whole, undisturbed
 from attack.readers import DATA
 from model_profiling import process
 
@@ -44,9 +45,10 @@ def fill(count: int, work: Path) -> PartResult:
     if sys.platform != "linux" or os.geteuid() != 0:
         return PartResult("disks", skipped="only root mounts a small file system")
     began, finds, tried = time.monotonic(), [], 0
+    whole = undisturbed(work / "whole", "rounds")
     try:
         for kibibytes in sizes(count):
-            for name, attack in (("run", _run), ("analyze", _analyze), ("report", _analyze)):
+            for name, attack in (("run", partial(_run, whole)), ("analyze", _analyze), ("report", _analyze)):
                 place = work / f"{name}-{kibibytes}"
                 with disk(place, kibibytes):
                     case = f"{name} on {kibibytes} KiB"
@@ -60,7 +62,7 @@ def fill(count: int, work: Path) -> PartResult:
     return PartResult("disks", tried, time.monotonic() - began, tuple(finds))
 
 
-def _run(place: Path, folder: Path, name: str) -> Iterator[str]:
+def _run(whole: Whole, place: Path, folder: Path, name: str) -> Iterator[str]:
     """Measure onto the small disk; then give it room and resume."""
     del name
     run = LiveRun(folder, output=place / "run")
@@ -69,39 +71,46 @@ def _run(place: Path, folder: Path, name: str) -> Iterator[str]:
         yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
     yield from (f"orphan: {words}" for words in run.end_orphans())
     before = set(run.steps_done())
-    process.run(["mount", "-o", f"remount,size={ENOUGH}", place], timeout=20)
+    _resize(place, ENOUGH)
     resumed = run.call("run", "c.json", "--resume")
     if resumed is None or resumed.code != 0:
         yield f"--resume with room failed: {resumed.tail() if resumed else 'it did not end'}"
         return
     if lost := before - set(run.steps_done()):
         yield f"rounds that were there before are lost: {sorted(lost)}"
-    yield from run.wrong(run.steps_done())
+    yield from run.wrong(whole.planned)
 
 
 def _analyze(place: Path, folder: Path, name: str) -> Iterator[str]:
     """Analyse or report a run on a disk that has what is left over beside it; what was there stays whole."""
     run = LiveRun(folder, output=place / "run")
     room = shutil.disk_usage(place).total
-    process.run(["mount", "-o", f"remount,size={ENOUGH}", place], timeout=20)
+    _resize(place, ENOUGH)
     shutil.copytree(RECORDED, run.run_dir)
     used = shutil.disk_usage(place).used
-    process.run(["mount", "-o", f"remount,size={(used + room) // 1024}k", place], timeout=20)
-    before = {path: path.read_bytes() for path in sorted(run.run_dir.rglob("*")) if path.is_file()}
+    _resize(place, f"{(used + room) // 1024}k")
+    before = _contents(run.run_dir)
     ended = run.call(name, str(run.run_dir))
     if ended is None or not ended.is_clear:
         yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
-    elif ended.code != 0:
-        # Files that were made before the disk was full may be new; each is whole: empty ones are not.
-        torn = [
-            path.name
-            for path, data in before.items()
-            if data and not (path.is_file() and path.stat().st_size)
-        ]
-        if torn:
-            yield f"files that were whole are not any more: {torn}"
+    left = _contents(run.run_dir)
     yield from run.untidy()
-    process.run(["mount", "-o", f"remount,size={ENOUGH}", place], timeout=20)
+    _resize(place, ENOUGH)
     again = run.call(name, str(run.run_dir))
     if again is None or again.code != 0:
         yield f"with room it failed: {again.tail() if again else 'it did not end'}"
+    after = _contents(run.run_dir)
+    # Each file is as it was, or as it is when there is room: nothing between.
+    torn = [path.name for path, data in left.items() if data not in (before.get(path), after.get(path))]
+    if torn or before.keys() - left.keys():
+        yield f"half written or lost: {torn} {[path.name for path in before.keys() - left.keys()]}"
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _resize(place: Path, size: str) -> None:
+    done = process.run(["mount", "-o", f"remount,size={size}", place], timeout=20)
+    if not done.ok:
+        raise PermissionError(done.tail(1))

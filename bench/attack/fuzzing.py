@@ -7,6 +7,7 @@ With one worker the same seed always gives the same inputs; every find is kept a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -39,6 +40,7 @@ ROUND, BATCH = 20_000, 250
 KEPT, KEPT_BYTES = 120, 60_000
 """Of a reader's inputs, how many are kept to be damaged again, and how long they may be."""
 LONGEST_MESSAGE = 4000
+_SLOW = "takes longer than {:g} s"
 READING_ROOMS = ("etdump", "program", "run", "runner", "config", "targets")
 Corpus = dict[str, list[bytes]]
 
@@ -82,8 +84,8 @@ def work(link: Connection, now: Any, seed: int, corpus: Corpus, folder: Path) ->
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, _too_slow)
     whole = {reader.name: len(reader.seeds()) for reader in READERS if reader.name in corpus}
-    desk = Desk(folder)
     started = _limit_memory()
+    desk = Desk(folder, started)
     try:
         while (job := link.recv()) is not None:
             if isinstance(job, dict):
@@ -114,6 +116,8 @@ class Desk:
     """What a worker has all the time: a folder in memory, the lines it saw, the refusals it knows."""
 
     folder: Path
+    began_with: int
+    """Bytes."""
     seen: SeenLines = field(default_factory=SeenLines)
     refusals: set[str] = field(default_factory=set)
 
@@ -133,12 +137,14 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
     except ProfilingError as refusal:
         answer.outcomes["refused"] += 1
         new = f"{reader.name} {re.sub('[0-9]+|/[^ ]*', '#', refusal.problem[:300])}"
-        if not refusal.problem.strip() or len(str(refusal)) > LONGEST_MESSAGE:
+        if starved(refusal):
+            answer.finds.append((case, f"takes more than {MEMORY >> 20} MB", _where(refusal), data))
+        elif not refusal.problem.strip() or len(str(refusal)) > LONGEST_MESSAGE:
             told = f"a refusal of {len(str(refusal)):,} characters"
             answer.finds.append((case, told, _where(refusal), data))
     except TooSlow as problem:
         answer.outcomes["FOUND"] += 1
-        answer.finds.append((case, f"takes longer than {SECONDS:g} s", _where(problem), data))
+        answer.finds.append((case, _SLOW.format(SECONDS), _where(problem), data))
     except MemoryError as problem:
         answer.outcomes["FOUND"] += 1
         answer.finds.append((case, f"takes more than {MEMORY >> 20} MB", _where(problem), data))
@@ -149,12 +155,26 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     took = time.process_time() - began
+    if took > SECONDS and not any(found[:2] == (case, _SLOW.format(SECONDS)) for found in answer.finds):
+        # The alarm came where Python ignores what is raised (a finalizer), and the reader went on.
+        answer.finds.append((case, _SLOW.format(SECONDS), "", data))
+    if sys.platform != "linux" and _most_memory() - desk.began_with > MEMORY:  # no limit holds it there
+        answer.finds.append((case, f"takes more than {MEMORY >> 20} MB", "", data))
     answer.seconds += took
     answer.slowest = max(answer.slowest, took)
     worth = len(desk.seen.lines) > lines or (new and new not in desk.refusals)
     if worth and len(data) <= KEPT_BYTES:
         desk.refusals.add(new)
         answer.kept.append(data)
+
+
+def starved(problem: BaseException | None) -> bool:
+    """Whether memory that was refused is behind a refusal: without a limit it would have been taken."""
+    while problem is not None:
+        if isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM:
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
 
 
 def _where(problem: BaseException) -> str:
@@ -302,7 +322,8 @@ class Campaign:
         known.append((case, f"{what}\n{where}"))
 
     def _lost(self, place: int, what: str, waiting: list[Batch]) -> None:
-        """A worker is gone with the input it was reading; another goes on after it."""
+        """A worker is gone with the input it was reading and what it found before; another reads all but that
+        one input again."""
         worker = self.workers[place]
         batch, case = worker.batch, int(worker.now[0])
         assert batch is not None
@@ -312,10 +333,10 @@ class Campaign:
         )
         self._found(batch.reader, case, what, "", data)
         self.answers[batch.reader].outcomes["FOUND"] += 1
-        self.answers[batch.reader].outcomes["read"] += case - batch.first
         self.workers[place] = Worker(self.seed, self.corpus)
-        if (left := batch.first + batch.count - case - 1) > 0:
-            waiting.append(Batch(batch.reader, case + 1, left))
+        before, after = case - batch.first, batch.first + batch.count - case - 1
+        again = (Batch(batch.reader, batch.first, before), Batch(batch.reader, case + 1, after))
+        waiting += [part for part in again if part.count]
 
     def end(self) -> None:
         for worker in self.workers:

@@ -36,7 +36,12 @@ class Ended:
     @property
     def is_clear(self) -> bool:
         """Whether it says what is wrong in the kit's own way, if anything is."""
-        return self.code in (0, 1, 2, 130) and "Traceback" not in self.err and "unexpected" not in self.err
+        return self.code in (0, 1, 2, 130) and self.is_calm
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing surprised it."""
+        return "Traceback" not in self.err and "unexpected" not in self.err
 
     def tail(self) -> str:
         return f"exit {self.code}: {self.err[-600:] or self.out[-300:]}"
@@ -173,3 +178,19 @@ class LiveRun:
         for path in self.run_dir.rglob("*"):
             if path.name == ".work" or path.name.endswith((".tmp", ".part", "~")):
                 yield f"{path.name} is left over"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A run to which nothing happens."""
+
+    planned: tuple[str, ...]
+    files: frozenset[str]
+    lines: int
+
+
+def undisturbed(folder: Path, mode: Mode, target: str = "host") -> Whole:
+    run = LiveRun(folder, mode=mode, target=target)
+    ended = run.call("run", "c.json")
+    assert ended is not None and ended.code == 0, ended and ended.tail()
+    return Whole(tuple(run.steps_done()), frozenset(run.files()), run.journal_lines())

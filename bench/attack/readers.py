@@ -13,7 +13,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,7 @@ from model_profiling.program import read_etrecord, read_program  # noqa: E402
 from model_profiling.program.delegates import delegate_named  # noqa: E402
 from model_profiling.program.flow import flow_of, input_independent  # noqa: E402
 from model_profiling.program.graph_file import read_graph_file, read_undelegated  # noqa: E402
+from model_profiling.program.undelegated import Undelegated  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.html import render_html  # noqa: E402
 from model_profiling.report.markdown import render_markdown  # noqa: E402
@@ -231,6 +232,26 @@ def _factors() -> list[bytes]:
     return [json.dumps({"schema_version": 1, "CONV": [1.5, 3.0], "GEMM": [2, 4.5]}).encode()]
 
 
+def _summaries() -> list[bytes]:
+    """An export's summary with all that this kit writes about an operator, and a recorded one of before."""
+    (recorded,) = found("runs/programs/small_cnn_xnnpack_fp16.pte.json")()
+    summary = json.loads(recorded)
+    (outside,) = summary["coverage"]["undelegated"]
+    whole = Undelegated(
+        **outside,
+        why="refused",
+        module_class="torch.nn.modules.pooling.AdaptiveAvgPool2d",
+        call="aten.mean.dim",
+        source="small_cnn.py:12",
+        code="x = x.mean((2, 3))",
+        dtype="float16",
+        reads="float16",
+        instruction=1,
+    )
+    summary["coverage"]["undelegated"] = [asdict(whole), asdict(whole.with_replacement("x.flatten(1)"))]
+    return [json.dumps(summary).encode(), recorded]
+
+
 def _kept_journals() -> list[bytes]:
     """The whole journals, shortened: reading one of 100 kB takes as long as 20 dumps."""
     whole = found("runs/*/journal.jsonl", "runs/kit_0_1_0/*/journal.jsonl")()
@@ -305,7 +326,7 @@ READERS: tuple[Reader, ...] = (
         "undelegated",
         "json",
         40,
-        found("runs/programs/small_cnn_xnnpack_fp16.pte.json"),
+        _summaries,
         at("m.pte.json", lambda path: read_undelegated(path.with_suffix(""), PROGRAM_SHA256)),
     ),
     Reader("features", "json", 30, found("runner/result.json"), _features),

@@ -161,6 +161,8 @@ def _compare(name: str, path: str, found: os.stat_result, record: EntryRecord) -
     if stat.S_ISDIR(found.st_mode):
         if not _is_own_folder(found):
             raise Damage(f"{name} in it is no folder of this user's alone")
+        if name in record.files:
+            raise Damage(f"{name} is a folder")
         return
     was = record.files.get(name)
     if was is None:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds ExecuTorch's own executor_runner: SME2 on and off, timing and XNNPACK log. Profiling does not need it.
 # All options: bash model_profiling/scripts/build_runners.sh --help
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called with sh, which may be another shell
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Says, before anything is installed, whether this machine has what the kit's installation needs.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called with sh, which may be another shell
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 if [ ! -f model_profiling/scripts/find_python.sh ]; then

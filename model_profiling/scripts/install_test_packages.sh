@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the system packages some tests need: apt as root, else a note; those tests then skip and say why. Packages go
 # by name: apt verifies the signature of the archive that they are of.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called with sh, which may be another shell
 set -uo pipefail
 
 wanted=()
@@ -35,7 +36,7 @@ browser() {
 # Shell texts are checked with it.
 [ "$(uname -s)" = Linux ] && ! command -v shellcheck >/dev/null && wanted+=(shellcheck)
 
-[ ${#wanted[@]} -eq 0 ] && exit 0
+[ -z "${wanted[*]-}" ] && exit 0 # macOS has bash 3.2, to which an empty array is none
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
   echo "note: install ${wanted[*]} to run every test; without it some are skipped"
   exit 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes the kit ready to use in this clone: .venv, packages, the runner, a check of it all. Safe to repeat.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called with sh, which may be another shell
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ ! -f model_profiling/scripts/find_python.sh ] || [ ! -f requirements/run.txt ]; then

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.errors import InputError
 from model_profiling.progress import Progress
 from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
@@ -19,6 +20,9 @@ from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import run_document
 from model_profiling.run import Run, Times, names
 from model_profiling.workflow.analyse import analyse
+
+MOST_SERIES = 2000
+"""On one page: half a megabyte each while it is made, so a gigabyte; nobody compares more by eye."""
 
 
 def gather_report(
@@ -72,6 +76,19 @@ def combined_page(asked: Sequence[Path]) -> Path:
     return asked[0] / names.COMBINED if len(asked) == 1 else Path(names.COMBINED)
 
 
+def check_one_page(run_dirs: Sequence[Path], times: Times | None = None) -> None:
+    """Refuse, before anything is analysed, more than a page of several runs has room for."""
+    if len(run_dirs) < 2:
+        return
+    held = sum(len(Run.open(run_dir, times=times).series) for run_dir in run_dirs)
+    if held > MOST_SERIES:
+        raise InputError(
+            f"{len(run_dirs):,} runs with {held:,} series are too many for one page, which has room for "
+            f"{MOST_SERIES:,} series",
+            "name some of them; `sme2prof view FOLDER` lists them all",
+        )
+
+
 def write_combined_report(
     run_dirs: Sequence[Path],
     out: Path,
@@ -81,6 +98,7 @@ def write_combined_report(
     progress: Progress | None = None,
 ) -> list[ReportData]:
     """Write one page about several runs to `out`."""
+    check_one_page(run_dirs, times)
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
     title = title or combined_title(runs)
     write_page(combined_document(runs, title), out, title)

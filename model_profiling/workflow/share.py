@@ -15,7 +15,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Replaced
 from model_profiling.report.share import replacement_section, scrubbed
 from model_profiling.run import Times, names
-from model_profiling.workflow.report import write_page
+from model_profiling.workflow.report import check_one_page, write_page
 from model_profiling.workflow.scrubbed_copy import (
     ShareOptions,
     copy_runs,
@@ -45,6 +45,7 @@ def share_report(
 ) -> Shared:
     """Write a copy of the report that is fit to send: of one run, or one page about several; where `out` is a
     pipe or a device, as HTML."""
+    check_one_page(run_dirs, times)
     scrubber = make_scrubber(options)
     path = out or (run_dirs[0] / names.SHARED if len(run_dirs) == 1 else Path(names.SHARED))
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:

@@ -15,10 +15,11 @@ from conftest import ROOT, missing
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from attack import disks, downloads, fuzzing, kills
+from attack import caches, disks, downloads, fuzzing, kills
 from attack.damage import damaged
 from attack.finds import PartResult, as_json, as_text
-from attack.readers import READERS
+from attack.live_run import Ended
+from attack.readers import BY_NAME, READERS
 
 from model_profiling.config.reading import check_config
 from model_profiling.errors import FormatError
@@ -46,38 +47,63 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
     assert made[0] == made[1] != made[2]
 
 
-def test_a_reader_that_crashes_hangs_or_surprises_is_found(tmp_path: Path) -> None:
-    """The campaign is held to readers that are known to be bad."""
+def test_what_an_export_left_outside_is_read_from_its_seed(tmp_path: Path) -> None:
+    """That reader answers None for whatever it does not know: such a seed would prove nothing."""
+    reader = BY_NAME["undelegated"]
+    assert reader.read(reader.seeds()[0], tmp_path)
+
+
+def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:
+    """The campaign is held to readers that are known to be bad, also those that hide it: memory that is
+    refused ends as a refusal of the file, the alarm meets a finalizer, a surprise comes before a death."""
     lines = [
         "import hashlib, os, sys, time",
         f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
         "from attack import fuzzing, readers",
-        "fuzzing.SECONDS = 0.5",
+        "from model_profiling.errors import InputError",
+        "fuzzing.SECONDS, fuzzing.WAIT = 0.4, 3",
+        "def spin(seconds):",
+        "    until = time.process_time() + seconds",
+        "    while time.process_time() < until: pass",
+        "class Late:",
+        "    def __del__(self): spin(0.6)",
+        "def hidden():",
+        "    try: bytearray(3 << 30)",
+        "    except MemoryError: raise InputError('it is too long', 'shorten it')",
+        "KINDS = {",
+        "    'surprise': lambda: [][0],",
+        "    'exit': lambda: os._exit(11),",
+        "    'sleep': lambda: time.sleep(60),",
+        "    'bloat': lambda: bytearray(3 << 30),",
+        "    'hidden bloat': hidden,",
+        "    'hidden spin': lambda: Late() and None,",
+        "}",
         "def bad(data, folder):",
-        "    kind = hashlib.sha256(data).digest()[0] % 4",
-        "    if kind == 0: os._exit(11)",
-        "    if kind == 1: time.sleep(60)",
-        "    if kind == 2: bytearray(3 << 30)",
-        "    raise KeyError('surprise')",
+        "    kind = list(KINDS)[hashlib.sha256(data).digest()[0] % len(KINDS)]",
+        "    with open(os.path.join(sys.argv[1], 'order'), 'a') as order: print(kind, file=order)",
+        "    KINDS[kind]()",
         "seeds = lambda: [b'abcdefghijklmnop', b'qrstuvwxyz012345']",
         "bad_one = readers.Reader('bad', 'bytes', 10000, seeds, bad)",
         "for module in (readers, fuzzing): module.READERS, module.BY_NAME = (bad_one,), {'bad': bad_one}",
         "if __name__ == '__main__':",
         "    from pathlib import Path",
-        "    result = fuzzing.fuzz(6, 3, finds=Path(sys.argv[1]))",
-        "    print(*sorted({find.what.split(':')[0] for find in result.finds}), sep='\\n')",
+        "    result = fuzzing.fuzz(7, 50, finds=Path(sys.argv[1]) / 'finds')",
+        "    print(*sorted(find.what.split(':')[0] for find in result.finds), result.tried, sep='\\n')",
     ]
     script = tmp_path / "bad.py"
     script.write_text("\n".join(lines))
     done = subprocess.run(
-        [sys.executable, script, tmp_path / "finds"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.splitlines() == [
-        "KeyError",
+        "IndexError",
         "ends the process with 11",
-        "takes longer than 0.5 s",
-        "takes more than 1024 MB",
+        *["takes longer than 0.4 s"] * 2,
+        *["takes more than 1024 MB"] * 2,
+        "7",
     ], done.stdout + done.stderr
+    order = (tmp_path / "order").read_text().splitlines()
+    assert order.index("surprise") < order.index("exit"), "what was found before must not be lost with it"
     kept = sorted((tmp_path / "finds").glob("bad-*.json"))
     assert json.loads(kept[0].read_text())["reader"] == "bad"
 
@@ -103,6 +129,25 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
             assert not list(disks._analyze(place, tmp_path / "config", "analyze"))
     except PermissionError:
         missing("the right to mount a small file system (root)")
+
+
+def test_a_cache_that_is_used_as_it_is_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kit that looks at nothing, every damage is; and a cache without a runner tells nothing."""
+
+    class Careless(caches.LiveRun):
+        def call(self, *words: str) -> Ended:
+            return Ended(0, " ".join(words), "")
+
+    monkeypatch.setattr(caches, "LiveRun", Careless)
+    for number, damage in enumerate(caches.DAMAGES):
+        cache = tmp_path / f"cache{number}"
+        runner = cache / "runners" / "0" / "sme2prof-runner"
+        runner.parent.mkdir(parents=True)
+        runner.write_bytes(bytes(1000))
+        found = list(caches._attack(cache, "runner", damage, random.Random(1), tmp_path / str(number)))
+        assert found == ["it was used as it was: ['sme2prof-runner']"], damage
+    nothing = caches._attack(tmp_path, "runner", caches.DAMAGES[0], random.Random(1), tmp_path / "none")
+    assert list(nothing) == ["nothing was damaged: this cache has no runner"]
 
 
 def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

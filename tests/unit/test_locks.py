@@ -193,3 +193,8 @@ def test_set_up_refuses_a_package_that_is_not_the_locked_one(tmp_path: Path) -> 
     done = process.run([*install, "-r", asked], timeout=120, env=env)
     assert done.ok, done.tail()
     assert list(site.glob("packaging_forged.py"))
+    # torch goes by its version: a machine's own build of it, from a folder and without an index, is taken.
+    forge(served, "torch", Version(f"{torch_pin().version}+cpu"))
+    install.remove("--require-hashes")
+    done = process.run([*install, "-r", FOLDER / "torch.txt"], timeout=120, env=env)
+    assert done.ok and list(site.glob("torch_forged.py")), done.tail()

@@ -79,6 +79,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated program": (lambda home: os.truncate(home / PROGRAM, 9), "bin/program has 9 of 25 bytes"),
     "truncated library": (lambda home: os.truncate(home / LIBRARY, 0), "lib/libone.so has 0 of 10,240 bytes"),
     "a bit of a library": (lambda home: flip(home / LIBRARY), "lib/libone.so is not as it was written"),
+    "a folder for a program": (
+        lambda home: ((home / PROGRAM).unlink(), (home / PROGRAM).mkdir()),
+        "bin/program is a folder",
+    ),
     "missing library": (lambda home: (home / LIBRARY).unlink(), "lib/libone.so is missing"),
     "no longer a program": (lambda home: (home / PROGRAM).chmod(0o644), "bin/program has mode 644, not 755"),
     "another library": (lambda home: (home / "lib/new.so").touch(), "lib/new.so is in it and was not"),
