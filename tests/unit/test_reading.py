@@ -106,6 +106,8 @@ def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
         ("[" * 100_000, "nested too deeply"),
         ("[" * 65 + "]" * 65, "nested too deeply"),
         ('{"a":' * 65 + "1" + "}" * 65, "nested too deeply"),
+        ('[{"a":' * 33 + "1" + "}]" * 33, "nested too deeply"),
+        ('["]\\\\", "\\"]",' * 65 + "1" + ', "["]' * 65, "nested too deeply"),
         ("1" + "0" * 400, "too large a number"),
         ("1e400", "no number"),
         ("NaN", "no number"),
