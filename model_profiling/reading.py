@@ -162,13 +162,17 @@ def read_json(
     return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
 
 
-def parse_json(content: bytes | bytearray | str, where: str, fix: str) -> object:
-    """`content` as JSON of which every number can be reckoned with, nested no deeper than people write."""
+def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:
+    """`content` as JSON of which every number can be reckoned with, nested no deeper than people write.
+
+    `endless` takes infinities and NaN: a model may be full of them, and PyTorch writes them as they are.
+    """
+    constant = float if endless else _finite
     if _memory_of_json(content) > MOST_MEMORY:
         raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
-        parsed: object = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+        parsed: object = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=constant)
     except RecursionError as problem:
         raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix) from problem
     except ValueError as problem:

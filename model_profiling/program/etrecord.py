@@ -124,7 +124,7 @@ class _Unpacked:
             # In blocks: a stream that holds more than it claims is unpacked no further than that.
             while block := member.read(_BLOCK):
                 content += block
-        return cast("Json", parse_json(content, f"{self._name}: {info.filename[:200]}", fix))
+        return cast("Json", parse_json(content, f"{self._name}: {info.filename[:200]}", fix, endless=True))
 
 
 def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -334,6 +335,12 @@ def test_the_session_that_the_page_shows_is_real() -> None:
     assert not missing_line(block.output, done.stdout), done.stdout
 
 
+def in_own_loop(work: Callable[[], Awaitable[Any]]) -> Any:
+    """In a thread of its own: a browser of other tests keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, work).result()
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
     """To clients that begin with a handshake, as before 2026-07-28, and to those that do not."""
@@ -344,7 +351,7 @@ def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
             assert refused.is_error
             return [tool.name for tool in (await client.list_tools()).tools]
 
-    assert anyio.run(offered) == [name for name in TOOLS if name not in ("export", "profile")]
+    assert in_own_loop(offered) == [name for name in TOOLS if name not in ("export", "profile")]
 
 
 def test_ssh_goes_to_hosts_the_user_named(tmp_path: Path) -> None:
@@ -431,7 +438,7 @@ def test_a_job_that_ignores_its_end_takes_what_it_measures_along(
                 tasks.start_soon(_told_soon, told, scope)
                 await Jobs(tmp_path, print).run(["profile"], time_limit_s=30, told=_nobody)
 
-    anyio.run(cancelled)
+    in_own_loop(cancelled)
     measured = int(told.read_text())
     for _ in range(100):
         if not process.run(["ps", "-o", "pid=", "-p", str(measured)], timeout=20).ok:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 import struct
 import tracemalloc
@@ -94,6 +95,13 @@ def test_records_of_one_unnamed_method_are_understood() -> None:
     found = read_etrecord(record(content))
     assert found.handles == {"forward": {0: (1,), 1: (2,)}}
     assert found.ref("forward", 1) is not None
+
+
+def test_a_model_may_be_full_of_infinities() -> None:
+    """A mask is filled with -inf, and PyTorch writes that as it is."""
+    masked = node("mask", 2, "aten.masked_fill.Scalar")
+    masked["inputs"] = [{"name": "value", "arg": {"as_float": -math.inf}}, {"arg": {"as_float": math.nan}}]
+    assert read_etrecord(record({GRAPH: graph(masked)})).ref("forward", 2) is not None
 
 
 def test_nothing_is_unpickled() -> None:
