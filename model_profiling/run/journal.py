@@ -269,11 +269,16 @@ def _whole_lines(path: Path) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
+_MOST_ROUNDS = 1_000_000
+
+
 def _parse(path: Path, number: int, line: bytes) -> Entry:
     where = f"{path}, line {number} is damaged"
     entry = parse_record(Entry, parse_json(line, f"{where}: it", _FIX), where, _FIX)
     for field_name, name in entry.named_files:
         stays_inside(name, f"{where}: {field_name}", folder=field_name == "experiment")
+    if not 0 <= entry.round < _MOST_ROUNDS:
+        raise FormatError(f"{where}: there is no round {entry.round}", _FIX)
     if entry.launch and not (
         entry.turns_ns and len({len(turn) for turn in entry.turns_ns}) == 1 and entry.turns_ns[0]
     ):

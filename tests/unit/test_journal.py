@@ -122,3 +122,11 @@ def test_a_journal_that_is_a_link_leaves_its_victim_whole(
     with pytest.raises(InputError, match=r"cannot write \S+journal\.jsonl: it is a .*link"):
         journal.append(ENTRY)
     assert victim.read_text() == "whole, without a line end"
+
+
+@pytest.mark.parametrize("number", [-1, -(2**70), 10**6, 2**70])
+def test_a_round_that_no_run_has_is_refused(tmp_path: Path, number: int) -> None:
+    """The campaign found one that fits into no index."""
+    Journal(tmp_path).append(replace(ENTRY, round=number))
+    with pytest.raises(FormatError, match=r"there is no round|too large a number"):
+        list(Journal(tmp_path).entries())
