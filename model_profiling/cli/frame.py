@@ -20,7 +20,6 @@ import click
 
 from model_profiling import files
 from model_profiling.errors import InputError
-from model_profiling.files import as_path
 from model_profiling.printable import in_short, no_command, printable
 from model_profiling.standard_streams import say_aside
 
@@ -74,7 +73,7 @@ class _NamedPath(click.Path):
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         del param, ctx
-        return as_path(value)
+        return files.as_path(value)
 
 
 class _CountRange(click.IntRange):

@@ -36,6 +36,7 @@ TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """What rounds consist of."""
 
 _LONGEST_NS = 10**15
+_MOST_ROUNDS = 1_000_000
 _MOST_BYTES = 64 * MIB
 """Five million inferences."""
 _FIX = "measure again with --force, or another output_root"
@@ -267,9 +268,6 @@ def has_journal(run_dir: Path) -> bool:
 def _whole_lines(path: Path) -> bytes:
     content = read_bytes(path, _MOST_BYTES) if is_there(path) else b""
     return content[: content.rfind(b"\n") + 1]
-
-
-_MOST_ROUNDS = 1_000_000
 
 
 def _parse(path: Path, number: int, line: bytes) -> Entry:

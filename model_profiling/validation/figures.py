@@ -168,8 +168,9 @@ def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
     if not kept:
         yield Check("outputs", "skipped", "no outputs were kept")
         return
-    for result in kept:
-        for each in output_files(result, checked.path):
+    written = [(result, output_files(result, checked.path)) for result in kept]
+    for _, outputs in written:
+        for each in outputs:
             if math.prod(each.shape) > _MOST_VALUES:
                 said = f"{each.path.name} ({each.type_name}) has over {_MOST_VALUES >> 20} million values"
                 yield Check("outputs", "skipped", f"not compared: {said}")
@@ -177,9 +178,9 @@ def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
     manifest = checked.manifest
     quantized = bool(manifest and was_quantized(manifest))
     half = bool(manifest and was_half(manifest))
-    first, wrong = output_files(kept[0], checked.path), []
-    for result in kept:
-        others = output_files(result, checked.path)
+    wrong = []
+    (_, first), *_ = written
+    for result, others in written:
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
             wrong.append(f"{result.series} computes something else than {kept[0].series}")
     found = f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
