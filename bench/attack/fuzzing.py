@@ -79,8 +79,10 @@ def input_of(reader: Reader, corpus: Sequence[bytes], seeds: int, seed: int, cas
     return damaged(reader.kind, corpus[start], corpus, chance)
 
 
-def work(link: Connection, now: Any, seed: int, corpus: Corpus, folder: Path) -> None:
-    """A worker: answers batches until it is told nothing more. `now` tells who watches what it is doing."""
+def work(link: Connection, now: Any, seed: int, folder: Path) -> None:
+    """A worker: takes the corpus, then answers batches until it is told nothing more. `now` tells who watches
+    what it is doing."""
+    corpus: Corpus = link.recv()
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, _too_slow)
     whole = {reader.name: len(reader.seeds()) for reader in READERS if reader.name in corpus}
@@ -217,10 +219,11 @@ class Worker:
         memory = Path("/dev/shm")
         # Made and removed here: a worker may not live to do so.
         self.folder = Path(tempfile.mkdtemp(prefix="attack-", dir=memory if memory.is_dir() else None))
-        words = (other, self.now, seed, corpus, self.folder)
-        self.process = context.Process(target=work, args=words, daemon=True)
+        self.process = context.Process(target=work, args=(other, self.now, seed, self.folder), daemon=True)
         self.process.start()
         other.close()
+        # By its own pipe: handing it over at the start would wait for ever for one that dies first.
+        self.link.send(corpus)
         self.batch: Batch | None = None
 
     def give(self, batch: Batch) -> None:

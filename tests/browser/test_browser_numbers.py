@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from browser.in_chromium import RECORDED, Opened
-from browser.numbers import Files, Json, Shown, unexplained
+from browser.shown_numbers import Files, Json, Shown, unexplained
 
 Open, Written = Callable[..., Opened], Callable[[str], Path]
 

@@ -56,6 +56,13 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert re.match(r'\A(#!.*\n)?"""[^"\s]', text), f"{path} opens without a docstring"
 
 
+def test_no_module_beside_tests_hides_one_of_python() -> None:
+    """pytest puts the folders of tests before Python's own, also for processes that tests start."""
+    beside = [Path(name) for name in tracked() if name.startswith(("tests/", "bench/"))]
+    modules = [path for path in beside if path.suffix == ".py"]
+    assert [path for path in modules if path.stem in sys.stdlib_module_names] == []
+
+
 def test_an_assert_only_tells_the_type_checker_what_is_settled() -> None:
     """`python -O` leaves asserts out: what comes from outside is checked with errors that say what to do."""
     found = [
