@@ -1,0 +1,1 @@
+"""Many runs: their tables in Parquet files, added whole or not at all, asked with DuckDB."""

@@ -1,0 +1,1 @@
+"""Many cells on many devices: what is exported where, whose turn a device is at, on Dask."""
