@@ -21,9 +21,10 @@ from model_profiling.json_record import parse_record, read_json_object, record_j
 from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_there
 from model_profiling.run.folders import expand_runs
-from model_profiling.store import data_files
+from model_profiling.store import compaction, data_files
 from model_profiling.store.adding import Added, Adder, add_tags, catch_up
 from model_profiling.store.address import is_remote, store_address
+from model_profiling.store.compaction import Compacted
 from model_profiling.store.connection import connect
 from model_profiling.store.contents import Contents, stamp
 from model_profiling.store.labels import Labels, check_tag, with_commit
@@ -97,7 +98,14 @@ class Store:
         adder = Adder(
             self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
         )
-        return adder.add(found)
+        added = adder.add(found)
+        if self._contents.unmerged >= compaction.AFTER:
+            compaction.compact(self.root, self._log, self._contents, all_files=False)
+        return added
+
+    def compact(self, *, grace_s: float = compaction.GRACE_S) -> Compacted:
+        """Merge all files of each table and month; remove what nothing has named for `grace_s`."""
+        return compaction.compact(self.root, self._log, self.contents(), grace_s=grace_s)
 
     def tag(
         self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
@@ -105,7 +113,7 @@ class Store:
         """Give runs tags, or take them away."""
         sign = "-" if remove else ""
         named = [f"{sign}{check_tag(tag)}" for tag in tags]
-        known = self.contents().runs
+        known = self.contents().runs(self.root)
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
             raise InputError(f"there is no run {unknown[0]} in {self.address}", "see: sme2prof store list")
         rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
