@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ def compact(
     before = len(contents.files)
     while True:
         groups = list(_groups(contents, all_files))
-        merged = [_merge(root, contents, group) for group in groups]
+        merged = [rewritten(root, group, contents.replaced) for group in groups]
         gone = [found.path for group in groups for found in group]
         if _make(log, contents, gone, [found for found in merged if found]):
             break
@@ -75,11 +75,11 @@ def _groups(contents: Contents, all_files: bool) -> Iterator[list[DataFile]]:
             yield group
 
 
-def _merge(root: Path, contents: Contents, group: list[DataFile]) -> DataFile | None:
-    """One file of many, without the runs that were continued; None where no row is left."""
+def rewritten(root: Path, group: Sequence[DataFile], gone: Collection[str]) -> DataFile | None:
+    """One file of many, without the runs that are `gone`; None where no row is left. Tags all stay."""
     table, month = group[0].table, group[0].folder.rpartition("=")[2]
     every = (batch for one in group for batch in batches_in(root, one))
-    left = every if table == "tags" else (_without(batch, contents.replaced) for batch in every)
+    left = every if table == "tags" else (_without(batch, gone) for batch in every)
     together = _together(batch for batch in left if batch.num_rows)
     first = next(together, None)
     return None if first is None else write_table(root, table, month, _chain(first, together))
@@ -92,12 +92,12 @@ def _chain(
     yield from others
 
 
-def _without(batch: pyarrow.RecordBatch, replaced: Iterable[str]) -> pyarrow.RecordBatch:
-    if not replaced:
+def _without(batch: pyarrow.RecordBatch, gone: Collection[str]) -> pyarrow.RecordBatch:
+    if not gone:
         return batch
     arrow, compute = needed("pyarrow", "store"), needed("pyarrow.compute", "store")
-    gone = compute.is_in(batch.column("run_id"), value_set=arrow.array(list(replaced), arrow.string()))
-    return batch.filter(compute.invert(gone))
+    found = compute.is_in(batch.column("run_id"), value_set=arrow.array(list(gone), arrow.string()))
+    return batch.filter(compute.invert(found))
 
 
 def _together(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
