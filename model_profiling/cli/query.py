@@ -133,8 +133,7 @@ def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None
         {
             "schema_version": 1,
             "columns": [
-                {"name": name, "type": kind}
-                for name, kind in zip(answer.columns, answer.types, strict=True)
+                {"name": name, "type": kind} for name, kind in zip(answer.columns, answer.types, strict=True)
             ],
             "rows": [{name: json_value(value) for name, value in row.items()} for row in answer],
             "more": answer.more,
@@ -147,11 +146,7 @@ def _print(answer: Answer) -> None:
     from model_profiling.report.terminal import render_terminal
 
     rows = answer.rows
-    numbers = [
-        place
-        for place in range(len(answer.columns))
-        if any(_is_number(row[place]) for row in rows)
-    ]
+    numbers = [place for place in range(len(answer.columns)) if any(_is_number(row[place]) for row in rows)]
     shown = [[_shown(value) for value in row] for row in rows]
     frame.say(render_terminal([make_table(answer.columns, shown, numbers)]))
     cut = any(cell.endswith("...") for row in shown for cell in row)
@@ -185,7 +180,8 @@ def _tell_views(name: str | None, *, as_json: bool) -> None:
     known = tables_and_views()
     if name is not None and name not in known:
         raise InputError(
-            f"there is no table or view '{name}'", did_you_mean(name, known) or f"there are {', '.join(known)}"
+            f"there is no table or view '{name}'",
+            did_you_mean(name, known) or f"there are {', '.join(known)}",
         )
     meanings = {found.name: found.meaning for found in (*TABLES.values(), *VIEWS.values())}
     named = {name: known[name]} if name is not None else known

@@ -16,6 +16,7 @@ import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -61,6 +62,11 @@ class Refusal:
 
     kind: str
     message: str
+    module: str = ""
+
+    @property
+    def of_duckdb(self) -> bool:
+        return self.module.strip("_").startswith("duckdb")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -70,20 +76,29 @@ class NoQuestionError(Exception):
     """The text is not one statement that asks."""
 
 
+class _NoPandas(MetaPathFinder):
+    """Where pandas is installed, pyarrow.dataset loads it for nothing: that takes longer than a question."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        del path, target
+        if name == "pandas":
+            raise ModuleNotFoundError("not needed here", name=name)
+
+
 class DamagedError(Exception):
     """The files of the store are not what they should be."""
 
 
 def main() -> int:
-    # Where it is installed, pyarrow.dataset loads it for nothing, which takes longer than the question.
-    sys.modules["pandas"] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, _NoPandas())
     request = Request(**json.loads(sys.stdin.buffer.read()))
     try:
         _answer(request, sys.stdout.buffer)
     except BrokenPipeError:
         return 0
     except Exception as problem:  # noqa: BLE001  whatever it is, the process that asked words it
-        sys.stderr.write(Refusal(type(problem).__name__, str(problem)[:_LONGEST]).to_json())
+        found = Refusal(type(problem).__name__, str(problem)[:_LONGEST], type(problem).__module__)
+        sys.stderr.write(found.to_json())
         return REFUSED
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from model_profiling.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.store.confined import Refusal
 from model_profiling.store.log import FIX
 from model_profiling.store.tables import TABLES, Column
@@ -33,10 +33,8 @@ def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
     match refusal.kind:
         case "NoQuestionError":
             return InputError(f"this is no question of one statement: {refusal.message}", _ONLY_READS)
-        case "DamagedError":
-            return FormatError(f"the store's {refusal.message}", FIX)
-        case "SetupError":
-            return SetupError(*refusal.message.split("; ", 1))
+        case "DamagedError" | "SetupError":
+            return _of_this_machine(refusal)
         case "OutOfMemoryException" | "MemoryError" | "ArrowMemoryError":
             return InputError(
                 f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
@@ -46,7 +44,22 @@ def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
             return InputError(
                 "a question reads the tables of the store, and no other file or setting", f"tables: {_LIST}"
             )
+    if not refusal.of_duckdb:
+        return _of_this_machine(refusal)
     return InputError(*_unknown_name(refusal.message, sql) or (_said(refusal.message), _cure(refusal.kind)))
+
+
+def _of_this_machine(refusal: Refusal) -> ProfilingError:
+    """What is no fault of the question."""
+    match refusal.kind:
+        case "DamagedError":
+            return FormatError(f"the store's {refusal.message}", FIX)
+        case "SetupError":
+            return SetupError(*refusal.message.split("; ", 1))
+    return RunError(
+        f"the answer could not be sent: {refusal.kind}: {one_line(refusal.message)}",
+        "write what is asked for as text: column::VARCHAR",
+    )
 
 
 def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
