@@ -16,7 +16,6 @@ from model_profiling.wording import MISSING, did_you_mean, plural
 if TYPE_CHECKING:
     from model_profiling.store.plain_values import Plain
     from model_profiling.store.query import Answer, Limits
-    from model_profiling.store.tables import Column
 
 _PRINTED, _IN_JSON = 100, 100_000
 _WIDEST = 60
@@ -173,43 +172,33 @@ def _shown(value: Plain) -> str:
 
 
 def _tell_views(name: str | None, *, as_json: bool) -> None:
-    from model_profiling.store.query_errors import tables_and_views
-    from model_profiling.store.tables import TABLES
-    from model_profiling.store.views import VIEWS
+    from model_profiling.store.views import TABLES_AND_VIEWS, View
 
-    known = tables_and_views()
-    if name is not None and name not in known:
-        raise InputError(
-            f"there is no table or view '{name}'",
-            did_you_mean(name, known) or f"there are {', '.join(known)}",
-        )
-    meanings = {found.name: found.meaning for found in (*TABLES.values(), *VIEWS.values())}
-    named = {name: known[name]} if name is not None else known
+    if name is not None and name not in TABLES_AND_VIEWS:
+        hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
+        raise InputError(f"there is no table or view '{name}'", hint)
+    named = [found for found in TABLES_AND_VIEWS.values() if name in (None, found.name)]
     if as_json:
-        frame.facts(
+        told = [
             {
-                "schema_version": 1,
-                "tables": [
-                    {
-                        "name": called,
-                        "kind": "view" if called in VIEWS else "table",
-                        "meaning": meanings[called],
-                        "columns": [_facts(column) for column in columns],
-                    }
-                    for called, columns in named.items()
+                "name": found.name,
+                "kind": "view" if isinstance(found, View) else "table",
+                "meaning": found.meaning,
+                "columns": [
+                    {"name": column.name, "type": column.sql_type, "meaning": column.meaning}
+                    for column in found.columns
                 ],
             }
-        )
-    elif name is not None:
-        frame.say(f"{name}: {meanings[name]}")
-        rows = [(column.name, column.sql_type, column.meaning) for column in known[name]]
-        frame.table(("COLUMN", "TYPE", "MEANING"), rows)
-    else:
-        for called, columns in known.items():
-            frame.say(f"{called}: {meanings[called]}")
-            frame.say(f"  {', '.join(column.name for column in columns)}")
+            for found in named
+        ]
+        frame.facts({"schema_version": 1, "tables": told})
+        return
+    for found in named:
+        frame.say(f"{found.name}: {found.meaning}")
+        if name is None:
+            frame.say(f"  {', '.join(found.names)}")
+        else:
+            rows = [(column.name, column.sql_type, column.meaning) for column in found.columns]
+            frame.table(("COLUMN", "TYPE", "MEANING"), rows)
+    if name is None:
         frame.say("sme2prof query --views NAME says what its columns mean")
-
-
-def _facts(column: Column) -> dict[str, str]:
-    return {"name": column.name, "type": column.sql_type, "meaning": column.meaning}

@@ -10,9 +10,8 @@ from model_profiling.mcp_server.confinement import Root
 from model_profiling.store.opened import Store
 from model_profiling.store.plain_values import Plain, json_value
 from model_profiling.store.query import Limits
-from model_profiling.store.query_errors import tables_and_views
-from model_profiling.store.tables import TABLES, Column
-from model_profiling.store.views import VIEWS
+from model_profiling.store.tables import Table
+from model_profiling.store.views import TABLES_AND_VIEWS, View
 
 _SECONDS, _MEMORY = 20.0, 512 << 20
 _LONGEST_CELL, _MOST_TEXT = 500, 40_000
@@ -26,7 +25,7 @@ def query_store(root: Root, asked: questions.AskStore) -> answers.StoreAnswer:
             store=root.shown(store.root),
             columns=[],
             rows=[],
-            tables=[_table(name, columns) for name, columns in tables_and_views().items()],
+            tables=[_table(found) for found in TABLES_AND_VIEWS.values()],
             next="ask with `sql`; views join what is usually asked for, so begin with latest_latencies, "
             "sme2_gains, operator_times or kernels_seen",
         )
@@ -48,14 +47,14 @@ def query_store(root: Root, asked: questions.AskStore) -> answers.StoreAnswer:
     )
 
 
-def _table(name: str, columns: tuple[Column, ...]) -> answers.StoreTable:
+def _table(found: Table | View) -> answers.StoreTable:
     return answers.StoreTable(
-        name=name,
-        kind="view" if name in VIEWS else "table",
-        meaning=(VIEWS.get(name) or TABLES[name]).meaning,
+        name=found.name,
+        kind="view" if isinstance(found, View) else "table",
+        meaning=found.meaning,
         columns=[
             answers.StoreColumn(name=column.name, type=column.sql_type, meaning=column.meaning)
-            for column in columns
+            for column in found.columns
         ],
     )
 

@@ -185,7 +185,7 @@ TOOLS: tuple[Tool, ...] = (
         "Ask a store of runs",
         "Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or "
         "kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call "
-        "it so first. Reads only; a question that takes longer than 20 s is ended. For one run use `summary`.",
+        "it so first. It only reads; what takes longer than 20 s is ended. For one run use `summary`.",
         questions.AskStore,
         answers.StoreAnswer,
         read=store_reading.query_store,

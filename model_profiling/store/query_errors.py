@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-
 from model_profiling.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.store.confined import Refusal
 from model_profiling.store.log import FIX
-from model_profiling.store.tables import TABLES, Column
-from model_profiling.store.views import VIEWS
+from model_profiling.store.views import TABLES_AND_VIEWS
 from model_profiling.wording import did_you_mean
 
 _LIST = "`sme2prof query --views` lists them"
@@ -21,12 +18,6 @@ _NO_COLUMN = re.compile(
 )
 _PREFIX = re.compile(r"^[A-Z][A-Za-z ]*?(?:Error|ERROR): ")
 _LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-
-
-def tables_and_views() -> Mapping[str, tuple[Column, ...]]:
-    """Everything that a question may name, with its columns."""
-    tables = {name: table.columns for name, table in TABLES.items()}
-    return {**tables, **{name: view.columns for name, view in VIEWS.items()}}
 
 
 def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
@@ -65,7 +56,7 @@ def _of_this_machine(refusal: Refusal) -> ProfilingError:
 def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
     """What is wrong and what to do, where the question names something that is not there."""
     if found := _NO_TABLE.search(message):
-        hint = did_you_mean(found[1], tables_and_views())
+        hint = did_you_mean(found[1], TABLES_AND_VIEWS)
         return f"there is no table or view '{found[1]}'", _with(hint, _LIST)
     if found := _NO_COLUMN.search(message):
         name = found[1] or found[2]
@@ -84,9 +75,8 @@ def _with(hint: str, more: str) -> str:
 def _columns_near(sql: str) -> list[str]:
     """The columns of the tables that the question names; of all where it names none."""
     words = set(re.findall(r"[a-z_0-9]+", sql.lower()))
-    known = tables_and_views()
-    named = {name: columns for name, columns in known.items() if name in words} or known
-    return sorted({column.name for columns in named.values() for column in columns})
+    named = [found for name, found in TABLES_AND_VIEWS.items() if name in words]
+    return sorted({name for found in named or TABLES_AND_VIEWS.values() for name in found.names})
 
 
 def _said(message: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from model_profiling.store.tables import TABLES, Column, Kind
+from model_profiling.store.tables import TABLES, Column, Kind, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class View:
     @property
     def columns(self) -> tuple[Column, ...]:
         return tuple(shown.column for shown in self.shown)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(shown.column.name for shown in self.shown)
 
     @property
     def sql(self) -> str:
@@ -194,3 +198,5 @@ _ALL = (
     ),
 )
 VIEWS: Mapping[str, View] = {view.name: view for view in _ALL}
+TABLES_AND_VIEWS: Mapping[str, Table | View] = {**TABLES, **VIEWS}
+"""Everything that a question may name."""

@@ -12,7 +12,8 @@ import model_profiling
 PUBLIC = {
     "AnalysedRun", "Answer", "Comparison", "EagerModelBase", "EventTable", "ExportResult", "Labels", "Limits",
     "ProfileOptions", "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis", "RunOptions",
-    "RunOutcome", "Store", "TargetChoice", "analyse", "compare", "export_model", "profile", "read_etdump", "register_model", "write_analysis",
+    "RunOutcome", "Store", "TargetChoice", "analyse", "compare",
+    "export_model", "profile", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 
