@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from model_profiling.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.store.confined import Refusal
 from model_profiling.store.log import FIX
