@@ -151,7 +151,7 @@ def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = Non
     """Compare before with after at every split of each row of `logs`.
 
     `errors` as in `find_changes`; `counts`: how many values of each row are there, where rows differ. The
-    noise begins as what neighbours differ by, which a step hardly touches, and is then taken from what is left
+    noise begins as what neighbours differ by, which a step hardly touches; then it is what is left
     around the two levels of the best split.
     """
     rows, longest = logs.shape
