@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from model_profiling import files
+from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
@@ -48,6 +49,16 @@ from model_profiling.workflow.measure import RunOptions
     metavar="PCT",
     help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
 )
+@click.option(
+    "--fail-on-kernel-change",
+    is_flag=True,
+    help="Exit with 1 when other kernels ran, or an operator runs on another; emulated runs will do.",
+)
+@click.option(
+    "--fail-on-structure-change",
+    is_flag=True,
+    help="Exit with 1 when operators, their shapes, types or delegation changed; emulated runs will do.",
+)
 @click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request.")
 @click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system.")
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
@@ -64,6 +75,8 @@ def command(
     a: Path,
     b: Path,
     limit: float | None,
+    fail_on_kernel_change: bool,
+    fail_on_structure_change: bool,
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
@@ -75,19 +88,24 @@ def command(
     """Say what changed from A to B, and how sure that is.
 
     A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte)
-    are measured here first, taking turns, which finds the smallest differences. With
-    --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
+    are measured here first, taking turns, which finds the smallest differences. With a --fail-on-...
+    gate, what cannot be compared exits with 2 and says why; it never passes silently.
     """
     share, failed = None if limit is None else limit / 100, 0
+    gates: dict[Aspect, bool] = {
+        "structure": fail_on_structure_change,
+        "kernels": fail_on_kernel_change,
+    }
+    fail_on = tuple(aspect for aspect, asked in gates.items() if asked)
     if are_programs(a, b):
         if across_machines or times is not None:
             raise click.UsageError("--across-machines and --times are about measurements, not programs")
-        comparison, failed = _measured(a, b, share, quiet=quiet, as_json=as_json, **measuring)
+        comparison, failed = _measured(a, b, share, fail_on, quiet=quiet, as_json=as_json, **measuring)
     else:
         given = [name.removesuffix("_s") for name, value in measuring.items() if value]
         if given:
             raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
-        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
+        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times, fail_on=fail_on)
     for_tools.tell_github_of(comparison)
     if markdown is not None:
         files.write_out(markdown, render_markdown(comparison_document(comparison)))
@@ -101,14 +119,11 @@ def command(
             shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
             frame.say(render_terminal(shown).strip())
         frame.say(headline(comparison))
-    if comparison.regressions:
+    if comparison.answer == "failed":
         return 1
-    if comparison.limit is not None and comparison.not_comparable:
-        first = comparison.not_comparable[0]
-        raise InputError(
-            f"{first.name} cannot be compared: {first.end_to_end.reason}",
-            "a gate without an answer does not pass",
-        )
+    if comparison.answer == "no answer":
+        what, why = comparison.unanswered[0]
+        raise InputError(f"{what} cannot be compared: {why}", "a gate without an answer does not pass")
     return failed
 
 
@@ -116,6 +131,7 @@ def _measured(
     a: Path,
     b: Path,
     limit: float | None,
+    fail_on: tuple[Aspect, ...],
     *,
     quiet: bool,
     as_json: bool,
@@ -140,6 +156,7 @@ def _measured(
                 outdir=outdir,
                 run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
                 limit=limit,
+                fail_on=fail_on,
                 progress=progress,
             )
     except KeyboardInterrupt:

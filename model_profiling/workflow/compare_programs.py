@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.analysis.structure import Aspect
 from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import target_settings
 from model_profiling.errors import InputError
@@ -52,6 +54,7 @@ def compare_programs(
     outdir: Path | None = None,
     run: RunOptions | None = None,
     limit: float | None = None,
+    fail_on: Iterable[Aspect] = (),
     progress: Progress | None = None,
 ) -> ProgramsCompared:
     """Measure both programs in the same launches and judge B against A.
@@ -75,7 +78,7 @@ def compare_programs(
         check_startable(root, resume=run.resume, force=run.force)
         configs.append(_config(place, program, root, threads, budget_s))
     ours, theirs = run_made(configs, place, run, progress=progress)
-    found = compare(ours.run_dir, theirs.run_dir, limit=limit)
+    found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=fail_on)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
     return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))
 
