@@ -15,7 +15,8 @@ from model_profiling.run.latencies import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
-Answer = Literal["passed", "failed", "no answer"]
+Answer = Literal["passed", "failed", "no answer", "first"]
+"""`first`: there is nothing yet to be held against, and that is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,8 @@ class Comparison:
     """What differs apart from time, experiment by experiment; also of what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
     """Which of these differences fail."""
+    first: str = ""
+    """Why there is nothing to be held against, where whoever asked takes that for an answer."""
 
     def __repr__(self) -> str:
         from model_profiling.report.comparison_document import headline
@@ -191,6 +194,8 @@ class Comparison:
         where something else has none."""
         if self.limit is None and not self.gated:
             return None
+        if self.first:
+            return "first"
         if self.regressions or self.changed:
             return "failed"
         return "no answer" if self.unanswered else "passed"

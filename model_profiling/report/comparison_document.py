@@ -39,6 +39,8 @@ _OPERATORS_SHOWN = 10
 
 def headline(comparison: Comparison) -> str:
     """One line: what each gate says, the failures first; without gates the largest change."""
+    if comparison.first:
+        return f"The first run: {comparison.first}."
     if comparison.answer is None:
         return _largest(comparison)
     said = list(sentences(comparison))
@@ -98,6 +100,9 @@ def _remarks(comparison: Comparison) -> Iterator[Remark]:
 
 def comparison_document(comparison: Comparison) -> list[Block]:
     """The whole summary; details of each experiment are folded away."""
+    if comparison.first:
+        told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
+        return [Heading(headline(comparison)), Paragraph(told)]
     blocks: list[Block] = [
         Heading(headline(comparison)),
         Paragraph(("B ", Code(comparison.b.name), " against A ", Code(comparison.a.name), ".")),
@@ -190,6 +195,9 @@ def comparison_junit(comparison: Comparison) -> str:
     """One test case per experiment; categories that slowed down are told in its output. Gates that are not
     about time have cases of their own."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
+    if comparison.first:
+        only = TestCase(group, "the first run", "skipped", comparison.first)
+        return junit_xml("sme2prof compare", [only])
     cases = [_case(comparison, found, group) for found in comparison.series]
     return junit_xml("sme2prof compare", [*cases, *structure_cases(comparison, group)])
 
@@ -223,6 +231,7 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
         "limit": comparison.limit,
         "regressions": [found.name for found in comparison.regressions],
         **structure_facts(comparison),
+        "first": comparison.first,
         "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
         "warnings": list(warnings(comparison)),
         "series": [_series_facts(found) for found in comparison.series],

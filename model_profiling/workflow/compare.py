@@ -136,6 +136,8 @@ def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_r
         pairing = pair_series(before.dumps, after.dumps, interleaved=same_run, not_comparable=why_not)
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, for want of a program that explains both")
+    elif before.operators and after.operators:
+        notes.append("of a stored run operators are known, but not their times in every round: not compared")
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
