@@ -125,9 +125,7 @@ def command(
     elif given:
         raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
     else:
-        comparison = compare(
-            a, b, limit=share, across_machines=across_machines, times=times, fail_on=fail_on
-        )
+        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times, fail_on=fail_on)
     _write_files(comparison, markdown, junit)
     _print(comparison, kept, quiet=quiet, as_json=as_json)
     return _exit_code(comparison, unkept) or failed

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from model_profiling.analysis.structure import Aspect
+from model_profiling.cli.store import store_option
 from model_profiling.errors import ProfilingError
 from model_profiling.report.comparison import Comparison
 from model_profiling.store.opened import Store
@@ -89,9 +90,7 @@ def store_options(function: Callable[..., int | None]) -> Callable[..., int | No
         return function(kept_in=StoreChoice(store, device, add, first_is_good), **given)
 
     options = (
-        click.option(
-            "--store", metavar="FOLDER", help="The store [default: $SME2PROF_STORE, ./sme2prof_store]."
-        ),
+        store_option,
         click.option("--device", metavar="NAME", help="With --against: what the store calls this machine."),
         click.option("--add", is_flag=True, help="With --against: keep the run, tagged good or bad."),
         click.option(

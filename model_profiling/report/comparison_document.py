@@ -116,10 +116,8 @@ def comparison_document(comparison: Comparison) -> list[Block]:
         if found.end_to_end.ratio is not None
     )
     blocks += [Paragraph(note) for note in notes]
-    reasons = warning_lines(
-        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
-    )
-    blocks += make_list((*(line.text for line in reasons), *warnings(comparison)))
+    reasons = _not_compared(comparison)
+    blocks += make_list((*reasons, *warnings(comparison)))
     if comparison.differing_facts:
         blocks += [Paragraph("What else differs:"), make_table(("", "A", "B"), comparison.differing_facts)]
     for found in comparison.series:
@@ -128,10 +126,20 @@ def comparison_document(comparison: Comparison) -> list[Block]:
     return blocks
 
 
+def _not_compared(comparison: Comparison) -> tuple[str, ...]:
+    if _only_apart_from_time(comparison):
+        return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
+    told = (
+        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
+    )
+    return tuple(line.text for line in warning_lines(told))
+
+
 def _only_apart_from_time(comparison: Comparison) -> bool:
     """Whether nobody asked about times and there are none, as of emulated runs: a table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
-    return comparison.limit is None and bool(comparison.gated) and not timed
+    wanted = comparison.limit is not None or not comparison.gated
+    return not wanted and not timed and bool(comparison.not_comparable)
 
 
 def _end_to_end_table(comparison: Comparison) -> Block:

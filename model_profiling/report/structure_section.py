@@ -51,6 +51,8 @@ def structure_blocks(comparison: Comparison) -> Iterator[Block]:
             more += _changes(found, rest)
         left = max(0, left - len(rows))
     if more:
+        every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
+        yield Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
         yield Folded("more differences", tuple(more))
     if comparison.gated:
         yield from make_list(_told(comparison))

@@ -33,6 +33,7 @@ GOOD, BAD = "good", "bad"
 _FEWEST_LETTERS = 6
 """Of a run's id, that it is meant by."""
 _TOLD = 4
+_FIRST = "let the first one pass with --add --first-is-good"
 
 
 class NoBaseline(InputError):
@@ -130,13 +131,13 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
     if not alike:
         raise NoBaseline(
             f"{store.address} has no other run of {judged.words}",
-            f"add one that is good: {_add_command(store)}",
+            f"{_FIRST}, or add one that is good: {_add_command(store)}",
         )
     here = [row for row in alike if across_machines or row["device"] == judged.device]
     if not here:
         raise NoBaseline(
             f"{store.address} has no run of {judged.words} on {judged.device_title}: {_devices(alike)}",
-            f"add one of this device ({_add_command(store)}), or say --across-machines",
+            f"{_FIRST}, name one by its id with --across-machines, or add one: {_add_command(store)}",
         )
     return here
 
@@ -265,7 +266,7 @@ def keep_verdict(
     if added.refused:
         raise InputError(added.refused[0].problem, added.refused[0].fix)
     run_id = added.runs[0].run_id
-    if run_id not in store.contents().runs:
+    if added.runs[0].outcome == "an earlier state of one that is there":
         raise InputError(
             f"{judged.path} is {added.runs[0].outcome}",
             "judge the run as it is now: its verdict was not kept",

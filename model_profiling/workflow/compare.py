@@ -137,7 +137,10 @@ def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_r
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, for want of a program that explains both")
     elif before.operators and after.operators:
-        notes.append("of a stored run operators are known, but not their times in every round: not compared")
+        if why_not is None:
+            notes.append(
+                "of a stored run operators are known, not their times in every round: those are not compared"
+            )
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
