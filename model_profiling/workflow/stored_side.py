@@ -52,16 +52,22 @@ def stored_side(store: Store, run: Row, name: str) -> Side:
 
 
 def _read(store: Store, run_id: str) -> _Tables:
-    def rows(sql: str) -> list[dict[str, Any]]:
-        return store.rows(sql, [run_id])
+    with store.connection() as made:
 
-    return _Tables(
-        list(rows("SELECT * FROM experiments WHERE run_id = ?")),
-        _by_series(rows("SELECT * FROM rounds WHERE run_id = ? ORDER BY round")),
-        _by_series(rows("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name")),
-        _by_proof(rows("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel")),
-        list(rows("SELECT taken, number FROM environment WHERE run_id = ? AND name = 'load_average'")),
-    )
+        def rows(sql: str) -> list[Row]:
+            answer = made.execute(sql, [run_id])
+            columns = [column[0] for column in answer.description or ()]
+            return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+
+        return _Tables(
+            rows("SELECT * FROM experiments WHERE run_id = ?"),
+            _by_series(rows("SELECT * FROM rounds WHERE run_id = ? ORDER BY round")),
+            _by_series(
+                rows("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name")
+            ),
+            _by_proof(rows("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel")),
+            rows("SELECT taken, number FROM environment WHERE run_id = ? AND name = 'load_average'"),
+        )
 
 
 def _by_series(rows: Iterable[Row]) -> dict[Series, list[Row]]:
