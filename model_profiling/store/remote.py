@@ -1,7 +1,7 @@
 """A store at an address such as s3://bucket/store: what counts of it is fetched once, and read from there.
 
 DuckDB fetches, by the extension that its address needs. Changes stay as they are and files are named by their
-hash, so what was fetched before is fetched no more. The copy lies in the user's cache; `sme2prof clean` lists it.
+hash, so what was fetched before is fetched no more. The copy lies in the user's cache, for `sme2prof clean`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fetch_store(address: str, mark: str, progress: Progress | None = None) -> Pa
 
 def _fetch(made: duckdb.DuckDBPyConnection, address: str, root: Path, mark: str, progress: Progress) -> None:
     listed = made.execute("SELECT file FROM glob(?)", [_plain(f"{address}/{LOG}/") + "*.json"]).fetchall()
-    numbers = sorted(int(name[1]) for (path,) in listed if (name := _NAME.fullmatch(path)))
+    numbers = sorted(int(told[1]) for (path,) in listed if (told := _NAME.fullmatch(path)))
     if not numbers:
         raise InputError(f"there is no store at {address}", _FIX)
     files.write_bytes(root / mark, _read(made, f"{address}/{mark}", MOST_JSON))
