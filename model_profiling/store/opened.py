@@ -1,0 +1,209 @@
+"""A store of runs, opened: `Store.open(address)` finds it, `add` puts runs in, `connection` asks DuckDB.
+
+    store.json                                   that it is one, and of which version
+    log/00000001.json ...                        every change, in order
+    data/<table>/month=2026-11/<hash>.parquet    rows, by the month they were measured in
+
+Readers read the log and exactly the files that it names: what a killed process left behind is read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from model_profiling import __version__, files
+from model_profiling.check import CheckList
+from model_profiling.errors import FormatError, InputError
+from model_profiling.files import StrPath, as_path
+from model_profiling.json_record import parse_record, read_json_object, record_json
+from model_profiling.progress import Progress, Silent
+from model_profiling.reading import is_there
+from model_profiling.store import data_files
+from model_profiling.store.address import is_remote, store_address
+from model_profiling.store.connection import connect
+from model_profiling.store.contents import Contents, stamp
+from model_profiling.store.labels import Labels, check_tag, with_commit
+from model_profiling.store.log import FOLDER as LOG
+from model_profiling.store.log import Log
+from model_profiling.store.moments import now
+from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
+from model_profiling.store.remote import fetch_store
+from model_profiling.store.tables import TABLES
+from model_profiling.wording import plural
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from model_profiling.store.adding import Added
+    from model_profiling.store.checking import Repaired
+    from model_profiling.store.compaction import Compacted
+
+MARK = "store.json"
+_FEWEST_LETTERS = 4
+"""Of a run_id, to name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    schema_version: Literal[1] = 1
+    kind: Literal["sme2prof store"] = "sme2prof store"
+    made: str = ""
+    kit: str = ""
+
+
+class Store:
+    """Made by `open`. It sees what was in the store when it was last asked; nothing is held locked."""
+
+    def __init__(self, address: str, root: Path) -> None:
+        self.address = address
+        self.root = root
+        self._log = Log(root)
+        self._contents = Contents()
+
+    @classmethod
+    def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
+        """The store at `address`, else at $SME2PROF_STORE, else in `sme2prof_store`; with `make` an empty one
+        where there is none."""
+        named = store_address(address)
+        if is_remote(named) and make:
+            raise InputError(
+                f"{named} can only be read", "add to a folder of this machine, and copy that there"
+            )
+        root = fetch_store(named, MARK) if is_remote(named) else as_path(named)
+        if make and not is_there(root / MARK):
+            _make_store(root)
+        if not is_store(root):
+            raise InputError(
+                f"there is no store in {root}", f"make one: sme2prof store add RUN_DIR --store {root}"
+            )
+        mark = root / MARK
+        content = read_json_object(mark, "name a folder that holds a store")
+        if isinstance(version := content.get("schema_version"), int) and version > 1:
+            raise FormatError(f"{mark} is of version {version}, which a later kit made", "update the kit")
+        parse_record(_Mark, content, str(mark), "name a folder that holds a store")
+        return cls(named, root.resolve())
+
+    def contents(self) -> Contents:
+        """What the store holds now."""
+        self._contents.catch_up(self._log)
+        return self._contents
+
+    def add(
+        self,
+        run_dirs: Iterable[StrPath],
+        labels: Labels | None = None,
+        progress: Progress | None = None,
+    ) -> Added:
+        """Add every run in `run_dirs`, which are run directories or folders above some.
+
+        A run that is there is not added twice, however it was moved; one that was continued replaces what it
+        was. What cannot be read is told in `refused`, and the others are added. Without a commit in `labels`
+        it is the one that CI names, or that of git in the current folder.
+        """
+        self._check_writable()
+        # Who only asks loads none of what runs are read with.
+        from model_profiling.run.folders import expand_runs
+        from model_profiling.store.adding import Adder
+        from model_profiling.store.compaction import AFTER, compact
+
+        found = expand_runs(as_path(run_dir) for run_dir in run_dirs)
+        adder = Adder(
+            self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
+        )
+        added = adder.add(found)
+        if self._contents.unmerged >= AFTER:
+            compact(self.root, self._log, self._contents, all_files=False)
+        return added
+
+    def compact(self, *, grace_s: float | None = None) -> Compacted:
+        """Merge all files of each table and month; remove what nothing has named for `grace_s`, or a day."""
+        self._check_writable()
+        from model_profiling.store.compaction import GRACE_S, compact
+
+        grace_s = GRACE_S if grace_s is None else grace_s
+        return compact(self.root, self._log, self.contents(), grace_s=grace_s)
+
+    def _check_writable(self) -> None:
+        if is_remote(self.address):
+            raise InputError(f"{self.address} can only be read", "change the store that it was copied from")
+
+    def tag(
+        self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
+    ) -> None:
+        """Give runs tags, or take them away."""
+        self._check_writable()
+        from model_profiling.store.adding import add_tags
+
+        sign = "-" if remove else ""
+        named = [f"{sign}{check_tag(tag)}" for tag in tags]
+        known = self.contents().runs(self.root)
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            raise InputError(f"there is no run {unknown[0]} in {self.address}", "see: sme2prof store list")
+        rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
+        add_tags(self.root, self._log, self._contents, rows)
+
+    def check(self, progress: Progress | None = None) -> CheckList:
+        """Whether everything is there, as it was written; each line with its cure."""
+        from model_profiling.store.checking import check_store
+
+        return check_store(self.root, self._log, progress)
+
+    def repair(self, progress: Progress | None = None) -> Repaired:
+        """Leave out what is damaged; see `check`."""
+        self._check_writable()
+        from model_profiling.store.checking import repair_store
+
+        done = repair_store(self.root, self._log, progress)
+        self._contents = Contents()
+        return done
+
+    def find(self, word: str) -> str:
+        """The run_id that `word` begins, or of the only run that has this name."""
+        known = self.contents().runs(self.root)
+        found = [run_id for run_id in known if len(word) >= _FEWEST_LETTERS and run_id.startswith(word)]
+        if not found:
+            named = self.rows("SELECT run_id FROM runs WHERE name = ?", [word])
+            found = [str(row["run_id"]) for row in named]
+        if len(found) != 1:
+            told = f"{plural(len(found), 'run')} are called" if found else "there is no run"
+            raise InputError(f"{told} {word} in {self.address}", "see: sme2prof store list")
+        return found[0]
+
+    def files(self) -> dict[str, list[str]]:
+        """The files of each table that count, checked to be what the log says of them."""
+        contents = self.contents()
+        return {name: data_files.checked_paths(self.root, contents.of_table(name)) for name in TABLES}
+
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB with a view of each table, as the store is now; close it when done."""
+        return connect(self.files(), list(self._contents.replaced.items()))
+
+    def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """What a question of the kit's own answers, a dict for each row."""
+        with self.connection() as made:
+            answer = made.execute(sql, list(params))
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+    def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
+        """What anybody's question in SQL answers, asked where it can change nothing and within `limits`."""
+        return ask(self, sql, params, limits)
+
+
+def is_store(folder: Path) -> bool:
+    """Whether `folder` says that it is one."""
+    return is_there(folder / MARK) and is_there(folder / LOG)
+
+
+def _make_store(root: Path) -> None:
+    """An empty store; where two processes make it at once, both have made the same."""
+    held = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    if MARK not in held and any(not name.startswith(".") for name in held - {LOG, data_files.FOLDER}):
+        raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
+    files.make_folder(root)
+    files.make_folder(files.real_folder(root, root / LOG))
+    mark = _Mark(made=stamp(), kit=__version__)
+    files.write_json(root / MARK, record_json(mark))
