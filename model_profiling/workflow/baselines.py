@@ -51,6 +51,7 @@ class Judged:
     backend: str
     device: str
     device_title: str
+    emulated: bool
     unfinished: str | None
     """How far it came; None where it is whole."""
 
@@ -76,6 +77,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
         *variant_of(run),
         device or found.name,
         device or found.title,
+        run.times is Times.EMULATED,
         run.manifest.unfinished,
     )
 
@@ -125,6 +127,13 @@ def _is_variant(row: Row, judged: Judged) -> bool:
     return (row["model"], row["dtype"], row["backend"]) == (judged.model, judged.dtype, judged.backend)
 
 
+def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
+    """Where machines are the question, any of those that have latencies; emulators only among themselves."""
+    if across_machines:
+        return bool(row["times"] == Times.EMULATED.value) == judged.emulated
+    return bool(row["device"] == judged.device)
+
+
 def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> list[Row]:
     """Those of the same model, dtype and backend on the same device."""
     alike = [row for row in rows if _is_variant(row, judged)]
@@ -133,7 +142,7 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
             f"{store.address} has no other run of {judged.words}",
             f"{_FIRST}, or add one that is good: {_add_command(store)}",
         )
-    here = [row for row in alike if across_machines or row["device"] == judged.device]
+    here = [row for row in alike if _is_of_device(row, judged, across_machines)]
     if not here:
         raise NoBaseline(
             f"{store.address} has no run of {judged.words} on {judged.device_title}: {_devices(alike)}",
@@ -169,7 +178,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
             f"no run in {store.address} has the tag, the name or the id {word!r}", "see: sme2prof store list"
         )
     alike = [row for row in by_word if _is_variant(row, judged)]
-    here = [row for row in alike if across_machines or row["device"] == judged.device]
+    here = [row for row in alike if _is_of_device(row, judged, across_machines)]
     if not alike:
         seen = list(dict.fromkeys(f"{row['model']} {row['dtype']}".strip() for row in by_word))
         raise InputError(

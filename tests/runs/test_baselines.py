@@ -203,6 +203,8 @@ def test_another_device_is_refused_unless_machines_are_the_question(
         "compare", arm, "--against", named, "--store", store.root, *GATE, "--across-machines", "--json"
     )
     assert across.returncode == 1, across.stderr
+    # The newest of all is emulated, which no machine is.
+    assert find_baseline(store, "last-good", judged_run(arm), across_machines=True)["times"] == "hardware"
     assert [found["what"] for found in json.loads(across.stdout)["differing"]] == ["CPU"]
 
 
