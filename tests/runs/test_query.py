@@ -174,8 +174,8 @@ WRONG = {
     "FROM read_csv('/etc/hostname')": "a question reads the tables of the store, and no other file",
     "SELECT length(repeat('x', 3_000_000_000))": "needs more than 0 MB of memory",
 }
-"""Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there the
-system's limit is what holds."""
+"""Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there
+the system's limit is what holds."""
 ATTACKS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
