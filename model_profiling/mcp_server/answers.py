@@ -422,3 +422,42 @@ class StoreAnswer(Bounded):
         list[StoreTable], Field(description="What can be asked; only where no `sql` was given.")
     ]
     next: str
+
+
+class HistoryChange(Answer):
+    """A change of level; `first` is the first run at the new one."""
+
+    at: Annotated[str, Field(description="When that run was measured, in UTC.")]
+    run_id: str
+    commit: str
+    commit_before: str
+    change: Annotated[float, Field(description="Of the typical latency: 0.03 is 3% slower.")]
+    low: float
+    high: float
+    also_changed: Annotated[list[str], Field(description="What else was not as before: kit, ExecuTorch, ...")]
+
+
+class HistoryOfSeries(Answer):
+    name: str
+    device: str
+    runs: int
+    first_at: str
+    last_at: str
+    last_ms: float
+    last_low_ms: Number
+    last_high_ms: Number
+    too_few_to_tell: Annotated[bool, Field(description="Whether there are too few runs to see any change.")]
+    false_alarm_rate: Annotated[
+        float, Field(description="Of how many such histories without a change one is shown, at the most.")
+    ]
+    changes: list[HistoryChange]
+    said: Annotated[list[str], Field(description="The same in sentences.")]
+
+
+class HistoryAnswer(Bounded):
+    store: str
+    model: str
+    method: Annotated[str, Field(description="How changes are found.")]
+    series: list[HistoryOfSeries]
+    without_latency: Annotated[list[str], Field(description="Runs that are in no series, and why.")]
+    next: str

@@ -5,6 +5,7 @@ They become the tools' input schemas, so a description here is written for a mod
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -214,3 +215,17 @@ class AskStore(Question):
         ),
     ] = None
     limit: Annotated[int, Field(ge=1, le=500, description="Give at most so many rows.")] = 50
+
+
+class AskHistory(Question):
+    store: StorePath = "sme2prof_store"
+    model: Annotated[str, Field(description="The model's name in the store.", examples=["toy_cnn"])]
+    dtype: Annotated[str | None, Field(description="Only this number format.")] = None
+    backend: Annotated[str | None, Field(description="Only this backend.")] = None
+    device: Annotated[
+        str | None, Field(description="Only this device, by its name in the store or a part of its name.")
+    ] = None
+    experiment: Annotated[str | None, Field(description="Only this experiment.")] = None
+    threads: Annotated[int | None, Field(ge=1, description="Only this number of threads.")] = None
+    since: Annotated[date | None, Field(description="Only runs since this day, in UTC.")] = None
+    limit: Annotated[int, Field(ge=1, le=50, description="List at most so many series.")] = 10

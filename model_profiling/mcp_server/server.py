@@ -43,9 +43,9 @@ _INSTRUCTIONS = (
     "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. Begin "
     "with `doctor`. `runs` lists what was measured; `profile` measures anew (a minute or more; let nothing "
     "else run meanwhile). Then `summary`, and from there `top_operators`, `kernel_evidence`, `headroom`, "
-    "`advice`, `compare`. All paths are relative to the root {root}. Times are milliseconds of one "
-    "inference; only times of hardware are latencies; a projection is no measurement; claim SME2 only where "
-    "kernel evidence proves it."
+    "`advice`, `compare`. Stores of many runs answer `query_store` and `history`. All paths are "
+    "relative to the root {root}. Times are milliseconds of one inference; only times of hardware are "
+    "latencies; a projection is no measurement; claim SME2 only where kernel evidence proves it."
 )
 
 

@@ -191,4 +191,15 @@ TOOLS: tuple[Tool, ...] = (
         read=store_reading.query_store,
         on_error="`query_store` without `sql` lists tables and columns",
     ),
+    Tool(
+        "history",
+        "A model's latency over time",
+        "A model's latency over all runs of a store, each device, format, experiment and thread count by "
+        "itself, with the runs and commits where its level changed, found by a method with a stated rate of "
+        "false alarms. Call it when the user asks whether or since when something became slower.",
+        questions.AskHistory,
+        answers.HistoryAnswer,
+        read=store_reading.history,
+        on_error="`query_store` with `FROM programs` lists the models of a store",
+    ),
 )

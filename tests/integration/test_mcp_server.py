@@ -57,6 +57,7 @@ TOOLS = [
     "headroom",
     "advice",
     "query_store",
+    "history",
 ]
 
 
@@ -123,6 +124,9 @@ def test_a_store_is_asked_within_the_root_and_within_bounds(client: Assistant, r
     long = client.ask("query_store", sql="SELECT i, repeat('x', 1000) FROM range(300) t(i)", limit=200)
     assert len(long["rows"][0][1]) == 503 and len(json.dumps(long["rows"])) < 50_000
     assert long["left_out"].startswith("there are more than 200 rows") and "too long" in long["left_out"]
+    told = client.ask("history", model="small_cnn", device="made SME2", since="2020-01-01")
+    assert {(series["runs"], series["too_few_to_tell"]) for series in told["series"]} == {(1, True)}
+    assert "did you mean 'small_cnn'?" in client.refused("history", model="smal_cnn")
     refused = client.refused("query_store", sql="FROM lattencies")
     assert "did you mean 'latencies'?" in refused
     shutil.copytree(store.root, root.parent / "outside" / "store")

@@ -146,11 +146,8 @@ def test_what_duckdb_draws_is_no_part_of_the_answer(store: Store) -> None:
 
 
 def test_a_question_has_limits_and_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="took longer than 2 s and was ended"):
-        store.query(ENDLESS.format("count(*)"), limits=Limits(seconds=2))
-    # Far more than DuckDB counts, or can be kept from: the system does that.
-    with pytest.raises(InputError, match="needs more than 64 MB of memory"):
-        store.query("SELECT length(repeat('x', 3_000_000_000))", limits=Limits(memory=64 << 20))
+    with pytest.raises(InputError, match="took longer than 1 s and was ended"):
+        store.query(ENDLESS.format("count(*)"), limits=Limits(seconds=1))
     out = tmp_path / "out.csv"
     words = ["query", ENDLESS.format("*"), "--store", str(store.root), "--csv", str(out)]
     with subprocess.Popen(
@@ -177,7 +174,8 @@ WRONG = {
     "FROM read_csv('/etc/hostname')": "a question reads the tables of the store, and no other file",
     "SELECT length(repeat('x', 3_000_000_000))": "needs more than 0 MB of memory",
 }
-"""Questions, and what is made of what DuckDB says of them."""
+"""Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there
+the system's limit is what holds."""
 ATTACKS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
