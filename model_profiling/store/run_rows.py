@@ -58,7 +58,6 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
     measured = moment_of(run.manifest.started) if run.manifest else None
     run_id = identity.run_id
     tables: dict[str, Sequence[Row]] = {
-        "runs": [_run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)],
         "experiments": [(run_id, *row) for row in _experiments(run)],
         "rounds": [(run_id, *row) for row in _rounds(run)],
         "operators": [(run_id, *row) for row in analysis.operators],
@@ -66,8 +65,10 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
         "kernels": [(run_id, *row) for row in _kernels(run)],
         "speedups": [(run_id, *row) for row in analysis.speedups],
         "environment": [(run_id, *row) for row in _environment(run)],
-        "tags": [(run_id, tag, added, "") for tag in labels.tags],
     }
+    told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
+    tables["runs"] = [(*told, sum(map(len, tables.values())))]
+    tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
     month = (_EPOCH + timedelta(microseconds=added if measured is None else measured)).strftime("%Y-%m")
     return RunRows(identity, run.path, month, tables, analysis.analysed)
 

@@ -97,6 +97,7 @@ RUNS = Table(
         Column("warnings", "texts", "what its report warns of"),
         Column("begun", "text", "the same for a run and what it was before it was continued"),
         Column("processes", "whole", "how many processes had ended in it"),
+        Column("row_count", "whole", "how many rows it has in the other tables, tags left out"),
     ),
 )
 EXPERIMENTS = Table(
