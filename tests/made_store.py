@@ -15,6 +15,7 @@ from model_profiling.report.store_index import (
     StoreContents,
     StoredRun,
 )
+from model_profiling.run import Times
 
 Program = tuple[str, str]
 NOISE = 0.01
@@ -73,7 +74,7 @@ def _run(program: Program, device: str, day: int, chance: random.Random) -> tupl
         model=program[0],
         format=program[1],
         device=device,
-        times="emulated" if emulated else "hardware",
+        times=Times.EMULATED if emulated else Times.HARDWARE,
         kernels=kernels if tested else Kernels.NOT_TESTED,
         commit=f"{(day * 7919 + 123457) * 31 % 0xFFFFFFF:07x}",
         branch="main",

@@ -25,13 +25,15 @@ def told(contents: StoreContents) -> list[str]:
 def test_the_answers_are_of_all_runs() -> None:
     inventory, slower, kernels = told(MADE)
     assert inventory.startswith(f"{len(MADE.runs):,} runs, 2026-07-19 to 2026-11-")
-    assert inventory.endswith(f"{len({name for name, _ in PROGRAMS})} models on {len(DEVICES) + 1} devices.")
+    assert inventory.endswith(
+        f"{len({name for name, _ in PROGRAMS})} models on {len(DEVICES)} devices and an emulator."
+    )
     judged = len(PROGRAMS) * len(DEVICES)
     assert slower.startswith(
         f"Yes: 2 of {judged} histories, most of all resnet50 xnnpack fp32 on Phone A (3f2a), 5.8%"
     )
     assert slower.endswith("1 became faster.")
-    assert kernels == "Yes: proven for 5 of 6 programs. Not tested: whisper_tiny_encoder xnnpack fp16."
+    assert kernels == "Yes: proven for 5 of 6 programs; not tested: whisper_tiny_encoder xnnpack fp16."
 
 
 def test_a_level_that_came_back_is_not_slower() -> None:
@@ -59,8 +61,12 @@ def test_too_few_runs_are_not_judged() -> None:
     ("states", "answer"),
     [
         ((Kernels.RAN, Kernels.NOT_TESTED), "Yes: proven for 1 of 1 program."),
-        ((Kernels.RAN, Kernels.NONE_RAN), "No: None ran in mobilenet_v3_small xnnpack fp16."),
+        ((Kernels.RAN, Kernels.NONE_RAN), "Not proven: none ran in mobilenet_v3_small xnnpack fp16."),
         ((Kernels.NONE_RAN, Kernels.RAN_EMULATED), "Yes: proven for 1 of 1 program."),
+        (
+            (Kernels.NONE_RAN, Kernels.SME_RAN),
+            "Not proven: SME or SME2, which is not told: mobilenet_v3_small xnnpack fp16.",
+        ),
         ((Kernels.NOT_TESTED, Kernels.NOT_TESTED), "Not tested: no run has kernel evidence."),
     ],
 )

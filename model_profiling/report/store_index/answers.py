@@ -11,10 +11,17 @@ from model_profiling.report.store_index.records import (
     StoreContents,
     StoredRun,
 )
+from model_profiling.run import Times
 from model_profiling.wording import listing, plural, span
 
 _NAMED = 3
 """How many an answer names, at most."""
+
+_NOT_PROVEN = (
+    (Kernels.SME_RAN, "SME or SME2, which is not told:"),
+    (Kernels.NONE_RAN, "none ran in"),
+    (Kernels.NOT_TESTED, "not tested:"),
+)
 
 
 def answers(contents: StoreContents) -> Answers:
@@ -40,10 +47,13 @@ def _inventory(runs: Sequence[StoredRun]) -> Text:
     if not runs:
         return "No run yet: `sme2prof store add RUN_DIR` puts one into it."
     dates = sorted(run.measured[:10] for run in runs)
-    models, devices = {run.model for run in runs}, {run.device for run in runs}
+    models = {run.model for run in runs}
+    devices = {run.device for run in runs if run.times is not Times.EMULATED}
+    places = [plural(len(devices), "device")] if devices else []
+    places += ["an emulator"] if any(run.times is Times.EMULATED for run in runs) else []
     return (
         Strong(_count(len(runs), "run")),
-        f", {span(dates[0], dates[-1])}: {plural(len(models), 'model')} on {plural(len(devices), 'device')}.",
+        f", {span(dates[0], dates[-1])}: {plural(len(models), 'model')} on {listing(places)}.",
     )
 
 
@@ -53,9 +63,10 @@ def _slower(contents: StoreContents) -> Text:
     judged = [history for history in told if len(history.points) >= contents.method.fewest_runs]
     if not judged:
         most = max((len(history.points) for history in told), default=0)
+        there = f"there {'is' if most == 1 else 'are'} {most} at most"
         return (
             f"Not known yet: it takes {plural(contents.method.fewest_runs, 'run')} of one model on one "
-            f"device to tell a change from noise, and there {'is' if most == 1 else 'are'} {most} at most."
+            f"device to tell a change from noise, and {there}."
         )
     changed = [(history, history.changes[-1]) for history in judged if history.changes]
     slower = [each for each in changed if each[1].percent > 0]
@@ -68,23 +79,24 @@ def _slower(contents: StoreContents) -> Text:
     worst = (
         f"{program_of(history)} on {history.device}, {change_text(change.percent)} since {dates[change.run]}"
     )
-    most = f"{worst}." if len(slower) == 1 else f"most of all {worst}."
-    return Strong("Yes"), f": {len(slower)} of {_histories(len(judged))}, {most}{also}"
+    first = "" if len(slower) == 1 else "most of all "
+    return Strong("Yes"), f": {len(slower)} of {_histories(len(judged))}, {first}{worst}.{also}"
 
 
 def _kernels(runs: Iterable[StoredRun]) -> Text:
     states = kernel_states(runs)
-    proven = [program for program, state in states.items() if state.proven]
-    absent = sorted(program for program, state in states.items() if state is Kernels.NONE_RAN)
-    untested = sorted(program for program, state in states.items() if state is Kernels.NOT_TESTED)
-    rest = (f" None ran in {_some(absent)}." if absent else "") + (
-        f" Not tested: {_some(untested)}." if untested else ""
-    )
+    proven = sum(state.proven for state in states.values())
+    rest = [
+        f"{words} {_some(found)}"
+        for wanted, words in _NOT_PROVEN
+        if (found := sorted(program for program, state in states.items() if state is wanted))
+    ]
     if proven:
-        return Strong("Yes"), f": proven for {len(proven)} of {plural(len(states), 'program')}.{rest}"
-    if absent:
-        return Strong("No"), f":{rest}"
-    return Strong("Not tested"), ": no run has kernel evidence."
+        told = "; ".join((f"proven for {proven} of {plural(len(states), 'program')}", *rest))
+        return Strong("Yes"), f": {told}."
+    if set(states.values()) <= {Kernels.NOT_TESTED}:
+        return Strong("Not tested"), ": no run has kernel evidence."
+    return Strong("Not proven"), f": {'; '.join(rest)}."
 
 
 def kernel_states(runs: Iterable[StoredRun]) -> dict[str, Kernels]:

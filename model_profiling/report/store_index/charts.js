@@ -163,7 +163,7 @@ class HistoryCard {
     const { last, runs } = this.history;
     const dates = [this.runs[0].measured.slice(0, 10), this.runs.at(-1).measured.slice(0, 10)];
     const since = last ? `${milliseconds(last[1])} to ${milliseconds(last[2])} ms on ${RUNS[runs[last[0]]].measured.slice(0, 10)}. ` : "";
-    this.readout.replaceChildren(`${since}${this.history.series}: ${counted(this.runs.length, "run")}, ${dates[0] === dates[1] ? dates[0] : dates.join(" to ")}`);
+    this.readout.replaceChildren(`${since}${this.history.series}: ${counted(this.runs.length, "run")}, ${spanned(...dates)}`);
   }
 
   // The same for those who read rather than point: every run, the newest first.
@@ -208,7 +208,7 @@ class Charts {
     this.more.hidden = left === 0;
     this.more.textContent = `Show ${Math.min(CARDS, left)} more of ${this.chosen.length}`;
     const whole = HISTORIES.length;
-    this.count.textContent = this.chosen.length ? `${this.chosen.length === whole ? "" : `${this.chosen.length} of `}${counted(whole, "history", "histories")}, ${day(this.dates[0])} to ${day(this.dates[1])}` : "No history is like that.";
+    this.count.textContent = this.chosen.length ? `${this.chosen.length === whole ? "" : `${this.chosen.length} of `}${counted(whole, "history", "histories")}, ${spanned(...this.dates.map(day))}` : "No history is like that.";
   }
 
   // From a table to a chart: what the filters hide is shown again.

@@ -46,7 +46,7 @@ def _run(run: StoredRun, latency: float | None, texts: _Texts) -> list[object]:
 
 def _state(run: StoredRun) -> str:
     """What became of it, and what its times are where they are no latencies."""
-    return run.state if run.times == "hardware" else f"{run.state}, {run.times}: no latencies"
+    return run.state if run.times.are_latencies else f"{run.state}, {run.times.value}: no latencies"
 
 
 def _history(history: SeriesHistory, places: dict[str, int], method: Method) -> dict[str, object]:

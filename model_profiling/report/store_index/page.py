@@ -59,6 +59,7 @@ def render_store(contents: StoreContents) -> str:
 _SME2 = {
     Kernels.RAN: "ran",
     Kernels.RAN_EMULATED: "ran, emulated",
+    Kernels.SME_RAN: "SME or SME2 ran",
     Kernels.NONE_RAN: "none ran",
     Kernels.NOT_TESTED: "not tested",
 }
@@ -176,7 +177,7 @@ def _cell(run: StoredRun | None, told: tuple[int, SeriesHistory] | None) -> str:
         return f'<a href="#history-{place}">{milliseconds(history.points[-1].ms)} ms</a>{change}'
     if run is None:
         return '<span class="soft">-</span>'
-    why = run.state if run.times == "hardware" and run.state != "finished" else "no latency"
+    why = run.state if run.times.are_latencies and run.state != "finished" else "no latency"
     return f'<span class="soft">{escape(why)}</span>'
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from model_profiling.run import Times
+
 
 class Kernels(str, Enum):
     """What is known about SME2 kernels in a run."""
 
     RAN = "SME2 kernels ran"
     RAN_EMULATED = "SME2 kernels ran, emulated"
+    SME_RAN = "SME or SME2 kernels ran"
     NONE_RAN = "no SME2 kernel ran"
     NOT_TESTED = "not tested"
 
@@ -33,8 +36,7 @@ class StoredRun:
     format: str
     """Backend and dtype: `xnnpack fp16`; empty where nothing says."""
     device: str
-    times: str = "hardware"
-    """What its times are (`run/times.py`)."""
+    times: Times = Times.HARDWARE
     state: str = "finished"
     kernels: Kernels = Kernels.NOT_TESTED
     commit: str = ""

@@ -7,7 +7,7 @@ const COLUMNS = [
   ["latency", (run) => run.ms, (run) => (run.ms === null ? "-" : `${milliseconds(run.ms)} ms`)],
   ["kernels", (run) => run.kernels],
   ["state", (run) => run.state],
-  ["commit", (run) => run.commit, (run) => (run.commit ? make("code", {}, run.commit) : "-")],
+  ["commit", (run) => run.commit, (run) => (run.commit ? make("code", { class: "nowrap" }, run.commit) : "-")],
   ["tags", (run) => run.tags, (run) => run.tags || "-"],
   ["report", (run) => (run.report ? "0" : "1"), (run) => reportOf(run)],
 ];

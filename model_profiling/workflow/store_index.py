@@ -1,0 +1,173 @@
+"""What the page of a store shows, asked from the store: runs, each latency over them, where it changed."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model_profiling.reading import is_regular, is_there
+from model_profiling.report.store_index import (
+    Kernels,
+    Method,
+    Point,
+    SeriesHistory,
+    StoreContents,
+    StoredRun,
+)
+from model_profiling.run import Times, names
+from model_profiling.store.opened import Store
+
+_Row = Mapping[str, Any]
+_Place = tuple[str, str, str]
+"""The model, the format and the device, as shown."""
+
+METHOD = Method(fewest_runs=10, false_alarms=0.05)
+
+_TEXTS = (
+    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "executorch",
+    "kit", "run_dir",
+)  # fmt: skip
+_RUNS = f"""
+    SELECT run_id, strftime(coalesce(measured_at, added_at), '%Y-%m-%dT%H:%M:%S') AS measured,
+           dirty, has_sme2, {", ".join(f"coalesce({name}, '') AS {name}" for name in _TEXTS)}
+    FROM runs ORDER BY measured, run_id"""  # noqa: S608  names of our own
+_TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
+_LATENCIES = """
+    SELECT run_id, experiment, coalesce(threads, 0) AS threads, sme2, len(disabled) AS off, median_ms,
+           CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN low_ms END AS low_ms,
+           CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN high_ms END AS high_ms
+    FROM experiments WHERE median_ms > 0 AND isfinite(median_ms)"""
+_KERNELS = """
+    SELECT run_id,
+           bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
+           bool_or(ran AND is_sme2 AND proven_by = 'evidence') AS kept,
+           bool_or(ran AND is_sme) AS sme,
+           bool_or(ran AND sme2 IS NOT FALSE
+                   AND (library <> 'operator' OR (kernel_role = 'matmul' AND is_sme = false))) AS looked
+    FROM (SELECT k.run_id, k.is_sme2, k.is_sme, k.proven_by, k.library, k.role AS kernel_role, e.sme2,
+                 k.evidence = 'executed' AND k.role <> 'packing' AS ran
+          FROM kernels k LEFT JOIN experiments e USING (run_id, experiment, threads))
+    GROUP BY run_id"""
+
+
+def store_contents(store: Store, home: Path) -> StoreContents:
+    """Everything that the page needs; links to reports are relative to `home`."""
+    with store.connection() as asked:
+
+        def rows(sql: str) -> list[_Row]:
+            answer = asked.execute(sql)
+            columns = [column[0] for column in answer.description or ()]
+            return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+
+        runs, tags, latencies, kernels = (rows(sql) for sql in (_RUNS, _TAGS, _LATENCIES, _KERNELS))
+    tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
+    proofs = {row["run_id"]: row for row in kernels}
+    named = _device_names(runs)
+    whole = home.resolve()
+    told = {
+        row["run_id"]: _run(
+            row, named[row["device"]], tagged.get(row["run_id"], ()), proofs.get(row["run_id"]), whole
+        )
+        for row in runs
+    }
+    return StoreContents(
+        name=store.root.name,
+        runs=tuple(told.values()),
+        histories=tuple(_histories(told, latencies)),
+        method=METHOD,
+        command=f"Everything: sme2prof query, sme2prof history, with --store {store.address}",
+    )
+
+
+def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
+    """Each device in words; by its own name where several are told in the same words, and where it is only
+    emulated, of which the words tell who emulated what."""
+    words: dict[str, str] = {
+        row["device"]: row["device"] if _times(row) is Times.EMULATED else row["device_name"] or row["device"]
+        for row in runs
+    }
+    taken = list(words.values())
+    return {device: device if taken.count(name) > 1 else name for device, name in words.items()}
+
+
+def _run(row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, home: Path) -> StoredRun:
+    report, why = _report(row["run_dir"], home)
+    return StoredRun(
+        id=row["run_id"],
+        measured=row["measured"],
+        model=row["model"],
+        format=f"{row['backend']} {row['dtype']}".strip(),
+        device=device,
+        times=_times(row),
+        state=row["state"] or "unknown",
+        kernels=_kernels(row, proof),
+        commit=f"{row['commit'][:9]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
+        branch=row["branch"],
+        executorch=row["executorch"],
+        kit=row["kit"],
+        tags=tags,
+        report=report,
+        no_report=why,
+    )
+
+
+def _times(run: _Row) -> Times:
+    """Unknown is never hardware."""
+    return Times(run["times"]) if run["times"] in {each.value for each in Times} else Times.UNKNOWN
+
+
+def _kernels(run: _Row, proof: _Row | None) -> Kernels:
+    """Absence is a proof only where the CPU could have run some, and what it ran was listed."""
+    if proof is None:
+        return Kernels.NOT_TESTED
+    if proof["here"]:
+        return Kernels.RAN_EMULATED if _times(run) is Times.EMULATED else Kernels.RAN
+    if proof["kept"]:
+        return Kernels.RAN_EMULATED
+    if proof["sme"]:
+        return Kernels.SME_RAN
+    return Kernels.NONE_RAN if run["has_sme2"] and proof["looked"] else Kernels.NOT_TESTED
+
+
+def _report(run_dir: str, home: Path) -> tuple[str, str]:
+    """A link to the run's report where it still is, else why there is none."""
+    folder = Path(run_dir)
+    for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
+        if is_regular(folder / name):
+            return Path(os.path.relpath(folder / name, home)).as_posix(), ""
+    return "", "no report was made of it" if is_there(folder) else "its run directory is not there"
+
+
+def _histories(runs: Mapping[str, StoredRun], latencies: Iterable[_Row]) -> Iterable[SeriesHistory]:
+    """Every series of every model, format and device, in the order in which its runs were measured."""
+    order = {run_id: place for place, run_id in enumerate(runs)}
+    found: defaultdict[_Place, list[_Row]] = defaultdict(list)
+    for row in sorted(
+        (row for row in latencies if row["run_id"] in order), key=lambda row: order[row["run_id"]]
+    ):
+        run = runs[row["run_id"]]
+        found[run.model, run.format, run.device].append(row)
+    for place, rows in found.items():
+        headline = _headline(rows)
+        series: defaultdict[tuple[str, int], list[_Row]] = defaultdict(list)
+        for row in rows:
+            series[row["experiment"], row["threads"]].append(row)
+        for (experiment, threads), own in series.items():
+            points = tuple(
+                Point(row["run_id"], row["median_ms"], row["low_ms"], row["high_ms"]) for row in own
+            )
+            yield SeriesHistory(
+                *place, experiment, threads, points, headline=(experiment, threads) == headline
+            )
+
+
+def _headline(rows: Sequence[_Row]) -> tuple[str, int]:
+    """The series that the newest run speaks of first: SME2 left on, most of what the CPU has, few threads."""
+    newest = [row for row in rows if row["run_id"] == rows[-1]["run_id"]]
+    first = min(
+        newest, key=lambda row: (row["sme2"] is False, row["off"] or 0, row["threads"], row["experiment"])
+    )
+    return first["experiment"], first["threads"]

@@ -1,0 +1,122 @@
+"""`sme2prof view STORE`: recorded runs, added to a store, on one page with their reports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from browser.in_chromium import Opened
+from recorded_runs import ARM, EMULATED, SME2, X86_64
+
+from model_profiling.errors import FormatError
+from model_profiling.process import Completed
+from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
+from model_profiling.run import Times
+from model_profiling.store.labels import Labels
+from model_profiling.store.opened import Store
+from model_profiling.workflow.store_index import store_contents
+from model_profiling.workflow.view import page_to_view
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`runs` of four machines, of which one has a page and one has been thrown away, and `store`."""
+    folder = tmp_path_factory.mktemp("many & days")
+    for recorded in (ARM, EMULATED, SME2, X86_64):
+        shutil.copytree(recorded, folder / "runs" / recorded.name)
+    labels = Labels(commit=COMMIT, branch="main", dirty=True, tags=("good",))
+    Store.open(folder / "store", make=True).add([folder / "runs"], labels)
+    (folder / "runs" / SME2.name / "report.html").write_text("its report")
+    (folder / "runs" / ARM.name / "report.md").unlink()
+    shutil.rmtree(folder / "runs" / X86_64.name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def contents(home: Path) -> StoreContents:
+    return store_contents(Store.open(home / "store"), home / "store")
+
+
+def _by_device(contents: StoreContents) -> dict[str, StoredRun]:
+    return {run.device.partition(",")[0]: run for run in contents.runs}
+
+
+def test_runs_are_told_with_what_is_proven_and_where_their_reports_are(contents: StoreContents) -> None:
+    runs = _by_device(contents)
+    assert set(runs) == {"Neoverse-N1", "made SME2 CPU", "made x86_64 CPU", "emulated"}
+    assert {(run.model, run.format, run.commit, run.tags) for run in runs.values()} == {
+        ("small_cnn", "xnnpack fp16", f"{COMMIT[:9]}+", ("good",))
+    }
+    kernels = {device: run.kernels for device, run in runs.items()}
+    assert kernels.pop("made SME2 CPU") is Kernels.RAN
+    assert set(kernels.values()) == {Kernels.RAN_EMULATED}
+    assert runs["emulated"].times is Times.EMULATED
+    assert runs["made SME2 CPU"].report == f"../runs/{SME2.name}/report.html"
+    assert runs["emulated"].report == f"../runs/{EMULATED.name}/report.md"
+    assert (runs["Neoverse-N1"].report, runs["made x86_64 CPU"].report) == ("", "")
+    assert "no report" in runs["Neoverse-N1"].no_report and "not there" in runs["made x86_64 CPU"].no_report
+
+
+def test_a_history_for_every_series_and_one_that_speaks_for_each_device(contents: StoreContents) -> None:
+    own = [history for history in contents.histories if history.device.startswith("made SME2 CPU")]
+    assert {(history.experiment, history.threads) for history in own} == {
+        (f"linux_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)
+    }
+    (headline,) = (history for history in own if history.headline)
+    assert (headline.experiment, headline.threads) == ("linux_sme2_on", 1)
+    (point,) = headline.points
+    assert point.low_ms and point.high_ms and point.low_ms < point.ms < point.high_ms
+    assert not [history for history in contents.histories if history.device == "emulated"], "emulated times"
+
+
+def test_the_page_leads_to_the_reports(home: Path, opened: Callable[..., Opened]) -> None:
+    viewed = page_to_view(home / "store")
+    assert viewed.path == home / "store" / "store_index.html"
+    assert {run.resolve().name for run in viewed.runs} == {SME2.name, EMULATED.name}
+    found = opened(viewed.path)
+    assert not found.complaints
+    assert len(found.texts(".card")) == 3
+    card = found.page.locator(".card", has_text="made SME2 CPU")
+    assert "0.666 ms" in card.inner_text()
+    card.locator("svg a").click()
+    assert found.page.url.endswith(f"/runs/{SME2.name}/report.html")
+    assert found.page.locator("body").inner_text() == "its report"
+
+
+def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a page" / "list.html"
+    (run, *_) = (
+        run
+        for run in store_contents(Store.open(home / "store"), out.parent).runs
+        if run.report.endswith(".html")
+    )
+    assert (out.parent / run.report).resolve() == home / "runs" / SME2.name / "report.html"
+    assert page_to_view(home / "store", out).path == out and out.is_file()
+
+
+def test_the_command_makes_the_page_and_says_where(
+    home: Path, tmp_path: Path, sme2prof: Callable[..., Completed]
+) -> None:
+    done = sme2prof("view", home / "store", "--no-browser", "--json")
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0 and facts["page"] == str(home / "store" / "store_index.html")
+    assert len(facts["runs"]) == 2
+    empty = tmp_path / "empty"
+    Store.open(empty, make=True)
+    done = sme2prof("view", empty, "--no-browser")
+    assert done.returncode == 0 and "store add RUN_DIR" in (empty / "store_index.html").read_text()
+
+
+def test_a_store_that_is_damaged_is_one_line(home: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "store"
+    shutil.copytree(home / "store", broken)
+    for file in (broken / "data" / "runs").rglob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    with pytest.raises(FormatError) as problem:
+        page_to_view(broken)
+    assert "\n" not in str(problem.value)
