@@ -59,7 +59,7 @@ def made_store(
         if program[1] == "xnnpack fp16" and program != PROGRAMS[4]:
             runs += (_run(program, EMULATED, day, chance)[1] for day in range(0, days, 7))
     return StoreContents(
-        "team_store", tuple(runs), tuple(histories), Method(10, 0.05), "Ask `sme2prof query`."
+        "team_store", tuple(runs), tuple(histories), Method(10, 0.8), "Ask `sme2prof query`."
     )
 
 

@@ -24,7 +24,7 @@ _Row = Mapping[str, Any]
 _Place = tuple[str, str, str]
 """The model, the format and the device, as shown."""
 
-METHOD = Method(fewest_runs=10, false_alarms=0.05)
+METHOD = Method(fewest_runs=10, by_chance=0.5)
 
 _TEXTS = (
     "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "executorch",

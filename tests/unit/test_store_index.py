@@ -77,7 +77,7 @@ def test_the_newest_test_of_kernels_counts(states: tuple[Kernels, Kernels], answ
 
 
 def test_an_empty_store_says_how_to_fill_it() -> None:
-    page = render_store(StoreContents("empty", (), (), Method(10, 0.05)))
+    page = render_store(StoreContents("empty", (), (), Method(10, 0)))
     assert "sme2prof store add RUN_DIR" in page and "<table" not in page
 
 

@@ -5,6 +5,7 @@ const HIGH = 96;
 const EDGE = 7;
 const LEAST_SPAN = 0.1;
 const CARDS = 24;
+const IN_SHORT = { "SME2 kernels ran": "SME2 ran", "SME2 kernels ran, emulated": "SME2 ran, emulated", "SME or SME2 kernels ran": "SME or SME2 ran", "no SME2 kernel ran": "no SME2", "not tested": "SME2 not tested" };
 
 class HistoryCard {
   constructor(history, from, to) {
@@ -40,7 +41,7 @@ class HistoryCard {
       make("h3", {}, history.model, " ", make("span", { class: "soft" }, history.format)),
       make("p", { class: "where" }, make("span", { class: "soft" }, history.device), make("strong", {}, `${milliseconds(this.ms.at(-1))} ms`)),
       make("div", { class: "plot" }, this.drawing(), make("div", { class: "scale", "aria-hidden": "true" }, make("span", {}, this.top.toPrecision(3)), make("span", {}, this.bottom.toPrecision(3)))),
-      make("p", { class: "state" }, state, make("span", { class: "soft" }, newest.kernels === "not tested" ? "SME2 kernels not tested" : newest.kernels)),
+      make("p", { class: "state" }, state, make("span", { class: "soft" }, IN_SHORT[newest.kernels] ?? newest.kernels)),
       this.readout,
       this.list());
     this.rest();
@@ -162,8 +163,8 @@ class HistoryCard {
     this.ring.setAttribute("visibility", "hidden");
     const { last, runs } = this.history;
     const dates = [this.runs[0].measured.slice(0, 10), this.runs.at(-1).measured.slice(0, 10)];
-    const since = last ? `${milliseconds(last[1])} to ${milliseconds(last[2])} ms on ${RUNS[runs[last[0]]].measured.slice(0, 10)}. ` : "";
-    this.readout.replaceChildren(`${since}${this.history.series}: ${counted(this.runs.length, "run")}, ${spanned(...dates)}`);
+    const since = last ? [`${milliseconds(last[1])} to ${milliseconds(last[2])} ms on `, unbroken(RUNS[runs[last[0]]].measured.slice(0, 10)), ". "] : [];
+    this.readout.replaceChildren(...since, `${this.history.series}: ${counted(this.runs.length, "run")}, `, unbroken(spanned(...dates)));
   }
 
   // The same for those who read rather than point: every run, the newest first.

@@ -7,9 +7,10 @@ const SHOWN = [
   ["slower", (history) => history.percent > 0],
   ["faster", (history) => history.percent < 0],
 ];
+const rank = ({ percent }) => (percent > 0 ? 2 : percent < 0 ? 1 : 0);
 const byName = (a, b) => a.place - b.place;
 const ORDERS = [
-  ["slower first", (a, b) => b.percent - a.percent || byName(a, b)],
+  ["slower first", (a, b) => rank(b) - rank(a) || b.percent - a.percent || byName(a, b)],
   ["latest change first", (a, b) => since(b) - since(a) || byName(a, b)],
   ["name", byName],
   ["longest latency first", (a, b) => b.ms.at(-1) - a.ms.at(-1)],

@@ -88,10 +88,10 @@ def _changes(contents: StoreContents) -> str:
     )
     left = len(found) - _CHANGES
     more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
-    chance = contents.method.false_alarms
+    told = sum(history.headline for history in contents.histories)
     note = (
-        f"A change is a latency that went to another level and stayed there. Of histories without one, "
-        f"{100 * chance:.0f}% show one by chance.{more}"
+        "A change is a latency that went to another level and stayed there. By chance alone one would be "
+        f"found in at most {contents.method.by_chance:.1f} of {told:,} histories.{more}"
     )
     head = "".join(
         f'<th scope="col"{_number(name)}>{name}</th>'

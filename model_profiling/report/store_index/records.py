@@ -102,8 +102,8 @@ class Method:
 
     fewest_runs: int
     """A history of fewer is not judged."""
-    false_alarms: float
-    """The share of histories without a change in which one is found all the same."""
+    by_chance: float
+    """In how many of the histories that are told first a change would be found, had none of them one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ const decimals = (ms) => (ms >= 100 ? 1 : ms >= 10 ? 2 : ms >= 0.1 ? 3 : 4);
 const milliseconds = (ms) => (ms === null ? "-" : ms.toFixed(decimals(Math.abs(ms))));
 const day = (time) => new Date(time).toISOString().slice(0, 10);
 const spanned = (first, last) => (first === last ? first : `${first} to ${last}`);
+const unbroken = (text) => make("span", { class: "nowrap" }, text);
 const counted = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 const changed = (percent) => `${Math.abs(percent).toFixed(1)}% ${percent > 0 ? "slower" : "faster"}`;
 
