@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from model_profiling.report.store_index import (
     Change,
     Kernels,
+    Mark,
     Method,
     Point,
     SeriesHistory,
@@ -37,13 +38,14 @@ STEPS = {
 }
 """From which day a program on a device takes so many times as long."""
 SERIES = (("sme2_on", 1, 1.0), ("sme2_off", 1, 1.7), ("sme2_on", 4, 0.4))
+UPGRADE = 35
 NO_FOLDER = "the folder of the run is not there"
 
 
 def made_store(
     programs: Sequence[Program] = PROGRAMS, devices: dict[str, float] | None = None, days: int = 120
 ) -> StoreContents:
-    """Reports of the first month are gone; ExecuTorch was another one until day 80."""
+    """Reports of the first month are gone; ExecuTorch is another one from day 35 on."""
     chance = random.Random(5)
     runs: list[StoredRun] = []
     histories: list[SeriesHistory] = []
@@ -78,8 +80,6 @@ def _run(program: Program, device: str, day: int, chance: random.Random) -> tupl
         kernels=kernels if tested else Kernels.NOT_TESTED,
         commit=f"{(day * 7919 + 123457) * 31 % 0xFFFFFFF:07x}",
         branch="main",
-        executorch="1.5.0" if day < 80 else "1.5.1",
-        kit="0.9.0",
         tags=("good",) if day % 30 == 0 else (),
         report="" if day < 30 else f"../runs/{name}/report.html",
         no_report=NO_FOLDER if day < 30 else "",
@@ -88,7 +88,7 @@ def _run(program: Program, device: str, day: int, chance: random.Random) -> tupl
 
 def _series(
     runs: Sequence[tuple[int, StoredRun]], ms: float, step: tuple[int, float] | None, chance: random.Random
-) -> tuple[tuple[Point, ...], tuple[Change, ...]]:
+) -> tuple[tuple[Point, ...], tuple[Change, ...], tuple[Mark, ...]]:
     at, times = step or (10**6, 1.0)
     points = []
     for day, run in runs:
@@ -102,4 +102,6 @@ def _series(
             )
         )
     first = next((run.id for day, run in runs if day >= at), None)
-    return tuple(points), (Change(first, ms, ms * times),) if first else ()
+    other = next(run.id for day, run in runs if day >= UPGRADE)
+    changes = (Change(first, ms, ms * times, times - 1),) if first else ()
+    return tuple(points), changes, (Mark(other, "ExecuTorch 1.5.0 -> 1.5.1"),)

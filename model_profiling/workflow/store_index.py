@@ -106,8 +106,6 @@ def _run(row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, home
         kernels=_kernels(row, proof),
         commit=f"{row['commit'][:9]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
         branch=row["branch"],
-        executorch=row["executorch"],
-        kit=row["kit"],
         tags=tags,
         report=report,
         no_report=why,

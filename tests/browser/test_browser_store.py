@@ -46,10 +46,10 @@ def test_it_is_drawn_without_a_complaint_or_a_request(
 def test_axe_finds_nothing_serious(opened: Open, tmp_path: Path, dark: bool) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    few = made_store(PROGRAMS[1:3], {"Phone A (3f2a)": 1.0}, 110)
+    few = made_store(PROGRAMS[2:3], {"Phone A (3f2a)": 1.0}, 110)
     found = opened(_written(tmp_path, few), dark=dark, width=400 if dark else 1280)
     found.page.locator(".card summary").first.click()
-    found.ask("for (const row of document.querySelectorAll('tbody tr:nth-child(n + 9)')) row.remove()")
+    found.ask("for (const row of document.querySelectorAll('tbody tr:nth-child(n + 5)')) row.remove()")
     problems = Axe().run(found.page, options={"resultTypes": ["violations"]}).response["violations"]
     assert not [
         (each["id"], each["nodes"][0]["html"][:200])
@@ -171,14 +171,3 @@ def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
     assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
     assert HOSTILE in found.texts(".card h3")[0]
     assert found.ask("document.querySelector('#runs tbody a').protocol") == "file:"
-
-
-def test_ten_thousand_runs_are_a_page_of_bounded_size(opened: Open, tmp_path: Path) -> None:
-    programs = [(f"model_{number}", dtype) for number in range(14) for dtype in ("fp16", "int8")]
-    made = made_store(programs, {f"Phone {number}": 1 + number / 7 for number in range(6)}, 110)
-    file = _written(tmp_path, made)
-    assert len(made.runs) > 10_000 and file.stat().st_size < 2_500_000
-    found = opened(file)
-    assert not found.complaints
-    assert "240 of 504 histories" in found.texts(".lead .note")[0]
-    assert found.page.locator(".card").count() == 24

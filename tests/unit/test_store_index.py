@@ -10,9 +10,8 @@ import pytest
 from made_store import DEVICES, PROGRAMS, STEPS, made_store
 
 from model_profiling.report.document import plain
-from model_profiling.report.store_index import Kernels, Method, SeriesHistory, StoreContents, render_store
+from model_profiling.report.store_index import Kernels, Method, StoreContents, page_size, render_store
 from model_profiling.report.store_index.answers import answers
-from model_profiling.report.store_index.page_size import HISTORIES, POINTS, RUNS, fitted
 
 MADE = made_store()
 FEW = made_store(PROGRAMS[:1], {"Phone": 1.0}, 40)
@@ -39,7 +38,9 @@ def test_the_answers_are_of_all_runs() -> None:
 def test_a_level_that_came_back_is_not_slower() -> None:
     """The last change counts."""
     histories = tuple(
-        replace(each, changes=(*each.changes, replace(each.changes[0], before_ms=2.0, after_ms=1.0)))
+        replace(
+            each, changes=(*each.changes, replace(each.changes[0], before_ms=2.0, after_ms=1.0, share=-0.5))
+        )
         if each.changes
         else each
         for each in MADE.histories
@@ -82,33 +83,39 @@ def test_an_empty_store_says_how_to_fill_it() -> None:
 
 
 def test_a_store_that_fits_is_whole() -> None:
-    short, note = fitted(MADE)
+    short, note = page_size.fitted(MADE)
     assert note == "" and set(short.runs) == set(MADE.runs) and len(short.histories) == len(MADE.histories)
     assert [run.measured for run in short.runs] == sorted((run.measured for run in MADE.runs), reverse=True)
 
 
-def test_a_large_store_keeps_the_newest_and_what_changed() -> None:
-    """The answers are of what was left out, too."""
-    many = FEW.runs * (RUNS // len(FEW.runs) + 2)
-    runs = tuple(
-        replace(run, id=str(place), measured=f"2026-01-01T{place:08}") for place, run in enumerate(many)
-    )
-    changed = next(each for each in MADE.histories if each.changes)
-    point = changed.points[0]
+def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says what is left out; the answers are of that, too."""
+    most_runs, most_histories, most_points = 300, 12, 20
+    for name, most in (("RUNS", most_runs), ("HISTORIES", most_histories), ("POINTS", most_points)):
+        monkeypatch.setattr(page_size, name, most)
+    short, note = page_size.fitted(MADE)
+    by_date = sorted(MADE.runs, key=lambda run: run.measured, reverse=True)
+    assert {run.id for run in short.runs} == {run.id for run in by_date[:most_runs]}
+    assert f"{most_runs} of {len(MADE.runs):,} runs" in note and MADE.command in note
+    assert f"{most_histories} of {len(MADE.histories)} histories" in note
+    known = {run.id for run in short.runs}
+    for history in short.histories:
+        assert history.headline and 0 < len(history.points) <= most_points
+        assert history.left_out > 0 and {point.run for point in history.points} <= known
+        assert {change.run for change in history.changes} <= {point.run for point in history.points}
+    kept = {(history.model, history.format, history.device) for history in short.histories}
+    assert {(*program, device) for program, device in STEPS} <= kept
+    assert plain(answers(MADE).entries[1][1]) in _text(render_store(MADE))
 
-    def history(number: int) -> SeriesHistory:
-        points = tuple(replace(point, run=str(place)) for place in range(len(runs) - 2 * POINTS, len(runs)))
-        change = (replace(changed.changes[0], run=points[-2].run),) if number % 3 == 0 else ()
-        return replace(changed, model=f"m{number}", points=points, changes=change)
 
-    histories = tuple(history(number) for number in range(HISTORIES + 9))
-    short, note = fitted(replace(FEW, runs=runs, histories=histories))
-    assert short.runs[0].id == str(len(runs) - 1) and len(short.runs) == RUNS
-    assert len(short.histories) == HISTORIES
-    assert {each.model for each in histories if each.changes} <= {each.model for each in short.histories}
-    assert all(len(each.points) == each.left_out == POINTS for each in short.histories)
-    assert f"{RUNS:,} of {len(runs):,} runs" in note and f"{HISTORIES} of {HISTORIES + 9} histories" in note
-    assert FEW.command in note
+def _text(page: str) -> str:
+    return re.sub(r"<[^>]*>", "", page)
+
+
+def test_a_page_of_ten_thousand_runs_is_of_bounded_size() -> None:
+    programs = [(f"model_{number}", dtype) for number in range(14) for dtype in ("fp16", "int8")]
+    made = made_store(programs, {f"Phone {number}": 1 + number / 7 for number in range(6)}, 110)
+    assert len(made.runs) > 10_000 and len(render_store(made)) < 2_500_000
 
 
 def test_data_and_tables_tell_the_same() -> None:
@@ -120,8 +127,12 @@ def test_data_and_tables_tell_the_same() -> None:
     changes = [each for each in data["histories"] if each["changes"] and each["headline"]]
     assert len(changes) == len(STEPS)
     for each in changes:
-        ((at, before, after),) = each["changes"]
-        assert 0 < at < len(each["ms"]) and f"{abs(100 * (after / before - 1)):.1f}% " in page
+        ((at, before, after, share),) = each["changes"]
+        assert (
+            0 < at < len(each["ms"])
+            and f"{abs(100 * share):.1f}% " in page
+            and share == pytest.approx(after / before - 1, abs=1e-3)
+        )
         assert f"{each['ms'][-1]:.2f} ms</a>" in page
 
 

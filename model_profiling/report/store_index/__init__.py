@@ -4,6 +4,7 @@ from model_profiling.report.store_index.page import render_store
 from model_profiling.report.store_index.records import (
     Change,
     Kernels,
+    Mark,
     Method,
     Point,
     SeriesHistory,
@@ -14,6 +15,7 @@ from model_profiling.report.store_index.records import (
 __all__ = [
     "Change",
     "Kernels",
+    "Mark",
     "Method",
     "Point",
     "SeriesHistory",

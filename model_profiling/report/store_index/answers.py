@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from model_profiling.report.document import Answers, Strong, Text
 from model_profiling.report.store_index.records import (
+    Change,
     Kernels,
     SeriesHistory,
     StoreContents,
@@ -34,9 +35,9 @@ def answers(contents: StoreContents) -> Answers:
     )
 
 
-def change_text(percent: float) -> str:
+def change_text(change: Change) -> str:
     """`3.2% slower`: of the time before."""
-    return f"{abs(percent):.1f}% {'slower' if percent > 0 else 'faster'}"
+    return f"{100 * abs(change.share):.1f}% {'slower' if change.share > 0 else 'faster'}"
 
 
 def program_of(found: StoredRun | SeriesHistory) -> str:
@@ -69,16 +70,14 @@ def _slower(contents: StoreContents) -> Text:
             f"device to tell a change from noise, and {there}."
         )
     changed = [(history, history.changes[-1]) for history in judged if history.changes]
-    slower = [each for each in changed if each[1].percent > 0]
+    slower = [each for each in changed if each[1].share > 0]
     faster = len(changed) - len(slower)
     also = f" {faster} became faster." if faster else ""
     if not slower:
         return Strong("No"), f": of {_histories(len(judged))}, none became slower.{also}"
-    history, change = max(slower, key=lambda each: each[1].percent)
+    history, change = max(slower, key=lambda each: each[1].share)
     dates = {run.id: run.measured[:10] for run in contents.runs}
-    worst = (
-        f"{program_of(history)} on {history.device}, {change_text(change.percent)} since {dates[change.run]}"
-    )
+    worst = f"{program_of(history)} on {history.device}, {change_text(change)} since {dates[change.run]}"
     first = "" if len(slower) == 1 else "most of all "
     return Strong("Yes"), f": {len(slower)} of {_histories(len(judged))}, {first}{worst}.{also}"
 

@@ -17,6 +17,10 @@ class HistoryCard {
     this.low = history.low.slice(start);
     this.high = history.high.slice(start);
     this.changes = history.changes.filter(([at]) => at > start).map(([at, before, after]) => ({ at: at - start, before, after }));
+    this.others = new Map();
+    for (const [at, text] of history.marks.filter(([at]) => at >= start)) {
+      this.others.set(at - start, [...(this.others.get(at - start) ?? []), text]);
+    }
     const span = Math.max(to - from, 1);
     this.xs = this.runs.map((run) => (to === from ? WIDE / 2 : EDGE + ((run.at - from) / span) * (WIDE - 2 * EDGE)));
     const shown = [...this.ms, ...this.changes.flatMap(({ before, after }) => [before, after])];
@@ -64,11 +68,11 @@ class HistoryCard {
     return svg;
   }
 
-  // Where another ExecuTorch or kit measured, and where the level changed.
+  // Where something else changed, and where the level did.
   marks() {
-    const versions = this.runs.flatMap((run, place) => (place && this.versions(place) ? draw("path", { class: "version", d: `M${this.xs[place].toFixed(1)} ${HIGH}v-6` }) : []));
+    const others = [...this.others.keys()].map((place) => draw("path", { class: "other", d: `M${this.xs[place].toFixed(1)} ${HIGH}v-6` }));
     const changes = this.changes.map(({ at, before, after }) => draw("path", { class: `change ${after > before ? "slower" : "faster"}`, d: `M${this.middle(at).toFixed(1)} 0V${HIGH}` }));
-    return [...versions, ...changes];
+    return [...others, ...changes];
   }
 
   middle(at) {
@@ -86,14 +90,6 @@ class HistoryCard {
       const kind = place === 0 ? "" : after > before ? " slower" : " faster";
       return draw("path", { class: `level${kind}`, d: `M${edges[place].toFixed(1)} ${this.y(ms).toFixed(1)}H${edges[place + 1].toFixed(1)}` });
     });
-  }
-
-  versions(place) {
-    const [before, after] = [this.runs[place - 1], this.runs[place]];
-    const told = [];
-    if (before.executorch !== after.executorch) told.push(`ExecuTorch ${before.executorch || "?"} to ${after.executorch || "?"}`);
-    if (before.kit !== after.kit) told.push(`kit ${before.kit || "?"} to ${after.kit || "?"}`);
-    return told.join(", ");
   }
 
   nearest(event) {
@@ -153,8 +149,7 @@ class HistoryCard {
 
   words(place) {
     const run = this.runs[place];
-    const versions = place ? this.versions(place) : "";
-    return [run.measured, run.commit && `commit ${run.commit}`, versions].filter(Boolean).join(", ");
+    return [run.measured, run.commit && `commit ${run.commit}`, ...(this.others.get(place) ?? [])].filter(Boolean).join(", ");
   }
 
   // What is read when no run is pointed at.
@@ -189,8 +184,8 @@ class Charts {
     this.grid = make("div", { class: "cards" });
     this.more = make("button", { type: "button", class: "more", onclick: () => this.show(this.drawn) });
     place.replaceChildren(filters.ofCharts, this.count, this.grid, this.more, make("p", { class: "note" },
-      "Each dot is a run's median with its interval, the line the level it is at; a dashed line stands where that changed, a tick below where another ",
-      "ExecuTorch or kit measured. All charts share their dates; each has a height of its own, of at least 10% of the latency. ",
+      "Each dot is a run's median with its interval, the line the level it is at; a dashed line stands where that changed, a tick below where the program, ",
+      "ExecuTorch, the kit, its runner or the system is another than before. All charts share their dates; each has a height of its own, of at least 10% of the latency. ",
       "Arrow keys go from run to run, Enter opens the report."));
     addEventListener("filter", () => this.show());
     addEventListener("hashchange", () => this.lead());

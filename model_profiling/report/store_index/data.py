@@ -34,13 +34,12 @@ def page_data(contents: StoreContents) -> dict[str, object]:
 def _run(run: StoredRun, latency: float | None, texts: _Texts) -> list[object]:
     """In the order that `store.js` names."""
     told = (run.model, run.format, run.device, run.kernels.value, _state(run), run.commit, run.branch)
-    versions = (run.executorch, run.kit, ", ".join(run.tags), run.no_report)
     return [
         run.id,
         run.measured[:16].replace("T", " "),
         _short(latency),
         quote(run.report),
-        *(texts.place(text) for text in (*told, *versions)),
+        *(texts.place(text) for text in (*told, ", ".join(run.tags), run.no_report)),
     ]
 
 
@@ -65,8 +64,10 @@ def _history(history: SeriesHistory, places: dict[str, int], method: Method) -> 
         "low": [_short(point.low_ms) for point in history.points],
         "high": [_short(point.high_ms) for point in history.points],
         "changes": [
-            [at[change.run], _short(change.before_ms), _short(change.after_ms)] for change in history.changes
+            [at[change.run], _short(change.before_ms), _short(change.after_ms), _short(change.share)]
+            for change in history.changes
         ],
+        "marks": [[at[mark.run], mark.text] for mark in history.marks],
     }
 
 

@@ -119,10 +119,10 @@ def _change(history: SeriesHistory, place: int, change: Change, run: StoredRun) 
 
 def _badge(change: Change) -> str:
     """The direction in a sign, a word and a colour."""
-    slower = change.percent > 0
+    slower = change.share > 0
     return (
         f'<span class="{"slower" if slower else "faster"}"><span aria-hidden="true">'
-        f"{'▲' if slower else '▼'}</span> {change_text(change.percent)}</span>"
+        f"{'▲' if slower else '▼'}</span> {change_text(change)}</span>"
     )
 
 

@@ -65,5 +65,6 @@ def _newest(history: SeriesHistory, runs: Iterable[str]) -> SeriesHistory:
         history,
         points=points,
         changes=tuple(change for change in history.changes if change.run in known),
+        marks=tuple(mark for mark in history.marks if mark.run in known),
         left_out=first,
     )

@@ -41,8 +41,6 @@ class StoredRun:
     kernels: Kernels = Kernels.NOT_TESTED
     commit: str = ""
     branch: str = ""
-    executorch: str = ""
-    kit: str = ""
     tags: tuple[str, ...] = ()
     report: str = ""
     """Its report, relative to the page; empty where there is none."""
@@ -68,11 +66,16 @@ class Change:
     """The first run at the new level."""
     before_ms: float
     after_ms: float
+    share: float
+    """Of the time before: 0.03 is 3% slower."""
 
-    @property
-    def percent(self) -> float:
-        """Of the time before: positive is slower."""
-        return 100 * (self.after_ms / self.before_ms - 1)
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something around the model is not as it was in the run before: ExecuTorch, the kit, the program."""
+
+    run: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class SeriesHistory:
     threads: int
     points: tuple[Point, ...]
     changes: tuple[Change, ...] = ()
+    marks: tuple[Mark, ...] = ()
     headline: bool = True
     """Whether it is the one that is shown where only one of its model, format and device is."""
     left_out: int = 0

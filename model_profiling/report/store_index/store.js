@@ -1,6 +1,6 @@
 // The page's data, with every text in its place; and figures as the tables of the page write them.
 const STORE = JSON.parse(document.getElementById("store").textContent);
-const NAMED = ["model", "format", "device", "kernels", "state", "commit", "branch", "executorch", "kit", "tags", "noReport"];
+const NAMED = ["model", "format", "device", "kernels", "state", "commit", "branch", "tags", "noReport"];
 const RUNS = STORE.runs.map(([id, measured, ms, report, ...places]) => {
   const run = { id, measured, ms, report, at: Date.parse(`${measured.replace(" ", "T")}Z`) };
   NAMED.forEach((name, column) => { run[name] = STORE.texts[places[column]]; });
@@ -11,7 +11,7 @@ const NEWEST = Math.max(...RUNS.map((run) => run.at));
 const HISTORIES = STORE.histories.map((history, place) => {
   const series = history.threads ? `${history.experiment}, ${history.threads} thread${history.threads === 1 ? "" : "s"}` : history.experiment;
   const last = history.changes.at(-1) ?? null;
-  const percent = last ? 100 * (last[2] / last[1] - 1) : 0;
+  const percent = last ? 100 * last[3] : 0;
   const commits = new Set(history.runs.map((run) => RUNS[run].commit));
   const found = [history.model, history.format, history.device, series, ...commits].join("\n").toLowerCase();
   return { ...history, place, series, last, percent, found };
