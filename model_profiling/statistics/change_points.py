@@ -1,0 +1,265 @@
+"""Where the level of a history changed: runs of the same thing, one after the other, each with one latency.
+
+The change-point model for monitoring by Hawkins, Qiu and Kang (Journal of Quality Technology 35, 2003): after
+every run, all splits of the history into before and after are compared, with level and noise estimated from
+the history itself. The limit for the largest difference is such that each look gives a false alarm equally
+seldom, counting only histories without one so far; so whoever looks after every run knows how often a history
+without a change shows one, whatever its length. Values further from the middle than three times the noise
+count as three (Huber's score): a single bad run cannot make an alarm. An alarm has to hold in two more ways,
+which can only prevent it: ranks alone must tell before from after (Mann and Whitney), which no outlier can
+force, and the difference must stand when neighbouring runs resemble each other.
+
+The limits are simulated (`bench/change_points.py calibrate`); what they hold is in docs/history.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST_RUNS = 11
+"""Fewer tell nothing: ranks could not tell before from after."""
+LONGEST_LOOK = 100
+"""Runs that a look goes back: what is older says little about today, and long histories stay quick."""
+FALSE_ALARM_EACH_LOOK = 0.0005
+"""How often a look gives the first false alarm of a history, at the most, with independent normal noise."""
+CONFIDENCE = 0.95
+FARTHEST = 3.0
+"""A run counts as at most so many times the noise away from the middle."""
+
+_LIMIT = (3.757, 25.66, -337.7, 6363.0, -22640.0)
+"""The limit of a look at n runs, as a polynomial in 1/n."""
+_RANKS = {0: 0.005, 20: 0.0007}
+"""From so many runs on, chance alone orders before and after like this at most so often."""
+_MAD_TO_SIGMA = 1.4826
+_MEDIAN_TO_MEAN = 1.2533
+"""How much wider a median scatters than a mean."""
+_LEAST_NOISE = 0.0005
+"""0.05%: readings that agree better than this are not worth telling apart."""
+_PASSES = 2
+_PLACES = -2 * math.log(1 - math.sqrt(CONFIDENCE))
+"""How far below its largest square the statistic is at the true place, at most, at that confidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """A change of level. Places count runs from 0."""
+
+    first: int
+    """The first run at the new level, most likely."""
+    earliest: int
+    latest: int
+    """Where that run may be instead, with 95% confidence."""
+    found: int
+    """The run after which it was first seen."""
+    change: float
+    """Of the typical latency, from the level before to the one after: 0.03 means 3% slower."""
+    low: float
+    high: float
+    """The interval of that, at 95%."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Runs between two changes."""
+
+    first: int
+    last: int
+    typical: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoints:
+    """What a history shows, and how far to trust it."""
+
+    runs: int
+    changes: tuple[ChangePoint, ...]
+    levels: tuple[Level, ...]
+    noise: float | None
+    """From run to run within a level, relative: 0.01 means 1%. None where there are too few runs to tell."""
+    false_alarms: float
+    """Of how many histories of this length without a change one is shown, at the most."""
+
+    @property
+    def too_few(self) -> bool:
+        return self.runs < FEWEST_RUNS
+
+
+def find_changes(values: Sequence[float], errors: Sequence[float] | None = None) -> ChangePoints:
+    """The changes in `values`, in the order they were measured, as whoever looks after every one sees them.
+
+    `errors`: how uncertain each value is by itself, relative (a standard error of 1% is 0.01). Values that
+    are less certain than the noise from run to run count for less.
+    """
+    latencies = np.asarray(values, dtype=np.float64)
+    if latencies.ndim != 1 or not np.isfinite(latencies).all() or (latencies <= 0).any():
+        raise InputError(
+            "a history holds latencies that are not above zero", "leave out what was not measured"
+        )
+    own = np.zeros(len(latencies)) if errors is None else np.asarray(errors, dtype=np.float64)
+    if own.shape != latencies.shape or not np.isfinite(own).all() or (own < 0).any():
+        raise InputError(
+            "a history needs one error of at least 0 for each latency", "give both for every run"
+        )
+    logs = np.log(latencies)
+    starts, found = [0], list[int]()
+    for run in range(len(logs)):
+        place = _alarm(logs[starts[-1] : run + 1], own[starts[-1] : run + 1])
+        if place is not None:
+            starts.append(starts[-1] + place)
+            found.append(run)
+    return _described(logs, own, starts, found)
+
+
+def false_alarms(runs: int) -> float:
+    """Of how many histories of `runs` runs without a change one is shown, at the most."""
+    return 1 - (1 - FALSE_ALARM_EACH_LOOK) ** max(0, runs - FEWEST_RUNS + 1)
+
+
+def limit(runs: int) -> float:
+    """What the statistic of a look has to exceed."""
+    inverse = 1 / min(max(runs, FEWEST_RUNS), LONGEST_LOOK)
+    return float(sum(factor * inverse**power for power, factor in enumerate(_LIMIT)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All splits of several histories of one length: a row for each."""
+
+    statistics: Floats
+    """For each split, after the first run, the second...: the difference of levels over its noise."""
+    split: npt.NDArray[np.intp]
+    """How many runs are before the largest of them."""
+    noise: Floats
+
+    @property
+    def largest(self) -> Floats:
+        found: Floats = np.take_along_axis(self.statistics, self.split[:, None] - 1, axis=1)[:, 0]
+        return found
+
+
+def scan(logs: Floats, variances: Floats | None = None) -> Scan:
+    """Compare before with after at every split of each row of `logs`.
+
+    `variances`: of each value, relative to the others'. The noise begins as what neighbours differ by, which
+    a step hardly touches, and is then taken from what is left around the two levels of the best split.
+    """
+    rows, runs = logs.shape
+    weights = np.ones_like(logs) if variances is None else 1 / np.sqrt(variances)
+    # Neighbours differ by the sum of their variances.
+    apart = np.sqrt(1 / weights[:, 1:] ** 2 + 1 / weights[:, :-1] ** 2)
+    noise = _MAD_TO_SIGMA * np.median(np.abs(np.diff(logs, axis=1)) / apart, axis=1)
+    centred = (logs - np.median(logs, axis=1, keepdims=True)) * weights
+    before = np.cumsum(weights**2, axis=1)
+    whole, before = before[:, -1:], before[:, :-1]
+    after = whole - before
+    for turn in range(_PASSES + 1):
+        noise = np.maximum(noise, _LEAST_NOISE)
+        scores = np.clip(centred / noise[:, None], -FARTHEST, FARTHEST)
+        sums = np.cumsum(scores * weights, axis=1)
+        total, sums = sums[:, -1:], sums[:, :-1]
+        statistics = np.abs((total - sums) / after - sums / before) * np.sqrt(before * after / whole)
+        split = statistics.argmax(axis=1) + 1
+        if turn < _PASSES:
+            between = total[:, 0] ** 2 / whole[:, 0] + statistics[np.arange(rows), split - 1] ** 2
+            noise = noise * np.sqrt(np.maximum((scores**2).sum(axis=1) - between, 0) / (runs - 2))
+    return Scan(statistics, split, noise)
+
+
+def holds(logs: Floats, split: int, statistic: float, noise: float) -> bool:
+    """Whether an alarm stands where ranks are asked, and where neighbours resemble each other."""
+    from scipy.stats import mannwhitneyu
+
+    allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
+    # Ties (a clock's steps) have no exact distribution; there are enough runs for the other then.
+    tied = len(np.unique(logs)) < len(logs)
+    ranks = mannwhitneyu(logs[:split], logs[split:], method="asymptotic" if tied else "exact")
+    if ranks.pvalue > allowed:
+        return False
+    return statistic > limit(len(logs)) * _resemblance(logs, split, noise)
+
+
+def _alarm(logs: Floats, errors: Floats) -> int | None:
+    """How many runs are before a change that the last look sees."""
+    if len(logs) < FEWEST_RUNS:
+        return None
+    skipped = max(0, len(logs) - LONGEST_LOOK)
+    recent = logs[skipped:]
+    seen = scan(recent[None], _variances(recent, errors[skipped:]))
+    statistic, split, noise = float(seen.largest[0]), int(seen.split[0]), float(seen.noise[0])
+    if statistic <= limit(len(recent)) or not holds(recent, split, statistic, noise):
+        return None
+    return skipped + split
+
+
+def _variances(logs: Floats, errors: Floats) -> Floats | None:
+    """Of each run, relative: 1, or more where its own error exceeds the noise from run to run."""
+    if not errors.any():
+        return None
+    noise = max(_MAD_TO_SIGMA * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_NOISE)
+    return np.maximum(1.0, (errors / noise) ** 2)[None]
+
+
+def _resemblance(logs: Floats, split: int, noise: float) -> float:
+    """How much wider levels scatter because neighbours resemble each other: 1 where they do not."""
+    sides = (logs[:split], logs[split:])
+    left = np.concatenate([np.clip((side - np.median(side)) / noise, -FARTHEST, FARTHEST) for side in sides])
+    left -= left.mean()
+    square = float((left**2).sum())
+    alike = min(0.9, max(0.0, float((left[1:] * left[:-1]).sum()) / square)) if square else 0.0
+    return math.sqrt((1 + alike) / (1 - alike))
+
+
+def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]) -> ChangePoints:
+    """Each change once more, now that the levels on both sides are known to their ends."""
+    ends = [*starts[1:], len(logs)]
+    changes = []
+    for number, run in enumerate(found):
+        begin = max(starts[number], starts[number + 1] - LONGEST_LOOK)
+        end = min(ends[number + 1], starts[number + 1] + LONGEST_LOOK)
+        change = _change(logs[begin:end], errors[begin:end], begin, run)
+        starts[number + 1] = ends[number] = change.first
+        changes.append(change)
+    levels = tuple(
+        Level(first, end - 1, math.exp(float(np.median(logs[first:end]))))
+        for first, end in zip(starts, ends, strict=True)
+        if end > first
+    )
+    noise = None
+    if len(logs) >= FEWEST_RUNS:
+        left = np.concatenate(
+            [logs[level.first : level.last + 1] - math.log(level.typical) for level in levels]
+        )
+        noise = _MAD_TO_SIGMA * float(np.median(np.abs(left)))
+    return ChangePoints(len(logs), tuple(changes), levels, noise, false_alarms(len(logs)))
+
+
+def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
+    """The change between two others, at its most likely place."""
+    from scipy.stats import t
+
+    seen = scan(logs[None], _variances(logs, errors))
+    split, noise = int(seen.split[0]), float(seen.noise[0])
+    squares = seen.statistics[0] ** 2
+    likely = np.flatnonzero(squares >= squares.max() - _PLACES * _resemblance(logs, split, noise) ** 2) + 1
+    before, after = np.median(logs[:split]), np.median(logs[split:])
+    scatter = noise * _MEDIAN_TO_MEAN * math.sqrt(1 / split + 1 / (len(logs) - split))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(logs) - 2)) * scatter * _resemblance(logs, split, noise)
+    shift = float(after - before)
+    return ChangePoint(
+        first=begin + split,
+        earliest=begin + int(likely.min()),
+        latest=begin + int(likely.max()),
+        found=found,
+        change=math.expm1(shift),
+        low=math.expm1(shift - half),
+        high=math.expm1(shift + half),
+    )

@@ -1,0 +1,125 @@
+"""Changes in histories of latencies: found soon, seldom where there are none, told with place and size."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from model_profiling.errors import InputError
+from model_profiling.statistics.change_points import (
+    FEWEST_RUNS,
+    LONGEST_LOOK,
+    false_alarms,
+    find_changes,
+    holds,
+    limit,
+    scan,
+)
+
+Floats = npt.NDArray[np.float64]
+STEP_AT = 50
+
+
+def noise(rows: int, runs: int, seed: int = 1) -> Floats:
+    return 0.01 * np.random.default_rng(seed).normal(size=(rows, runs))
+
+
+def alarmed(logs: Floats, looks: range) -> Floats:
+    """Which of several histories give an alarm at one of the looks."""
+    found = np.zeros(len(logs), dtype=bool)
+    for runs in looks:
+        seen = scan(logs[:, :runs])
+        for row in np.flatnonzero((seen.largest > limit(runs)) & ~found):
+            found[row] = holds(
+                logs[row, :runs], int(seen.split[row]), float(seen.largest[row]), float(seen.noise[row])
+            )
+    return found
+
+
+def test_few_histories_without_a_change_show_one() -> None:
+    assert false_alarms(100) <= 0.05
+    share = alarmed(noise(400, 100), range(FEWEST_RUNS, 101)).mean()
+    # 400 histories scatter by one point around a true share of 4.4%.
+    assert share <= 0.05 + 2 * 0.01
+
+
+def test_steps_of_three_percent_are_found_within_five_runs() -> None:
+    logs = noise(300, STEP_AT + 5, seed=2)
+    logs[:, STEP_AT:] += np.log1p(0.03)
+    assert alarmed(logs, range(STEP_AT + 1, STEP_AT + 6)).mean() >= 0.95 - 2 * 0.013
+
+
+def test_a_change_is_told_with_place_and_size_as_it_was_first_seen() -> None:
+    logs = noise(1, 80, seed=3)[0]
+    logs[STEP_AT:] += np.log1p(0.04)
+    told = find_changes(np.exp(logs).tolist())
+    (change,) = told.changes
+    assert change.earliest <= STEP_AT <= change.latest
+    assert change.low < 0.04 < change.high
+    assert STEP_AT < change.found < STEP_AT + 5
+    assert told.noise == pytest.approx(0.01, rel=0.35)
+    assert [level.first for level in told.levels] == [0, change.first]
+    assert told.levels[1].typical / told.levels[0].typical == pytest.approx(1 + change.change)
+    # Who looked right then saw it too: an alarm does not come and go.
+    seen_then = find_changes(np.exp(logs[: change.found + 1]).tolist())
+    assert [each.found for each in seen_then.changes] == [change.found]
+    assert not find_changes(np.exp(logs[: change.found]).tolist()).changes
+
+
+def test_several_changes_one_after_the_other() -> None:
+    logs = noise(1, 100, seed=4)[0]
+    for first, step in ((30, 0.05), (55, -0.04), (80, 0.06)):
+        logs[first:] += np.log1p(step)
+    changes = find_changes(np.exp(logs).tolist()).changes
+    assert [change.change > 0 for change in changes] == [True, False, True]
+    assert all(abs(change.first - first) <= 1 for change, first in zip(changes, (30, 55, 80), strict=True))
+
+
+@pytest.mark.parametrize("bad", [[40], [40, 41], [20, 40, 60, 70]])
+def test_single_bad_runs_are_no_change_and_hide_none(bad: list[int]) -> None:
+    logs = noise(1, 90, seed=5)[0]
+    logs[bad] += 1.0
+    assert not find_changes(np.exp(logs).tolist()).changes
+    logs[75:] += 0.04
+    (change,) = find_changes(np.exp(logs).tolist()).changes
+    assert abs(change.first - 75) <= 1
+
+
+def test_runs_that_are_uncertain_by_themselves_count_for_less() -> None:
+    logs = noise(1, 60, seed=6)[0]
+    logs[50:56] += 0.04
+    wide = np.zeros(60)
+    assert find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
+    wide[50:56] = 0.10
+    assert not find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
+
+
+def test_too_few_runs_tell_nothing() -> None:
+    told = find_changes([1.0] * 4 + [2.0] * (FEWEST_RUNS - 5))
+    assert told.too_few
+    assert told.noise is None
+    assert not told.changes
+    assert told.false_alarms == 0
+    assert not find_changes([]).levels
+
+
+def test_readings_that_never_differ_are_no_change_and_a_step_in_them_is_one() -> None:
+    assert not find_changes([1.25] * 40).changes
+    (change,) = find_changes([1.25] * 30 + [1.30] * 10).changes
+    assert (change.first, change.earliest, change.latest) == (30, 30, 30)
+
+
+def test_long_histories_are_looked_at_from_near() -> None:
+    logs = noise(1, 2 * LONGEST_LOOK + 50, seed=7)[0]
+    logs[-10:] += 0.04
+    (change,) = find_changes(np.exp(logs).tolist()).changes
+    assert abs(change.first - (len(logs) - 10)) <= 1
+
+
+@pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
+def test_what_is_no_latency_is_refused(values: list[float]) -> None:
+    with pytest.raises(InputError, match="above zero"):
+        find_changes(values)
+    with pytest.raises(InputError, match="one error"):
+        find_changes([1.0, 1.0], [0.1])
