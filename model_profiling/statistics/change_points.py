@@ -24,6 +24,7 @@ import numpy.typing as npt
 from model_profiling.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int_]
 
 FEWEST_RUNS = 11
 """Fewer tell nothing: ranks could not tell before from after."""
@@ -39,12 +40,14 @@ _LIMIT = (3.757, 25.66, -337.7, 6363.0, -22640.0)
 """The limit of a look at n runs, as a polynomial in 1/n."""
 _RANKS = {0: 0.005, 20: 0.0007}
 """From so many runs on, chance alone orders before and after like this at most so often."""
+_EXACT_RANKS = 8
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_TO_MEAN = 1.2533
 """How much wider a median scatters than a mean."""
 _LEAST_NOISE = 0.0005
 """0.05%: readings that agree better than this are not worth telling apart."""
 _PASSES = 2
+_LOOKS_AT_ONCE = 64
 _PLACES = -2 * math.log(1 - math.sqrt(CONFIDENCE))
 """How far below its largest square the statistic is at the true place, at most, at that confidence."""
 
@@ -111,11 +114,9 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
         )
     logs = np.log(latencies)
     starts, found = [0], list[int]()
-    for run in range(len(logs)):
-        place = _alarm(logs[starts[-1] : run + 1], own[starts[-1] : run + 1])
-        if place is not None:
-            starts.append(starts[-1] + place)
-            found.append(run)
+    while (alarm := _first_alarm(logs, own, starts[-1], found[-1] + 1 if found else 0)) is not None:
+        starts.append(alarm[0])
+        found.append(alarm[1])
     return _described(logs, own, starts, found)
 
 
@@ -146,32 +147,50 @@ class Scan:
         return found
 
 
-def scan(logs: Floats, variances: Floats | None = None) -> Scan:
+def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = None) -> Scan:
     """Compare before with after at every split of each row of `logs`.
 
-    `variances`: of each value, relative to the others'. The noise begins as what neighbours differ by, which
-    a step hardly touches, and is then taken from what is left around the two levels of the best split.
+    `errors` as in `find_changes`; `counts`: how many values of each row are there, where rows differ. The
+    noise begins as what neighbours differ by, which a step hardly touches; then it is what is left
+    around the two levels of the best split.
     """
-    rows, runs = logs.shape
-    weights = np.ones_like(logs) if variances is None else 1 / np.sqrt(variances)
-    # Neighbours differ by the sum of their variances.
-    apart = np.sqrt(1 / weights[:, 1:] ** 2 + 1 / weights[:, :-1] ** 2)
-    noise = _MAD_TO_SIGMA * np.median(np.abs(np.diff(logs, axis=1)) / apart, axis=1)
-    centred = (logs - np.median(logs, axis=1, keepdims=True)) * weights
+    rows, longest = logs.shape
+    counts = np.full(rows, longest) if counts is None else counts
+    there = np.arange(longest) < counts[:, None]
+    apart = np.abs(np.diff(logs, axis=1)) / math.sqrt(2)
+    noise = np.maximum(_MAD_TO_SIGMA * _medians(apart, there[:, 1:]), _LEAST_NOISE)
+    weights = there.astype(np.float64)
+    if errors is not None and errors.any():
+        # A run's noise is that from run to run, or its own error where that is larger.
+        variances = np.maximum(1.0, (errors / noise[:, None]) ** 2)
+        weights = weights / np.sqrt(variances)
+        widened = np.sqrt((variances[:, 1:] + variances[:, :-1]) / 2)
+        noise = _MAD_TO_SIGMA * _medians(apart / widened, there[:, 1:])
+    centred = np.where(there, logs - _medians(logs, there)[:, None], 0.0) * weights
     before = np.cumsum(weights**2, axis=1)
     whole, before = before[:, -1:], before[:, :-1]
-    after = whole - before
+    after = np.where(there[:, 1:], whole - before, np.inf)
+    shares = np.where(there[:, 1:], np.sqrt(before * (whole - before) / whole), 0.0)
     for turn in range(_PASSES + 1):
         noise = np.maximum(noise, _LEAST_NOISE)
         scores = np.clip(centred / noise[:, None], -FARTHEST, FARTHEST)
         sums = np.cumsum(scores * weights, axis=1)
         total, sums = sums[:, -1:], sums[:, :-1]
-        statistics = np.abs((total - sums) / after - sums / before) * np.sqrt(before * after / whole)
+        statistics = np.abs((total - sums) / after - sums / before) * shares
         split = statistics.argmax(axis=1) + 1
         if turn < _PASSES:
             between = total[:, 0] ** 2 / whole[:, 0] + statistics[np.arange(rows), split - 1] ** 2
-            noise = noise * np.sqrt(np.maximum((scores**2).sum(axis=1) - between, 0) / (runs - 2))
+            noise = noise * np.sqrt(np.maximum((scores**2).sum(axis=1) - between, 0) / (counts - 2))
     return Scan(statistics, split, noise)
+
+
+def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
+    """Of each row, of what is there."""
+    ordered = np.sort(np.where(there, values, np.inf), axis=1)
+    counts = there.sum(axis=1)
+    rows = np.arange(len(values))
+    middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
+    return middle
 
 
 def holds(logs: Floats, split: int, statistic: float, noise: float) -> bool:
@@ -179,33 +198,32 @@ def holds(logs: Floats, split: int, statistic: float, noise: float) -> bool:
     from scipy.stats import mannwhitneyu
 
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
-    # Ties (a clock's steps) have no exact distribution; there are enough runs for the other then.
-    tied = len(np.unique(logs)) < len(logs)
-    ranks = mannwhitneyu(logs[:split], logs[split:], method="asymptotic" if tied else "exact")
+    # The normal approximation serves ties (a clock's steps), and where both sides have many runs.
+    exact = min(split, len(logs) - split) <= _EXACT_RANKS and len(np.unique(logs)) == len(logs)
+    ranks = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic")
     if ranks.pvalue > allowed:
         return False
     return statistic > limit(len(logs)) * _resemblance(logs, split, noise)
 
 
-def _alarm(logs: Floats, errors: Floats) -> int | None:
-    """How many runs are before a change that the last look sees."""
-    if len(logs) < FEWEST_RUNS:
-        return None
-    skipped = max(0, len(logs) - LONGEST_LOOK)
-    recent = logs[skipped:]
-    seen = scan(recent[None], _variances(recent, errors[skipped:]))
-    statistic, split, noise = float(seen.largest[0]), int(seen.split[0]), float(seen.noise[0])
-    if statistic <= limit(len(recent)) or not holds(recent, split, statistic, noise):
-        return None
-    return skipped + split
+def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
+    """Where the level that begins at `start` ends, and the run after which that is first seen, from `run` on.
 
-
-def _variances(logs: Floats, errors: Floats) -> Floats | None:
-    """Of each run, relative: 1, or more where its own error exceeds the noise from run to run."""
-    if not errors.any():
-        return None
-    noise = max(_MAD_TO_SIGMA * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_NOISE)
-    return np.maximum(1.0, (errors / noise) ** 2)[None]
+    Looks are taken many at once, which changes nothing but the time they take.
+    """
+    for first in range(max(run, start + FEWEST_RUNS - 1), len(logs), _LOOKS_AT_ONCE):
+        looks = np.arange(first, min(first + _LOOKS_AT_ONCE, len(logs)))
+        begins = np.maximum(start, looks + 1 - LONGEST_LOOK)
+        counts = looks + 1 - begins
+        places = np.minimum(begins[:, None] + np.arange(counts.max()), len(logs) - 1)
+        seen = scan(logs[places], errors[places], counts)
+        limits = np.array([limit(count) for count in counts.tolist()])
+        for at in np.flatnonzero(seen.largest > limits).tolist():
+            recent = logs[begins[at] : looks[at] + 1]
+            split = int(seen.split[at])
+            if holds(recent, split, float(seen.largest[at]), float(seen.noise[at])):
+                return int(begins[at]) + split, int(looks[at])
+    return None
 
 
 def _resemblance(logs: Floats, split: int, noise: float) -> float:
@@ -246,7 +264,7 @@ def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint
     """The change between two others, at its most likely place."""
     from scipy.stats import t
 
-    seen = scan(logs[None], _variances(logs, errors))
+    seen = scan(logs[None], errors[None])
     split, noise = int(seen.split[0]), float(seen.noise[0])
     squares = seen.statistics[0] ** 2
     likely = np.flatnonzero(squares >= squares.max() - _PLACES * _resemblance(logs, split, noise) ** 2) + 1

@@ -17,7 +17,8 @@ from model_profiling.store.data_files import batch_of, checked_paths, write_tabl
 from model_profiling.store.identity import Identity, identity_of
 from model_profiling.store.labels import Labels
 from model_profiling.store.log import Change, DataFile, KnownRun, Log
-from model_profiling.store.run_rows import RunRows, now, rows_of_run
+from model_profiling.store.moments import now
+from model_profiling.store.run_rows import RunRows, rows_of_run
 from model_profiling.store.tables import RUNS, TABLES, Row
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Adder:
         checked_paths(self.root, change.files)  # a machine that slept for days finds them cleaned away
         while not self.log.create(self.contents.number + 1, change):
             before = {one: self.contents.same_beginning(self.root, one) for one in begun}
-            catch_up(self.log, self.contents)
+            self.contents.catch_up(self.log)
             if any(self.contents.same_beginning(self.root, one) != before[one] for one in begun):
                 return False
         self.contents.take(self.contents.number + 1, change)
@@ -206,14 +207,8 @@ def add_tags(root: Path, log: Log, contents: Contents, rows: Sequence[Row]) -> N
     written = write_table(root, "tags", month, [batch_of(TABLES["tags"], rows, "tags")])
     change = Change(kind="tag", made=stamp(), kit=__version__, files=(written,))
     while not log.create(contents.number + 1, change):
-        catch_up(log, contents)
+        contents.catch_up(log)
     contents.take(contents.number + 1, change)
-
-
-def catch_up(log: Log, contents: Contents) -> None:
-    """Take in what others have done since."""
-    for number, change in log.since(contents.number):
-        contents.take(number, change)
 
 
 def _ended(run: Run) -> bool:

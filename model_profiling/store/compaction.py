@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from model_profiling import files
 from model_profiling.extras import needed
-from model_profiling.store.adding import catch_up
 from model_profiling.store.contents import Contents
 from model_profiling.store.data_files import FOLDER, batches_in, write_table
 from model_profiling.store.log import DataFile, Log
@@ -125,7 +124,7 @@ def _make(log: Log, contents: Contents, gone: list[str], merged: list[DataFile])
         if log.create(contents.number + 1, whole):
             contents.take(contents.number + 1, whole)
             return True
-        catch_up(log, contents)
+        contents.catch_up(log)
         if any(name not in contents.files for name in gone):
             return False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from model_profiling import __version__
 from model_profiling.store.data_files import batches_in
-from model_profiling.store.log import Change, DataFile, KnownRun, Replaced
+from model_profiling.store.log import Change, DataFile, KnownRun, Log, Replaced
 
 _ENDED = ("finished", "failed", "")
 """States of a run that is not continued; empty is one without a manifest."""
@@ -29,6 +29,11 @@ class Contents:
     _by_beginning: dict[str, str] = field(default_factory=dict)
     _unread: list[DataFile] = field(default_factory=list)
     """Of `runs`: readers need not know who is in there."""
+
+    def catch_up(self, log: Log) -> None:
+        """Take in what was done since, by whomever."""
+        for number, change in log.since(self.number):
+            self.take(number, change)
 
     def take(self, number: int, change: Change) -> None:
         self.number = number
@@ -57,11 +62,11 @@ class Contents:
         """Those that count, by run_id; `root` is where the store is."""
         for one in self._unread:
             for batch in batches_in(root, one, ("run_id", "begun", "processes", "state")):
-                for row in batch.to_pylist():
-                    run_id, begun = row["run_id"] or "", row["begun"] or ""
-                    if run_id not in self.replaced and run_id not in self._runs:
-                        ended = has_ended(row["state"] or "")
-                        self._runs[run_id] = KnownRun(run_id, begun, row["processes"] or 0, ended)
+                columns = (column.to_pylist() for column in batch.columns)
+                for run_id, begun, processes, state in zip(*columns, strict=True):
+                    if run_id and begun and run_id not in self.replaced and run_id not in self._runs:
+                        known = KnownRun(run_id, begun, processes or 0, has_ended(state or ""))
+                        self._runs[run_id] = known
                         self._by_beginning.setdefault(begun, run_id)
         self._unread = []
         return self._runs

@@ -114,13 +114,13 @@ def batches_in(
     whole = arrow_schema(TABLES[found.table])
     schema = arrow.schema([whole.field(name) for name in columns]) if columns else whole
     try:
-        with parquet.ParquetFile(path) as opened:
+        with parquet.ParquetFile(path, pre_buffer=False) as opened:
             there = opened.schema_arrow
             named = [name for name in schema.names if name in there.names]
             for name in named:
                 if there.field(name).type != schema.field(name).type:
                     raise FormatError(f"{path}: {name} is {there.field(name).type}", FIX)
-            for batch in opened.iter_batches(_ROWS, columns=named):
+            for batch in opened.iter_batches(_ROWS, columns=named, use_threads=False):
                 yield arrow.record_batch(
                     [
                         batch.column(field.name)
