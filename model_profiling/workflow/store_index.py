@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from model_profiling.reading import is_regular, is_there
+from model_profiling.report.history import HistoryPoint, HistorySeries, SeriesKey, make_series
 from model_profiling.report.store_index import (
+    Change,
     Kernels,
+    Mark,
     Method,
     Point,
     SeriesHistory,
@@ -18,28 +21,31 @@ from model_profiling.report.store_index import (
     StoredRun,
 )
 from model_profiling.run import Times, names
+from model_profiling.statistics.change_points import FEWEST_RUNS
 from model_profiling.store.opened import Store
 
 _Row = Mapping[str, Any]
-_Place = tuple[str, str, str]
-"""The model, the format and the device, as shown."""
+_Place = tuple[str, str, str, str]
+"""The model, its dtype and backend, and the device."""
 
-METHOD = Method(fewest_runs=10, by_chance=0.5)
+
+_WATCHED = ("kit", "executorch", "runner_build", "os", "program_sha256")
 
 _TEXTS = (
     "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "executorch",
-    "kit", "run_dir",
+    "kit", "runner_build", "os", "program_sha256", "run_dir",
 )  # fmt: skip
 _RUNS = f"""
-    SELECT run_id, strftime(coalesce(measured_at, added_at), '%Y-%m-%dT%H:%M:%S') AS measured,
-           dirty, has_sme2, {", ".join(f"coalesce({name}, '') AS {name}" for name in _TEXTS)}
-    FROM runs ORDER BY measured, run_id"""  # noqa: S608  names of our own
+    SELECT run_id, coalesce(measured_at, added_at) AS moment, dirty, has_sme2,
+           {", ".join(f"coalesce({name}, '') AS {name}" for name in _TEXTS)}
+    FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
 _TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
 _LATENCIES = """
     SELECT run_id, experiment, coalesce(threads, 0) AS threads, sme2, len(disabled) AS off, median_ms,
            CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN low_ms END AS low_ms,
            CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN high_ms END AS high_ms
-    FROM experiments WHERE median_ms > 0 AND isfinite(median_ms)"""
+    FROM experiments JOIN (SELECT run_id, coalesce(measured_at, added_at) AS moment FROM runs) USING (run_id)
+    WHERE median_ms > 0 AND isfinite(median_ms) ORDER BY moment, run_id"""
 _KERNELS = """
     SELECT run_id,
            bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
@@ -55,29 +61,28 @@ _KERNELS = """
 
 def store_contents(store: Store, home: Path) -> StoreContents:
     """Everything that the page needs; links to reports are relative to `home`."""
-    with store.connection() as asked:
+    with store.connection() as connected:
 
         def rows(sql: str) -> list[_Row]:
-            answer = asked.execute(sql)
+            answer = connected.execute(sql)
             columns = [column[0] for column in answer.description or ()]
             return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
 
         runs, tags, latencies, kernels = (rows(sql) for sql in (_RUNS, _TAGS, _LATENCIES, _KERNELS))
+    by_id = {row["run_id"]: row for row in runs}
     tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
     proofs = {row["run_id"]: row for row in kernels}
     named = _device_names(runs)
+    found = list(_series(by_id, latencies))
     whole = home.resolve()
-    told = {
-        row["run_id"]: _run(
-            row, named[row["device"]], tagged.get(row["run_id"], ()), proofs.get(row["run_id"]), whole
-        )
-        for row in runs
-    }
     return StoreContents(
         name=store.root.name,
-        runs=tuple(told.values()),
-        histories=tuple(_histories(told, latencies)),
-        method=METHOD,
+        runs=tuple(
+            _run(row, named[row["device"]], tagged.get(name, ()), proofs.get(name), whole)
+            for name, row in by_id.items()
+        ),
+        histories=tuple(_history(series, named[series.key.device], first) for series, first in found),
+        method=Method(FEWEST_RUNS, sum(series.found.false_alarms for series, first in found if first)),
         command=f"Everything: sme2prof query, sme2prof history, with --store {store.address}",
     )
 
@@ -97,9 +102,9 @@ def _run(row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, home
     report, why = _report(row["run_dir"], home)
     return StoredRun(
         id=row["run_id"],
-        measured=row["measured"],
+        measured=row["moment"].isoformat(timespec="seconds"),
         model=row["model"],
-        format=f"{row['backend']} {row['dtype']}".strip(),
+        format=_format(row["backend"], row["dtype"]),
         device=device,
         times=_times(row),
         state=row["state"] or "unknown",
@@ -139,27 +144,58 @@ def _report(run_dir: str, home: Path) -> tuple[str, str]:
     return "", "no report was made of it" if is_there(folder) else "its run directory is not there"
 
 
-def _histories(runs: Mapping[str, StoredRun], latencies: Iterable[_Row]) -> Iterable[SeriesHistory]:
-    """Every series of every model, format and device, in the order in which its runs were measured."""
-    order = {run_id: place for place, run_id in enumerate(runs)}
-    found: defaultdict[_Place, list[_Row]] = defaultdict(list)
-    for row in sorted(
-        (row for row in latencies if row["run_id"] in order), key=lambda row: order[row["run_id"]]
-    ):
+def _series(runs: Mapping[str, _Row], latencies: Iterable[_Row]) -> Iterator[tuple[HistorySeries, bool]]:
+    """Every series with its changes, and whether it is the one that speaks for its model and device."""
+    places: defaultdict[_Place, list[_Row]] = defaultdict(list)
+    for row in latencies:
         run = runs[row["run_id"]]
-        found[run.model, run.format, run.device].append(row)
-    for place, rows in found.items():
+        places[run["model"], run["dtype"], run["backend"], run["device"]].append(row)
+    for place, rows in places.items():
         headline = _headline(rows)
         series: defaultdict[tuple[str, int], list[_Row]] = defaultdict(list)
         for row in rows:
             series[row["experiment"], row["threads"]].append(row)
-        for (experiment, threads), own in series.items():
-            points = tuple(
-                Point(row["run_id"], row["median_ms"], row["low_ms"], row["high_ms"]) for row in own
-            )
-            yield SeriesHistory(
-                *place, experiment, threads, points, headline=(experiment, threads) == headline
-            )
+        for named, own in series.items():
+            key = SeriesKey(*place, runs[own[-1]["run_id"]]["device_name"], *named)
+            points = [_point(row, runs[row["run_id"]]) for row in own]
+            yield make_series(key, points), named == headline
+
+
+def _point(latency: _Row, run: _Row) -> HistoryPoint:
+    return HistoryPoint(
+        run_id=run["run_id"],
+        name="",
+        at=run["moment"],
+        median_ms=latency["median_ms"],
+        low_ms=latency["low_ms"],
+        high_ms=latency["high_ms"],
+        **{name: run[name] for name in _WATCHED},
+    )
+
+
+def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistory:
+    """What a page shows of it."""
+    key, points, found = series.key, series.points, series.found
+    levels = {place: level.typical for level in found.levels for place in range(level.first, level.last + 1)}
+    return SeriesHistory(
+        model=key.model,
+        format=_format(key.backend, key.dtype),
+        device=device,
+        experiment=key.experiment,
+        threads=key.threads or 0,
+        points=tuple(Point(point.run_id, point.median_ms, point.low_ms, point.high_ms) for point in points),
+        changes=tuple(
+            Change(points[change.first].run_id, levels[change.first - 1], levels[change.first], change.change)
+            for change in found.changes
+        ),
+        marks=tuple(Mark(points[mark.first].run_id, mark.text) for mark in series.marks),
+        headline=headline,
+        judged=not found.too_few,
+    )
+
+
+def _format(backend: str, dtype: str) -> str:
+    return f"{backend} {dtype}".strip()
 
 
 def _headline(rows: Sequence[_Row]) -> tuple[str, int]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from browser.in_chromium import Opened
+from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 
 from model_profiling.errors import FormatError
 from model_profiling.process import Completed
+from model_profiling.report.document import plain
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
+from model_profiling.report.store_index.answers import answers
 from model_profiling.run import Times
 from model_profiling.store.labels import Labels
 from model_profiling.store.opened import Store
@@ -27,8 +33,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`runs` of four machines, of which one has a page and one has been thrown away, and `store`."""
     folder = tmp_path_factory.mktemp("many & days")
-    for recorded in (ARM, EMULATED, SME2, X86_64):
-        shutil.copytree(recorded, folder / "runs" / recorded.name)
+    for run in (ARM, EMULATED, SME2, X86_64):
+        shutil.copytree(run, folder / "runs" / run.name)
     labels = Labels(commit=COMMIT, branch="main", dirty=True, tags=("good",))
     Store.open(folder / "store", make=True).add([folder / "runs"], labels)
     (folder / "runs" / SME2.name / "report.html").write_text("its report")
@@ -86,6 +92,31 @@ def test_the_page_leads_to_the_reports(home: Path, opened: Callable[..., Opened]
     card.locator("svg a").click()
     assert found.page.url.endswith(f"/runs/{SME2.name}/report.html")
     assert found.page.locator("body").inner_text() == "its report"
+
+
+def test_a_latency_that_went_up_is_told(tmp_path: Path) -> None:
+    """Runs a day apart, the last eight 6% slower, the last four of another kit."""
+    told, chance = recorded(), random.Random(3)
+    told_later = copy.deepcopy(told)
+    told_later["manifest.json"]["kit_version"] = "9.9"
+    for day in range(24):
+        slower = (1.06 if day >= 16 else 1.0) * chance.gauss(1, 0.005)
+        made = MadeRun(day, slower, started=BEGINNING + timedelta(days=day), operators=1)
+        make_run(tmp_path / "runs" / f"{day}", made, told_later if day >= 20 else told)
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([tmp_path / "runs"], Labels(commit=""))
+    contents = store_contents(store, tmp_path)
+    (history,) = (history for history in contents.histories if history.headline)
+    (change,) = history.changes
+    by_id = {run.id: run for run in contents.runs}
+    assert by_id[change.run].measured.startswith("2026-01-17")
+    assert change.share == pytest.approx(0.06, abs=0.01)
+    assert change.after_ms / change.before_ms - 1 == pytest.approx(change.share)
+    (mark,) = history.marks
+    assert mark.text.startswith("kit ") and by_id[mark.run].measured.startswith("2026-01-21")
+    _, answer = answers(contents).entries[1]
+    assert plain(answer).startswith("Yes: 1 of 1 history, small_cnn xnnpack fp16 on made x86_64 CPU")
+    assert 0 < contents.method.by_chance < 0.05
 
 
 def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_level_that_came_back_is_not_slower() -> None:
 
 
 def test_too_few_runs_are_not_judged() -> None:
-    short = tuple(replace(each, points=each.points[:3], changes=()) for each in FEW.histories)
+    short = tuple(replace(each, points=each.points[:3], changes=(), judged=False) for each in FEW.histories)
     assert told(replace(FEW, histories=short))[1] == (
         "Not known yet: it takes 10 runs of one model on one device to tell a change from noise, "
         "and there are 3 at most."

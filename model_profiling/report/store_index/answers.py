@@ -61,7 +61,7 @@ def _inventory(runs: Sequence[StoredRun]) -> Text:
 def _slower(contents: StoreContents) -> Text:
     """Of the series that each model, format and device is told by."""
     told = [history for history in contents.histories if history.headline]
-    judged = [history for history in told if len(history.points) >= contents.method.fewest_runs]
+    judged = [history for history in told if history.judged]
     if not judged:
         most = max((len(history.points) for history in told), default=0)
         there = f"there {'is' if most == 1 else 'are'} {most} at most"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from model_profiling.report.store_index.records import Method, SeriesHistory, StoreContents, StoredRun
+from model_profiling.report.store_index.records import SeriesHistory, StoreContents, StoredRun
 
 
 class _Texts:
@@ -26,7 +26,7 @@ def page_data(contents: StoreContents) -> dict[str, object]:
     }
     return {
         "runs": [_run(run, latency.get(run.id), texts) for run in contents.runs],
-        "histories": [_history(history, places, contents.method) for history in contents.histories],
+        "histories": [_history(history, places) for history in contents.histories],
         "texts": list(texts.places),
     }
 
@@ -48,7 +48,7 @@ def _state(run: StoredRun) -> str:
     return run.state if run.times.are_latencies else f"{run.state}, {run.times.value}: no latencies"
 
 
-def _history(history: SeriesHistory, places: dict[str, int], method: Method) -> dict[str, object]:
+def _history(history: SeriesHistory, places: dict[str, int]) -> dict[str, object]:
     at = {point.run: place for place, point in enumerate(history.points)}
     return {
         "model": history.model,
@@ -57,7 +57,7 @@ def _history(history: SeriesHistory, places: dict[str, int], method: Method) -> 
         "experiment": history.experiment,
         "threads": history.threads,
         "headline": history.headline,
-        "judged": len(history.points) + history.left_out >= method.fewest_runs,
+        "judged": history.judged,
         "left": history.left_out,
         "runs": [places[point.run] for point in history.points],
         "ms": [_short(point.ms) for point in history.points],

@@ -35,12 +35,12 @@ def fitted(contents: StoreContents) -> tuple[StoreContents, str]:
         )
     )
     told = [
-        f"{shown:,} of {every:,} {what}"
-        for shown, every, what in (
+        f"{shown:,} of {whole:,} {what}"
+        for shown, whole, what in (
             (len(kept), len(runs), "runs, the newest"),
             (len(histories), len(contents.histories), "histories, those that changed and the newest"),
         )
-        if shown < every
+        if shown < whole
     ]
     if longest := max((history.left_out for history in histories), default=0):
         told.append(f"the newest points of each history (up to {longest:,} older ones are left out)")

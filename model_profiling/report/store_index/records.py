@@ -92,6 +92,8 @@ class SeriesHistory:
     marks: tuple[Mark, ...] = ()
     headline: bool = True
     """Whether it is the one that is shown where only one of its model, format and device is."""
+    judged: bool = True
+    """Whether there are enough runs to tell a change from noise."""
     left_out: int = 0
     """How many older points the page has no room for."""
 
