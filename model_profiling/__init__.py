@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from model_profiling.report.analysed import AnalysedRun
     from model_profiling.report.comparison import Comparison
     from model_profiling.report.records import Records
+    from model_profiling.store.labels import Labels
+    from model_profiling.store.opened import Store
+    from model_profiling.store.query import Answer, Limits
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
@@ -30,10 +33,13 @@ __version__ = "0.2.0.dev0"
 
 __all__ = [
     "AnalysedRun",
+    "Answer",
     "Comparison",
     "EagerModelBase",
     "EventTable",
     "ExportResult",
+    "Labels",
+    "Limits",
     "ProfileOptions",
     "ProfileOutcome",
     "ProfilingError",
@@ -41,6 +47,7 @@ __all__ = [
     "RunAnalysis",
     "RunOptions",
     "RunOutcome",
+    "Store",
     "TargetChoice",
     "analyse",
     "compare",
@@ -53,10 +60,13 @@ __all__ = [
 
 _PLACES = {
     "AnalysedRun": "report.analysed",
+    "Answer": "store.query",
     "Comparison": "report.comparison",
     "EagerModelBase": "models",
     "EventTable": "etdump",
     "ExportResult": "export",
+    "Labels": "store.labels",
+    "Limits": "store.query",
     "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "errors",
@@ -64,6 +74,7 @@ _PLACES = {
     "RunAnalysis": "analysis.run",
     "RunOptions": "workflow.measure",
     "RunOutcome": "workflow.measure",
+    "Store": "store.opened",
     "TargetChoice": "targets",
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",

@@ -29,6 +29,7 @@ COMMANDS = {
     "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "store": "Keep many runs in one place, to be asked and compared.",
+    "query": "Ask a store of runs in SQL; print the answer, or write it as CSV or Parquet.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",

@@ -5,7 +5,7 @@ They become the tools' output schemas. Times are milliseconds of one inference, 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -396,4 +396,29 @@ class AdviceAnswer(Bounded):
     what_next: str
     advice: Annotated[list[Advice], Field(description="No operator is in two: the bounds do not overlap.")]
     not_tested: list[Unanswered]
+    next: str
+
+
+class StoreColumn(Answer):
+    name: str
+    type: Annotated[str, Field(description="As DuckDB calls it.")]
+    meaning: Annotated[str, Field(description="Of a column of the store; empty in an answer.")] = ""
+
+
+class StoreTable(Answer):
+    name: str
+    kind: Literal["table", "view"]
+    meaning: str
+    columns: list[StoreColumn]
+
+
+class StoreAnswer(Bounded):
+    store: str
+    columns: list[StoreColumn]
+    rows: Annotated[
+        list[list[Any]], Field(description="A value for each column; null where nothing is known.")
+    ]
+    tables: Annotated[
+        list[StoreTable], Field(description="What can be asked; only where no `sql` was given.")
+    ]
     next: str

@@ -191,3 +191,26 @@ class AskHeadroom(Question):
 class AskAdvice(Question):
     run: RunPath
     limit: Annotated[int, Field(ge=1, le=30, description="Pieces of advice, the largest gain first.")] = 5
+
+
+StorePath = Annotated[
+    str, Field(description="The store's folder, relative to the root, as `sme2prof store add` made it.")
+]
+
+
+class AskStore(Question):
+    store: StorePath = "sme2prof_store"
+    sql: Annotated[
+        str | None,
+        Field(
+            max_length=20_000,
+            description="One SELECT in DuckDB's SQL; it can only read the store. Left out, the answer lists "
+            "the tables and views with the meaning of their columns.",
+            examples=[
+                "SELECT model, dtype, device, experiment, median_ms, low_ms, high_ms FROM latest_latencies",
+                "SELECT name, ms, pct_of_e2e, source_line FROM operator_times "
+                "WHERE model = 'toy_cnn' AND place <= 5",
+            ],
+        ),
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=500, description="Give at most so many rows.")] = 50

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from model_profiling.mcp_server import answers, questions, reading
+from model_profiling.mcp_server import answers, questions, reading, store_reading
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.doing import Workshop
 from model_profiling.mcp_server.job import Told
@@ -179,5 +179,16 @@ TOOLS: tuple[Tool, ...] = (
         answers.AdviceAnswer,
         read=reading.advice,
         on_error=_SEE_RUNS,
+    ),
+    Tool(
+        "query_store",
+        "Ask a store of runs",
+        "Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or "
+        "kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call "
+        "it so first. It only reads; what takes longer than 20 s is ended. For one run use `summary`.",
+        questions.AskStore,
+        answers.StoreAnswer,
+        read=store_reading.query_store,
+        on_error="`query_store` without `sql` lists tables and columns",
     ),
 )

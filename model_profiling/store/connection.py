@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import FormatError
 from model_profiling.extras import needed
 from model_profiling.store.log import FIX
 from model_profiling.store.tables import TABLES, Table
+from model_profiling.store.views import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,12 +25,12 @@ def connect(
     and what each has become."""
     engine = needed("duckdb", "store")
     made = engine.connect(":memory:", config={"memory_limit": memory, "temp_directory": ""})
-    made.execute("CREATE TABLE replaced_runs (run_id VARCHAR, became VARCHAR)")
-    if replaced:
-        made.executemany("INSERT INTO replaced_runs VALUES (?, ?)", [list(one) for one in replaced])
     try:
-        for table in TABLES.values():
-            _make_view(made, table, paths.get(table.name, []), bool(replaced))
+        make_tables(
+            made,
+            {name: _source(made, table, paths.get(name, [])) for name, table in TABLES.items()},
+            replaced,
+        )
     except engine.Error as problem:
         made.close()
         said = str(problem).splitlines()[0]
@@ -40,13 +41,29 @@ def connect(
     return made  # type: ignore[no-any-return]
 
 
-def _make_view(made: duckdb.DuckDBPyConnection, table: Table, paths: list[str], replaced: bool) -> None:
-    source = f"({_source(made, table, paths)})"
-    if table.name == "tags":
-        made.execute(f"CREATE VIEW tags AS {_newest_tags(source)}")
-        return
-    superseded = " WHERE run_id NOT IN (SELECT run_id FROM replaced_runs)" if replaced else ""
-    made.execute(f'CREATE VIEW "{table.name}" AS SELECT * FROM {source}{superseded}')  # noqa: S608  our own text
+def make_tables(
+    made: duckdb.DuckDBPyConnection, sources: Mapping[str, str], replaced: Sequence[tuple[str, str]]
+) -> None:
+    """A view of each table, of what `sources` selects from its files, and the views over them."""
+    for statement in table_statements(sources, replaced):
+        made.execute(statement)
+
+
+def table_statements(sources: Mapping[str, str], replaced: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What `make_tables` does, in SQL."""
+    yield "CREATE TABLE replaced_runs (run_id VARCHAR, became VARCHAR)"
+    if replaced:
+        pairs = ", ".join(f"({_text(run_id)}, {_text(became)})" for run_id, became in replaced)
+        yield f"INSERT INTO replaced_runs VALUES {pairs}"  # noqa: S608  texts are escaped
+    for name, selected in sources.items():
+        source = f"({selected})"
+        if name == "tags":
+            yield f"CREATE VIEW tags AS {_newest_tags(source)}"
+            continue
+        superseded = " WHERE run_id NOT IN (SELECT run_id FROM replaced_runs)" if replaced else ""
+        yield f'CREATE VIEW "{name}" AS SELECT * FROM {source}{superseded}'  # noqa: S608  our own text
+    for view in VIEWS.values():
+        yield f'CREATE VIEW "{view.name}" AS {view.sql}'
 
 
 def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: list[str]) -> str:
@@ -78,6 +95,11 @@ def _newest_tags(source: str) -> str:
                 PARTITION BY coalesce(became, told.run_id), ltrim(tag, '-') ORDER BY tagged_at DESC
             ) = 1
         ) WHERE NOT removed"""  # noqa: S608  the source is the kit's own text
+
+
+def _text(value: str) -> str:
+    quoted = value.replace("'", "''")
+    return f"'{quoted}'"
 
 
 def _escaped(path: str) -> str:

@@ -29,6 +29,7 @@ from model_profiling.store.labels import Labels, check_tag, with_commit
 from model_profiling.store.log import FOLDER as LOG
 from model_profiling.store.log import Log
 from model_profiling.store.moments import now
+from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
 from model_profiling.store.tables import TABLES
 from model_profiling.wording import plural
 
@@ -175,6 +176,10 @@ class Store:
             answer = made.execute(sql, list(params))
             names = [column[0] for column in answer.description or ()]
             return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+    def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
+        """What anybody's question in SQL answers, asked where it can change nothing and within `limits`."""
+        return ask(self, sql, params, limits)
 
 
 def is_store(folder: Path) -> bool:

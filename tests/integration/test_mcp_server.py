@@ -55,6 +55,7 @@ TOOLS = [
     "kernel_evidence",
     "headroom",
     "advice",
+    "query_store",
 ]
 
 

@@ -10,9 +10,10 @@ import pytest
 import model_profiling
 
 PUBLIC = {
-    "AnalysedRun", "Comparison", "EagerModelBase", "EventTable", "ExportResult", "ProfileOptions",
-    "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis", "RunOptions", "RunOutcome", "TargetChoice",
-    "analyse", "compare", "export_model", "profile", "read_etdump", "register_model", "write_analysis",
+    "AnalysedRun", "Answer", "Comparison", "EagerModelBase", "EventTable", "ExportResult", "Labels", "Limits",
+    "ProfileOptions", "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis", "RunOptions",
+    "RunOutcome", "Store", "TargetChoice", "analyse", "compare",
+    "export_model", "profile", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 

@@ -1,0 +1,204 @@
+"""`sme2prof query`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.store import store_option
+from model_profiling.errors import InputError
+from model_profiling.wording import MISSING, did_you_mean, plural
+
+if TYPE_CHECKING:
+    from model_profiling.store.plain_values import Plain
+    from model_profiling.store.query import Answer, Limits
+
+_PRINTED, _IN_JSON = 100, 100_000
+_WIDEST = 60
+_MOST_SQL = 1 << 20
+
+
+@frame.command(
+    "query",
+    example="""sme2prof query "FROM latest_latencies ORDER BY model, median_ms"
+    sme2prof query "SELECT model, dtype, ratio, low, high FROM sme2_gains" --csv gains.csv
+    sme2prof query --views operator_times""",
+    facts=True,
+)
+@click.argument("sql", required=False, metavar="SQL")
+@store_option
+@click.option("--views", is_flag=True, help="List what can be asked; with a name, its columns.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in files",
+    help="Give at most so many.",
+)
+@click.option("--csv", "csv_file", type=frame.FILE, help="Write all rows to this CSV file.")
+@click.option("--parquet", "parquet_file", type=frame.FILE, help="Write all rows to this Parquet file.")
+@click.option(
+    "--time-limit",
+    "seconds",
+    type=click.FloatRange(0, 86_400, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="End a question that takes longer.",
+)
+@click.option(
+    "--memory",
+    "megabytes",
+    type=click.IntRange(64, 1 << 20),
+    default=1024,
+    show_default=True,
+    metavar="MB",
+    help="End a question that needs more.",
+)
+def command(
+    *,
+    sql: str | None,
+    store: str | None,
+    views: bool,
+    rows: int | None,
+    csv_file: Path | None,
+    parquet_file: Path | None,
+    seconds: float,
+    megabytes: int,
+    as_json: bool,
+) -> None:
+    """Ask a store of runs in SQL (DuckDB's): SQL is one SELECT, or - for what comes in by standard input.
+
+    A question only reads the store: it can neither write nor open anything else. Tables and views, such as
+    latencies, operator_times and kernels_seen, are listed by --views.
+    """
+    from model_profiling.store.query import Limits
+
+    if views:
+        _tell_views(sql, as_json=as_json)
+        return
+    if sql is None:
+        raise click.UsageError("what is asked? Give SQL, or --views to see what can be asked")
+    if as_json + (csv_file is not None) + (parquet_file is not None) > 1:
+        raise click.UsageError("--csv, --parquet and --json are one answer in three forms: give one of them")
+    if sql == "-":
+        sql = _from_stdin()
+    limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
+    if csv_file or parquet_file:
+        _write(store, sql, limits, csv_file=csv_file, parquet_file=parquet_file)
+    else:
+        _tell(store, sql, limits, as_json=as_json)
+
+
+def _from_stdin() -> str:
+    content = sys.stdin.buffer.read(_MOST_SQL)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as problem:
+        raise InputError("what came in by standard input is not UTF-8", "give SQL as text") from problem
+
+
+def _write(
+    store: str | None, sql: str, limits: Limits, *, csv_file: Path | None, parquet_file: Path | None
+) -> None:
+    from model_profiling.store.answer_files import write_csv, write_parquet
+    from model_profiling.store.opened import Store
+    from model_profiling.store.query import answering
+
+    path, write = (csv_file, write_csv) if csv_file else (parquet_file, write_parquet)
+    assert path is not None
+    with answering(Store.open(store), sql, limits=limits) as coming:
+        written = write(path, coming)
+    frame.say_wrote(path, f" ({plural(written, 'row')}{', of more' if coming.more else ''})")
+
+
+def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from model_profiling.store.opened import Store
+    from model_profiling.store.plain_values import json_value
+
+    limits = replace(limits, rows=limits.rows or (_IN_JSON if as_json else _PRINTED))
+    answer = Store.open(store).query(sql, limits=limits)
+    if not as_json:
+        _print(answer)
+        return
+    if answer.more:
+        frame.warn(f"there are more than these {plural(len(answer), 'row')}: --rows N gives more")
+    frame.facts(
+        {
+            "schema_version": 1,
+            "columns": [
+                {"name": name, "type": kind} for name, kind in zip(answer.columns, answer.types, strict=True)
+            ],
+            "rows": [{name: json_value(value) for name, value in row.items()} for row in answer],
+            "more": answer.more,
+        }
+    )
+
+
+def _print(answer: Answer) -> None:
+    from model_profiling.report.document import make_table
+    from model_profiling.report.terminal import render_terminal
+
+    rows = answer.rows
+    numbers = [place for place in range(len(answer.columns)) if any(_is_number(row[place]) for row in rows)]
+    shown = [[_shown(value) for value in row] for row in rows]
+    frame.say(render_terminal([make_table(answer.columns, shown, numbers)]))
+    cut = any(cell.endswith("...") for row in shown for cell in row)
+    whole = "--csv FILE writes all, and whole cells" if cut else "--csv FILE writes all"
+    if answer.more:
+        frame.say(f"the first {plural(len(rows), 'row')}; --rows N shows more, {whole}")
+    else:
+        frame.say(plural(len(rows), "row") + ("; --csv FILE writes whole cells" if cut else ""))
+
+
+def _is_number(value: Plain) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Plain) -> str:
+    from model_profiling.store.plain_values import cell
+
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(cell(value))
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+
+
+def _tell_views(name: str | None, *, as_json: bool) -> None:
+    from model_profiling.store.views import TABLES_AND_VIEWS, View
+
+    if name is not None and name not in TABLES_AND_VIEWS:
+        hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
+        raise InputError(f"there is no table or view '{name}'", hint)
+    named = [found for found in TABLES_AND_VIEWS.values() if name in (None, found.name)]
+    if as_json:
+        told = [
+            {
+                "name": found.name,
+                "kind": "view" if isinstance(found, View) else "table",
+                "meaning": found.meaning,
+                "columns": [
+                    {"name": column.name, "type": column.sql_type, "meaning": column.meaning}
+                    for column in found.columns
+                ],
+            }
+            for found in named
+        ]
+        frame.facts({"schema_version": 1, "tables": told})
+        return
+    for found in named:
+        frame.say(f"{found.name}: {found.meaning}")
+        if name is None:
+            frame.say(f"  {', '.join(found.names)}")
+        else:
+            rows = [(column.name, column.sql_type, column.meaning) for column in found.columns]
+            frame.table(("COLUMN", "TYPE", "MEANING"), rows)
+    if name is None:
+        frame.say("sme2prof query --views NAME says what its columns mean")

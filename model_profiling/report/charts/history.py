@@ -1,0 +1,151 @@
+"""A series over its runs: medians with their intervals, levels, changes, and what else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_profiling.report.charts.drawing import (
+    AFTER,
+    BEFORE,
+    About,
+    Row,
+    across,
+    make_chart,
+    named,
+    series_colour,
+    tooltips,
+)
+from model_profiling.report.document import Chart
+from model_profiling.report.history import HistorySeries
+from model_profiling.report.history_words import by_name, change_in_short
+from model_profiling.wording import milliseconds, plural
+
+MOST_POINTS = 400
+"""Of a series, the newest: more would lie on each other."""
+_SLOWER = "#c0392b"
+
+
+def history_chart(series: HistorySeries, number: int = 1) -> Chart:
+    """`number` tells the charts of a page apart."""
+    import altair as alt
+
+    left = max(0, len(series.points) - MOST_POINTS)
+    points, levels = _point_rows(series, left), _level_rows(series, left)
+    changes, marks = _change_rows(series, left), _mark_rows(series, left)
+    lowest, highest = _range(points)
+    x = across(
+        _axis(series, left),
+        alt.Scale(domain=[left + 0.5, len(series.points) + 0.5], nice=False, zero=False),
+        alt.Axis(tickMinStep=1, format="d", tickCount=8, grid=False),
+    )
+
+    def y(field: str) -> alt.Y:
+        scale = alt.Scale(domain=[lowest, highest], nice=False, zero=False)
+        return alt.Y(f"{field}:Q", title="ms, median with its interval", scale=scale)
+
+    def layer(rows: str) -> alt.Chart:
+        return alt.Chart(alt.NamedData(name=rows))
+
+    tip = tooltips(run="run", ms="ms", low="from ms", high="to ms", date="date:N", commit="commit:N")
+    told = tooltips(run="first run", told="change:N", date="date:N", commit="commit:N")
+    drawn = alt.layer(
+        layer("marks").mark_rule(strokeDash=[2, 3], opacity=0.6, color=BEFORE).encode(
+            x=x("run"), tooltip=tooltips(run="from run", what="changed:N")
+        ),
+        layer("changes").mark_rule(strokeWidth=2).encode(
+            x=x("_between"), color=alt.Color("_colour:N", scale=None), tooltip=told
+        ),
+        layer("levels").mark_rule(strokeWidth=2.5, opacity=0.7, color=BEFORE).encode(
+            x=x("first"), x2=alt.X2("last"), y=y("ms"), tooltip=tooltips(first="from run", last="to", ms="ms")
+        ),
+        layer("points").mark_rule(opacity=0.45, color=series_colour(0), clip=True).encode(
+            x=x("run"), y=y("low"), y2=alt.Y2("high")
+        ),
+        layer("points").mark_point(filled=True, size=34, opacity=1, color=series_colour(0)).encode(
+            x=x("run"), y=y("ms"), tooltip=tip
+        ),
+        layer("changes").mark_text(align="left", baseline="top", dx=4, dy=2, fontWeight="bold").encode(
+            x=x("_between"), y=alt.value(0), text=alt.Text("_text:N")
+        ),
+        height=220,
+    )
+    about = About(f"history_{number}", named(by_name(series.key)), _summary(series), "the store: experiments")
+    data = {"points": points, "levels": levels, "changes": changes, "marks": marks}
+    return make_chart(about, drawn, data)
+
+
+def _point_rows(series: HistorySeries, left: int) -> list[Row]:
+    return [
+        {
+            "run": place + 1,
+            "ms": round(point.median_ms, 6),
+            "low": round(point.median_ms if point.low_ms is None else point.low_ms, 6),
+            "high": round(point.median_ms if point.high_ms is None else point.high_ms, 6),
+            "date": f"{point.at:%Y-%m-%d %H:%M}",
+            "commit": named(point.short_commit),
+        }
+        for place, point in enumerate(series.points)
+        if place >= left
+    ]
+
+
+def _level_rows(series: HistorySeries, left: int) -> list[Row]:
+    return [
+        {
+            "first": max(level.first, left) + 0.6,
+            "last": level.last + 1.4,
+            "ms": round(level.typical, 6),
+        }
+        for level in series.found.levels
+        if level.last >= left
+    ]
+
+
+def _change_rows(series: HistorySeries, left: int) -> list[Row]:
+    return [
+        {
+            "run": change.first + 1,
+            "told": change_in_short(change),
+            "date": f"{series.points[change.first].at:%Y-%m-%d %H:%M}",
+            "commit": named(series.points[change.first].short_commit),
+            "_between": change.first + 0.5,
+            "_colour": _SLOWER if change.change > 0 else AFTER,
+            "_text": f"{100 * change.change:+.1f}%",
+        }
+        for change in series.changes
+        if change.first >= left
+    ]
+
+
+def _mark_rows(series: HistorySeries, left: int) -> list[Row]:
+    """What changed around the model. That a new program came is usual, and told at the changes only."""
+    found: dict[int, list[str]] = {}
+    for mark in series.marks:
+        if mark.first >= left and mark.what != "program":
+            found.setdefault(mark.first, []).append(mark.text)
+    return [{"run": first + 0.5, "what": named("; ".join(texts))} for first, texts in found.items()]
+
+
+def _range(points: Sequence[Row]) -> tuple[float, float]:
+    """Wide enough for every median; an interval that goes far beyond is cut."""
+    medians = [float(str(point["ms"])) for point in points]
+    least, most = min(medians), max(medians)
+    room = max(0.15 * (most - least), 0.02 * most)
+    return round(max(0.0, least - room), 6), round(most + room, 6)
+
+
+def _axis(series: HistorySeries, left: int) -> list[str]:
+    first, last = series.points[left], series.points[-1]
+    shown = f"run, in the order of measuring; {first.at:%Y-%m-%d} to {last.at:%Y-%m-%d}"
+    return [shown, f"the newest {MOST_POINTS} of {len(series.points)}"] if left else [shown]
+
+
+def _summary(series: HistorySeries) -> str:
+    medians = [point.median_ms for point in series.points]
+    said = "; ".join(
+        f"{change_in_short(change)} at run {change.first + 1}" for change in series.changes
+    )
+    return (
+        f"{plural(len(medians), 'run')} between {milliseconds(min(medians))} and {milliseconds(max(medians))} "
+        f"ms; {said or 'no change was found'}."
+    )
