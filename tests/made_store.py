@@ -38,14 +38,14 @@ STEPS = {
 }
 """From which day a program on a device takes so many times as long."""
 SERIES = (("sme2_on", 1, 1.0), ("sme2_off", 1, 1.7), ("sme2_on", 4, 0.4))
-UPGRADE = 35
+UPGRADE, UPGRADED = 95, "ExecuTorch 1.5.0 -> 1.5.1"
 NO_FOLDER = "the folder of the run is not there"
 
 
 def made_store(
     programs: Sequence[Program] = PROGRAMS, devices: dict[str, float] | None = None, days: int = 120
 ) -> StoreContents:
-    """Reports of the first month are gone; ExecuTorch is another one from day 35 on."""
+    """Reports of the first month are gone; ExecuTorch is another one from day 95 on."""
     chance = random.Random(5)
     runs: list[StoredRun] = []
     histories: list[SeriesHistory] = []
@@ -102,6 +102,6 @@ def _series(
             )
         )
     first = next((run.id for day, run in runs if day >= at), None)
-    other = next(run.id for day, run in runs if day >= UPGRADE)
-    changes = (Change(first, ms, ms * times, times - 1),) if first else ()
-    return tuple(points), changes, (Mark(other, "ExecuTorch 1.5.0 -> 1.5.1"),)
+    other = next((run.id for day, run in runs if day >= UPGRADE), None)
+    changes = (Change(first, ms, ms * times, times - 1, (UPGRADED,) if at == 95 else ()),) if first else ()
+    return tuple(points), changes, (Mark(other, UPGRADED),) if other else ()

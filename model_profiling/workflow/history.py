@@ -25,14 +25,14 @@ _TEXTS = (
     "runner_build", "os", "program_sha256", "run_dir", "report",
 )  # fmt: skip
 _ROWS = f"""
-    SELECT run_id, coalesce(measured_at, added_at) AS at, dirty, e.experiment, e.threads,
+    SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, e.experiment, e.threads,
            coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
            CASE WHEN e.median_ms > 0 AND isfinite(e.median_ms) THEN e.median_ms END AS median_ms,
            CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.low_ms END AS low_ms,
            CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.high_ms END AS high_ms,
            {", ".join(f"coalesce(r.{name}, '') AS {name}" for name in _TEXTS)}
     FROM runs r JOIN experiments e USING (run_id)
-    WHERE r.model = ? ORDER BY at, run_id
+    WHERE r.model = coalesce(?, r.model) ORDER BY moment, run_id
 """  # noqa: S608  names of our own
 
 Row = Mapping[str, Any]
@@ -68,6 +68,11 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     return History(question.model, tuple(series), tuple(_left_out(asked)))
 
 
+def every_series(store: Store) -> list[HistorySeries]:
+    """Of every model, as `load_history` tells each."""
+    return sorted(_series(store.rows(_ROWS, [None])), key=_order)
+
+
 def _fits(row: Row, question: HistoryQuestion) -> bool:
     exact = ("dtype", "backend", "experiment", "threads")
     if any(getattr(question, name) not in (None, row[name]) for name in exact):
@@ -75,7 +80,7 @@ def _fits(row: Row, question: HistoryQuestion) -> bool:
     device = question.device
     if device is not None and device != row["device"] and device.lower() not in row["device_name"].lower():
         return False
-    return question.since is None or row["at"] >= question.since
+    return question.since is None or row["moment"] >= question.since
 
 
 def _series(rows: Iterable[Row]) -> Iterable[HistorySeries]:
@@ -100,9 +105,9 @@ def _series(rows: Iterable[Row]) -> Iterable[HistorySeries]:
 
 
 def _point(row: Row) -> HistoryPoint:
-    same = ("run_id", "name", "at", "median_ms", "low_ms", "high_ms", "commit", "branch", "dirty", "kit")
+    same = ("run_id", "name", "median_ms", "low_ms", "high_ms", "commit", "branch", "dirty", "kit")
     more = ("executorch", "runner_build", "os", "program_sha256", "run_dir", "report")
-    return HistoryPoint(**{name: row[name] for name in (*same, *more)})
+    return HistoryPoint(at=row["moment"], **{name: row[name] for name in (*same, *more)})
 
 
 def _order(series: HistorySeries) -> tuple[str, ...]:
@@ -145,7 +150,7 @@ def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
             continue
         alone = HistoryQuestion(model=question.model, **{name: value})
         if not any(_fits(row, alone) for row in rows):
-            there = sorted({str(row["at" if name == "since" else name]) for row in rows})
+            there = sorted({str(row["moment" if name == "since" else name]) for row in rows})
             cure = f"the last is of {there[-1][:10]}" if name == "since" else f"there are {listing(_some(there))}"
             shown = f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value
             return InputError(f"no run of {question.model} has --{name} {shown}", cure)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from model_profiling.reading import is_regular, is_there
-from model_profiling.report.history import HistoryPoint, HistorySeries, SeriesKey, make_series
+from model_profiling.report.history import SHORT_COMMIT, HistorySeries, SeriesKey
 from model_profiling.report.store_index import (
     Change,
     Kernels,
@@ -21,31 +21,24 @@ from model_profiling.report.store_index import (
     StoredRun,
 )
 from model_profiling.run import Times, names
-from model_profiling.statistics.change_points import FEWEST_RUNS
+from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 from model_profiling.store.opened import Store
+from model_profiling.workflow.history import every_series
 
 _Row = Mapping[str, Any]
-_Place = tuple[str, str, str, str]
-"""The model, its dtype and backend, and the device."""
-
-
-_WATCHED = ("kit", "executorch", "runner_build", "os", "program_sha256")
 
 _TEXTS = (
-    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "executorch",
-    "kit", "runner_build", "os", "program_sha256", "run_dir",
+    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
 )  # fmt: skip
 _RUNS = f"""
     SELECT run_id, coalesce(measured_at, added_at) AS moment, dirty, has_sme2,
            {", ".join(f"coalesce({name}, '') AS {name}" for name in _TEXTS)}
     FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
 _TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
-_LATENCIES = """
-    SELECT run_id, experiment, coalesce(threads, 0) AS threads, sme2, len(disabled) AS off, median_ms,
-           CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN low_ms END AS low_ms,
-           CASE WHEN isfinite(low_ms) AND isfinite(high_ms) THEN high_ms END AS high_ms
-    FROM experiments JOIN (SELECT run_id, coalesce(measured_at, added_at) AS moment FROM runs) USING (run_id)
-    WHERE median_ms > 0 AND isfinite(median_ms) ORDER BY moment, run_id"""
+_SPOKEN_ORDER = """
+    SELECT run_id, experiment, threads FROM experiments
+    ORDER BY run_id, sme2 IS NOT DISTINCT FROM false, len(disabled), threads, experiment"""
+"""Sorts series by which is spoken of first: SME2 left on, most of what the CPU has, few threads."""
 _KERNELS = """
     SELECT run_id,
            bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
@@ -68,21 +61,21 @@ def store_contents(store: Store, home: Path) -> StoreContents:
             columns = [column[0] for column in answer.description or ()]
             return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
 
-        runs, tags, latencies, kernels = (rows(sql) for sql in (_RUNS, _TAGS, _LATENCIES, _KERNELS))
-    by_id = {row["run_id"]: row for row in runs}
+        runs, tags, spoken, kernels = (rows(sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
     tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
     proofs = {row["run_id"]: row for row in kernels}
     named = _device_names(runs)
-    found = list(_series(by_id, latencies))
+    found = every_series(store)
+    first = _headlines(found, spoken)
     whole = home.resolve()
     return StoreContents(
         name=store.root.name,
         runs=tuple(
-            _run(row, named[row["device"]], tagged.get(name, ()), proofs.get(name), whole)
-            for name, row in by_id.items()
+            _run(row, named[row["device"]], tagged.get(row["run_id"], ()), proofs.get(row["run_id"]), whole)
+            for row in runs
         ),
-        histories=tuple(_history(series, named[series.key.device], first) for series, first in found),
-        method=Method(FEWEST_RUNS, sum(series.found.false_alarms for series, first in found if first)),
+        histories=tuple(_history(series, named[series.key.device], series.key in first) for series in found),
+        method=Method(FEWEST_RUNS, sum(series.found.false_alarms for series in found if series.key in first)),
         command=f"Everything: sme2prof query, sme2prof history, with --store {store.address}",
     )
 
@@ -109,7 +102,7 @@ def _run(row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, home
         times=_times(row),
         state=row["state"] or "unknown",
         kernels=_kernels(row, proof),
-        commit=f"{row['commit'][:9]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
+        commit=f"{row['commit'][:SHORT_COMMIT]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
         branch=row["branch"],
         tags=tags,
         report=report,
@@ -144,33 +137,18 @@ def _report(run_dir: str, home: Path) -> tuple[str, str]:
     return "", "no report was made of it" if is_there(folder) else "its run directory is not there"
 
 
-def _series(runs: Mapping[str, _Row], latencies: Iterable[_Row]) -> Iterator[tuple[HistorySeries, bool]]:
-    """Every series with its changes, and whether it is the one that speaks for its model and device."""
-    places: defaultdict[_Place, list[_Row]] = defaultdict(list)
-    for row in latencies:
-        run = runs[row["run_id"]]
-        places[run["model"], run["dtype"], run["backend"], run["device"]].append(row)
-    for place, rows in places.items():
-        headline = _headline(rows)
-        series: defaultdict[tuple[str, int], list[_Row]] = defaultdict(list)
-        for row in rows:
-            series[row["experiment"], row["threads"]].append(row)
-        for named, own in series.items():
-            key = SeriesKey(*place, runs[own[-1]["run_id"]]["device_name"], *named)
-            points = [_point(row, runs[row["run_id"]]) for row in own]
-            yield make_series(key, points), named == headline
-
-
-def _point(latency: _Row, run: _Row) -> HistoryPoint:
-    return HistoryPoint(
-        run_id=run["run_id"],
-        name="",
-        at=run["moment"],
-        median_ms=latency["median_ms"],
-        low_ms=latency["low_ms"],
-        high_ms=latency["high_ms"],
-        **{name: run[name] for name in _WATCHED},
-    )
+def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[SeriesKey]:
+    """Of each model, format and device the series that its newest run speaks of first."""
+    order = {(row["run_id"], row["experiment"], row["threads"]): place for place, row in enumerate(spoken)}
+    best: dict[tuple[str, ...], tuple[datetime, str, int, SeriesKey]] = {}
+    for series in found:
+        key, newest = series.key, series.points[-1]
+        place = order.get((newest.run_id, key.experiment, key.threads), len(order))
+        mine = (newest.at, newest.run_id, -place, key)
+        told = (key.model, key.dtype, key.backend, key.device)
+        if told not in best or mine[:3] > best[told][:3]:
+            best[told] = mine
+    return {key for *_, key in best.values()}
 
 
 def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistory:
@@ -184,24 +162,22 @@ def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistor
         experiment=key.experiment,
         threads=key.threads or 0,
         points=tuple(Point(point.run_id, point.median_ms, point.low_ms, point.high_ms) for point in points),
-        changes=tuple(
-            Change(points[change.first].run_id, levels[change.first - 1], levels[change.first], change.change)
-            for change in found.changes
-        ),
+        changes=tuple(_change(series, change, levels) for change in found.changes),
         marks=tuple(Mark(points[mark.first].run_id, mark.text) for mark in series.marks),
         headline=headline,
         judged=not found.too_few,
     )
 
 
+def _change(series: HistorySeries, change: ChangePoint, levels: Mapping[int, float]) -> Change:
+    return Change(
+        run=series.points[change.first].run_id,
+        before_ms=levels[change.first - 1],
+        after_ms=levels[change.first],
+        share=change.change,
+        also=tuple(mark.text for mark in series.marks_at(change)),
+    )
+
+
 def _format(backend: str, dtype: str) -> str:
     return f"{backend} {dtype}".strip()
-
-
-def _headline(rows: Sequence[_Row]) -> tuple[str, int]:
-    """The series that the newest run speaks of first: SME2 left on, most of what the CPU has, few threads."""
-    newest = [row for row in rows if row["run_id"] == rows[-1]["run_id"]]
-    first = min(
-        newest, key=lambda row: (row["sme2"] is False, row["off"] or 0, row["threads"], row["experiment"])
-    )
-    return first["experiment"], first["threads"]

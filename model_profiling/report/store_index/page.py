@@ -28,6 +28,9 @@ _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js")
 _OWN = ("store.js", "filters.js", "charts.js", "runs.js")
 _CHANGES = 12
+_CHANGE = (
+    "change", "model and device", "before", "after", "first seen", "commit", "changed there too", "report",
+)  # fmt: skip
 _NEWEST = 20
 """How many runs a page without a script lists."""
 
@@ -91,12 +94,10 @@ def _changes(contents: StoreContents) -> str:
     told = sum(history.headline for history in contents.histories)
     note = (
         "A change is a latency that went to another level and stayed there. By chance alone one would be "
-        f"found in at most {contents.method.by_chance:.1f} of {told:,} histories.{more}"
+        f"found in at most {contents.method.by_chance:.1f} of {told:,} histories, where noise is "
+        f"independent from run to run.{more}"
     )
-    head = "".join(
-        f'<th scope="col"{_number(name)}>{name}</th>'
-        for name in ("change", "model and device", "before", "after", "first seen", "commit", "report")
-    )
+    head = "".join(f'<th scope="col"{_number(name)}>{name}</th>' for name in _CHANGE)
     return (
         f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<p class="note">{escape(note)}</p>'
@@ -112,6 +113,7 @@ def _change(history: SeriesHistory, place: int, change: Change, run: StoredRun) 
         f'<td class="number">{milliseconds(change.after_ms)} ms</td>',
         f'<td class="nowrap">{escape(run.measured[:10])}</td>',
         f"<td>{f'<code>{escape(run.commit)}</code>' if run.commit else MISSING}</td>",
+        f"<td>{escape(', '.join(change.also)) or MISSING}</td>",
         f"<td>{_report(run)}</td>",
     )
     return f"<tr>{''.join(cells)}</tr>\n"

@@ -68,6 +68,8 @@ class Change:
     after_ms: float
     share: float
     """Of the time before: 0.03 is 3% slower."""
+    also: tuple[str, ...] = ()
+    """What else changed where the level did, such as `ExecuTorch 1.5.0 -> 1.5.1`."""
 
 
 @dataclass(frozen=True, slots=True)
