@@ -53,7 +53,7 @@ PICTURES = (
     ("report_operators.png", MADE, 1280, 860, "light", operators),
     ("report_dark.png", MADE, 1200, 760, "dark", modules_and_timeline),
     ("report_narrow.png", MADE, 400, 860, "light", first_screen),
-    ("store.png", STORE, 1100, 780, "light", first_screen),
+    ("store.png", STORE, 1100, 980, "light", first_screen),
     ("store_charts.png", STORE, 1100, 640, "light", pointed_at),
 )
 

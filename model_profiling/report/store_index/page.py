@@ -28,9 +28,7 @@ _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js")
 _OWN = ("store.js", "filters.js", "charts.js", "runs.js")
 _CHANGES = 12
-_CHANGE = (
-    "change", "model and device", "before", "after", "first seen", "commit", "changed there too", "report",
-)  # fmt: skip
+_CHANGE = ("change", "model and device", "before", "after", "since", "report")
 _NEWEST = 20
 """How many runs a page without a script lists."""
 
@@ -105,15 +103,15 @@ def _changes(contents: StoreContents) -> str:
 
 
 def _change(history: SeriesHistory, place: int, change: Change, run: StoredRun) -> str:
+    also = f'<span class="below">also changed: {escape(", ".join(change.also))}</span>' if change.also else ""
+    commit = f'<code class="nowrap">{escape(run.commit)}</code>' if run.commit else ""
     cells = (
         f'<td class="nowrap">{_badge(change)}</td>',
-        f'<td><a href="#history-{place}">{escape(program_of(history))}</a> '
-        f'<span class="device">{escape(history.device)}</span></td>',
+        f'<td><a href="#history-{place}">{escape(program_of(history))}</a>'
+        f'<span class="below">{escape(history.device)}</span></td>',
         f'<td class="number">{milliseconds(change.before_ms)} ms</td>',
         f'<td class="number">{milliseconds(change.after_ms)} ms</td>',
-        f'<td class="nowrap">{escape(run.measured[:10])}</td>',
-        f"<td>{f'<code>{escape(run.commit)}</code>' if run.commit else MISSING}</td>",
-        f"<td>{escape(', '.join(change.also)) or MISSING}</td>",
+        f'<td><span class="nowrap">{escape(run.measured[:10])}</span> {commit}{also}</td>',
         f"<td>{_report(run)}</td>",
     )
     return f"<tr>{''.join(cells)}</tr>\n"
