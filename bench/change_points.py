@@ -23,7 +23,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from model_profiling.statistics.change_points import (
-    FALSE_ALARM_EACH_LOOK,
+    BEYOND_THE_LIMIT,
     FEWEST_RUNS,
     LONGEST_LOOK,
     ChangePoints,
@@ -109,10 +109,9 @@ def alarms(logs: Floats, first_look: int = FEWEST_RUNS) -> npt.NDArray[np.int64]
         quiet = np.flatnonzero(found < 0)
         recent = logs[quiet, max(0, runs - LONGEST_LOOK) : runs]
         seen = scan(recent)
-        largest = seen.largest
-        for place in np.flatnonzero(largest > limit(recent.shape[1])):
-            split, size = int(seen.split[place]), float(seen.noise[place])
-            if holds(recent[place], split, float(largest[place]), size):
+        beyond = seen.largest / limit(runs)
+        for place in np.flatnonzero(beyond > 1):
+            if holds(recent[place], int(seen.split[place]), float(seen.noise[place]), float(beyond[place])):
                 found[quiet[place]] = runs
     return found
 
@@ -208,7 +207,7 @@ def _right(told: list[ChangePoints], steps: dict[int, float]) -> list[tuple[bool
 
 
 def calibrate(noise: np.random.Generator, histories: int) -> int:
-    """Limits at which each look is the first false one equally often, and a smooth curve through them."""
+    """Limits that each look is the first to exceed equally often, and a smooth curve through them."""
     batch = 20_000
     rows = [0.01 * noise.normal(size=(batch, LONGEST_LOOK)) for _ in range(max(1, histories // batch))]
     quiet = [np.ones(batch, dtype=bool) for _ in rows]
@@ -217,7 +216,7 @@ def calibrate(noise: np.random.Generator, histories: int) -> int:
     for runs in counts:
         seen = [scan(logs[:, :runs]).largest for logs in rows]
         left = np.concatenate([found[still] for found, still in zip(seen, quiet, strict=True)])
-        limits.append(float(np.quantile(left, 1 - FALSE_ALARM_EACH_LOOK)))
+        limits.append(float(np.quantile(left, 1 - BEYOND_THE_LIMIT)))
         quiet = [still & (found <= limits[-1]) for found, still in zip(seen, quiet, strict=True)]
     powers = np.stack([(1 / counts) ** power for power in range(5)], axis=1)
     factors, *_ = np.linalg.lstsq(powers, np.array(limits), rcond=None)

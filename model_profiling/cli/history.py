@@ -34,11 +34,15 @@ _DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 @click.option("--threads", type=click.IntRange(1), help="Only this number of threads.")
 @click.option("--experiment", help="Only this experiment.")
 @click.option(
-    "--since", type=click.DateTime(_DATES), help="Only runs measured since this day (UTC); the rest is not looked at."
+    "--since",
+    type=click.DateTime(_DATES),
+    help="Only runs measured since this day (UTC); the rest is not looked at.",
 )
 @store_option
 @click.option(
-    "--out", type=frame.FILE, help="Also write a page: .html, or .md with SVG pictures and the .html beside it."
+    "--out",
+    type=frame.FILE,
+    help="Also write a page: .html, or .md with SVG pictures and the .html beside it.",
 )
 def command(
     *,
@@ -100,8 +104,8 @@ def _print(found: History) -> None:
         frame.say()
     if len(found.series) > _MOST_PRINTED:
         frame.say(
-            f"{len(found.series) - _MOST_PRINTED} more series: narrow it with --dtype, --device, --experiment "
-            "or --threads, or take --out or --json"
+            f"{len(found.series) - _MOST_PRINTED} more series: narrow it with --dtype, --device, "
+            "--experiment or --threads, or take --out or --json"
         )
     if not found.series:
         frame.say(f"no latency of {found.model} was measured on hardware")

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "store": "Keep many runs in one place, to be asked and compared.",
     "query": "Ask a store of runs in SQL; print the answer, or write it as CSV or Parquet.",
+    "history": "Show the latency of a model over all runs of a store, and where it changed.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",

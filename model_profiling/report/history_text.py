@@ -28,7 +28,9 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
 
     grid = [[" "] * columns for _ in range(_ROWS)]
     for level in series.found.levels:
-        for column in range(_column(level.first, columns, medians), _column(level.last, columns, medians) + 1):
+        for column in range(
+            _column(level.first, columns, medians), _column(level.last, columns, medians) + 1
+        ):
             grid[row_of(level.typical)][column] = "-"
     for change in series.changes:
         for row in grid:
@@ -39,7 +41,9 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
     edge = max(map(len, labels.values()))
     lines = [f"{labels.get(number, ''):>{edge}} {''.join(row)}" for number, row in enumerate(grid)]
     marked = {_column(mark.first, columns, medians) for mark in series.marks if mark.what != "program"}
-    below = [" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns))] if marked else []
+    below = (
+        [" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns))] if marked else []
+    )
     first, last = (f"{series.points[at].at:%Y-%m-%d}" for at in (0, -1))
     dates = first if first == last else f"{first}{last:>{max(columns - len(first), len(last) + 1)}}"
     return [line.rstrip() for line in [*lines, *below, f"{' ' * (edge + 1)}{dates}"]]

@@ -1,4 +1,4 @@
-"""A history in sentences: its name, its level, each change, and how far to trust that there is one or none."""
+"""A history in sentences: its name, its level, each change, and how far to trust that there is one."""
 
 from __future__ import annotations
 

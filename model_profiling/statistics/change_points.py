@@ -32,12 +32,16 @@ LONGEST_LOOK = 100
 """Runs that a look goes back: what is older says little about today, and long histories stay quick."""
 FALSE_ALARM_EACH_LOOK = 0.0005
 """How often a look gives the first false alarm of a history, at the most, with independent normal noise."""
+BEYOND_THE_LIMIT = 0.00075
+"""How often it exceeds its limit: the two checks that follow leave less than two thirds of these."""
 CONFIDENCE = 0.95
 FARTHEST = 3.0
 """A run counts as at most so many times the noise away from the middle."""
 
 _LIMIT = (3.757, 25.66, -337.7, 6363.0, -22640.0)
 """The limit of a look at n runs, as a polynomial in 1/n."""
+_MORE_WHERE_CUT = 0.15
+"""Looks that leave out the oldest runs resemble each other less: alarms are more often new ones."""
 _RANKS = {0: 0.005, 20: 0.0007}
 """From so many runs on, chance alone orders before and after like this at most so often."""
 _EXACT_RANKS = 8
@@ -126,9 +130,10 @@ def false_alarms(runs: int) -> float:
 
 
 def limit(runs: int) -> float:
-    """What the statistic of a look has to exceed."""
+    """What the statistic has to exceed in a look at `runs` runs since the last change."""
     inverse = 1 / min(max(runs, FEWEST_RUNS), LONGEST_LOOK)
-    return float(sum(factor * inverse**power for power, factor in enumerate(_LIMIT)))
+    beyond = _MORE_WHERE_CUT if runs > LONGEST_LOOK else 0.0
+    return float(sum(factor * inverse**power for power, factor in enumerate(_LIMIT))) + beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +198,11 @@ def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
     return middle
 
 
-def holds(logs: Floats, split: int, statistic: float, noise: float) -> bool:
-    """Whether an alarm stands where ranks are asked, and where neighbours resemble each other."""
+def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
+    """Whether an alarm stands where ranks are asked, and where neighbours resemble each other.
+
+    `beyond`: how many times its limit the statistic is.
+    """
     from scipy.stats import mannwhitneyu
 
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
@@ -203,7 +211,7 @@ def holds(logs: Floats, split: int, statistic: float, noise: float) -> bool:
     ranks = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic")
     if ranks.pvalue > allowed:
         return False
-    return statistic > limit(len(logs)) * _resemblance(logs, split, noise)
+    return beyond > _resemblance(logs, split, noise)
 
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
@@ -217,11 +225,11 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
         counts = looks + 1 - begins
         places = np.minimum(begins[:, None] + np.arange(counts.max()), len(logs) - 1)
         seen = scan(logs[places], errors[places], counts)
-        limits = np.array([limit(count) for count in counts.tolist()])
-        for at in np.flatnonzero(seen.largest > limits).tolist():
+        beyond = seen.largest / [limit(run + 1 - start) for run in looks.tolist()]
+        for at in np.flatnonzero(beyond > 1).tolist():
             recent = logs[begins[at] : looks[at] + 1]
             split = int(seen.split[at])
-            if holds(recent, split, float(seen.largest[at]), float(seen.noise[at])):
+            if holds(recent, split, float(seen.noise[at]), float(beyond[at])):
                 return int(begins[at]) + split, int(looks[at])
     return None
 

@@ -151,7 +151,9 @@ def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
         alone = HistoryQuestion(model=question.model, **{name: value})
         if not any(_fits(row, alone) for row in rows):
             there = sorted({str(row["moment" if name == "since" else name]) for row in rows})
-            cure = f"the last is of {there[-1][:10]}" if name == "since" else f"there are {listing(_some(there))}"
+            cure = (
+                f"the last is of {there[-1][:10]}" if name == "since" else f"known: {listing(_some(there))}"
+            )
             shown = f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value
             return InputError(f"no run of {question.model} has --{name} {shown}", cure)
     return InputError(f"no run of {question.model} has all of that", "leave out one of the options")

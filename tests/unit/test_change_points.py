@@ -30,9 +30,10 @@ def alarmed(logs: Floats, looks: range) -> Floats:
     found = np.zeros(len(logs), dtype=bool)
     for runs in looks:
         seen = scan(logs[:, :runs])
-        for row in np.flatnonzero((seen.largest > limit(runs)) & ~found):
+        beyond = seen.largest / limit(runs)
+        for row in np.flatnonzero((beyond > 1) & ~found):
             found[row] = holds(
-                logs[row, :runs], int(seen.split[row]), float(seen.largest[row]), float(seen.noise[row])
+                logs[row, :runs], int(seen.split[row]), float(seen.noise[row]), float(beyond[row])
             )
     return found
 

@@ -49,24 +49,26 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
     tip = tooltips(run="run", ms="ms", low="from ms", high="to ms", date="date:N", commit="commit:N")
     told = tooltips(run="first run", told="change:N", date="date:N", commit="commit:N")
     drawn = alt.layer(
-        layer("marks").mark_rule(strokeDash=[2, 3], opacity=0.6, color=BEFORE).encode(
-            x=x("run"), tooltip=tooltips(run="from run", what="changed:N")
-        ),
-        layer("changes").mark_rule(strokeWidth=2).encode(
-            x=x("_between"), color=alt.Color("_colour:N", scale=None), tooltip=told
-        ),
-        layer("levels").mark_rule(strokeWidth=2.5, opacity=0.7, color=BEFORE).encode(
+        layer("marks")
+        .mark_rule(strokeDash=[2, 3], opacity=0.6, color=BEFORE)
+        .encode(x=x("run"), tooltip=tooltips(run="from run", what="changed:N")),
+        layer("changes")
+        .mark_rule(strokeWidth=2)
+        .encode(x=x("_between"), color=alt.Color("_colour:N", scale=None), tooltip=told),
+        layer("levels")
+        .mark_rule(strokeWidth=2.5, opacity=0.7, color=BEFORE)
+        .encode(
             x=x("first"), x2=alt.X2("last"), y=y("ms"), tooltip=tooltips(first="from run", last="to", ms="ms")
         ),
-        layer("points").mark_rule(opacity=0.45, color=series_colour(0), clip=True).encode(
-            x=x("run"), y=y("low"), y2=alt.Y2("high")
-        ),
-        layer("points").mark_point(filled=True, size=34, opacity=1, color=series_colour(0)).encode(
-            x=x("run"), y=y("ms"), tooltip=tip
-        ),
-        layer("changes").mark_text(align="left", baseline="top", dx=4, dy=2, fontWeight="bold").encode(
-            x=x("_between"), y=alt.value(0), text=alt.Text("_text:N")
-        ),
+        layer("points")
+        .mark_rule(opacity=0.45, color=series_colour(0), clip=True)
+        .encode(x=x("run"), y=y("low"), y2=alt.Y2("high")),
+        layer("points")
+        .mark_point(filled=True, size=34, opacity=1, color=series_colour(0))
+        .encode(x=x("run"), y=y("ms"), tooltip=tip),
+        layer("changes")
+        .mark_text(align="left", baseline="top", dx=4, dy=2, fontWeight="bold")
+        .encode(x=x("_between"), y=alt.value(0), text=alt.Text("_text:N")),
         height=220,
     )
     about = About(f"history_{number}", named(by_name(series.key)), _summary(series), "the store: experiments")
@@ -142,10 +144,8 @@ def _axis(series: HistorySeries, left: int) -> list[str]:
 
 def _summary(series: HistorySeries) -> str:
     medians = [point.median_ms for point in series.points]
-    said = "; ".join(
-        f"{change_in_short(change)} at run {change.first + 1}" for change in series.changes
-    )
+    said = "; ".join(f"{change_in_short(change)} at run {change.first + 1}" for change in series.changes)
     return (
-        f"{plural(len(medians), 'run')} between {milliseconds(min(medians))} and {milliseconds(max(medians))} "
-        f"ms; {said or 'no change was found'}."
+        f"{plural(len(medians), 'run')} between {milliseconds(min(medians))} and "
+        f"{milliseconds(max(medians))} ms; {said or 'no change was found'}."
     )

@@ -1,0 +1,134 @@
+"""`sme2prof history`: what is told, drawn and left out, from a store whose changes are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from made_history import Made, made_store
+from recorded_runs import ARM
+
+from model_profiling.errors import InputError
+from model_profiling.process import Completed
+from model_profiling.report.charts.history import MOST_POINTS, history_chart
+from model_profiling.report.history import HistorySeries
+from model_profiling.report.history_text import text_chart
+from model_profiling.store.opened import Store
+from model_profiling.workflow.history import HistoryQuestion, load_history
+
+Sme2prof = Callable[..., Completed]
+STEP_AT = 40
+PHONE = {"device": "phone-3f2a", "device_name": "Pixel 10 <b>|x"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return made_store(
+        tmp_path_factory.mktemp("history") / "store",
+        [
+            Made(60, steps={STEP_AT: 0.04}, newer={STEP_AT: {"executorch": "1.5.1"}}),
+            Made(130, ms=9, steps={30: -0.1, 90: 0.05}, experiment="linux_sme2_off", threads=2),
+            Made(5, run=dict(PHONE)),
+            Made(3, times="emulated", run={"device": "emulated", "dtype": "int8"}),
+            Made(MOST_POINTS + 20, run={"model": "long"}),
+        ],
+    )
+
+
+def one(store: Store, **asked: object) -> HistorySeries:
+    (series,) = load_history(store, HistoryQuestion(**{"model": "toy_cnn", **asked})).series  # type: ignore[arg-type]
+    return series
+
+
+def test_changes_are_told_with_commits_and_what_else_changed(store: Store, sme2prof: Sme2prof) -> None:
+    told = sme2prof("history", "toy_cnn", "--store", store.root)
+    assert told.returncode == 0, told.stderr
+    facts = json.loads(sme2prof("history", "toy_cnn", "--store", store.root, "--json").stdout)
+    by_name = {(each["device"], each["experiment"]): each for each in facts["series"]}
+    first = by_name["neoverse-n1-2", "linux_baseline"]
+    (change,) = first["changes"]
+    assert change["earliest"] <= STEP_AT <= change["latest"]
+    assert change["low"] < 0.04 < change["high"]
+    assert change["also_changed"] == ["ExecuTorch 1.5.0 -> 1.5.1"]
+    assert (
+        f"commit {change['run']['commit'][:10]}, after commit {change['run_before']['commit'][:10]}"
+        in told.stdout
+    )
+    second = by_name["neoverse-n1-2", "linux_sme2_off"]
+    assert [each["change"] > 0 for each in second["changes"]] == [False, True]
+    # The rate is told with every history that was judged, and nothing is claimed of one that is too short.
+    for series in (first, second):
+        assert f"without a change at most {series['false_alarms']:.1%} show one" in told.stdout
+    assert by_name["phone-3f2a", "linux_baseline"]["too_few_to_tell"]
+    assert "5 runs: too few to tell" in told.stdout
+    assert facts["left_out"] == [{"reason": "times are emulated", "runs": 3}]
+    assert "3 runs left out: times are emulated" in told.stdout
+
+
+def test_options_narrow_it(store: Store) -> None:
+    assert len(one(store, device="pixel").points) == 5
+    assert one(store, device="phone-3f2a").key.device_name == PHONE["device_name"]
+    assert len(one(store, threads=2).points) == 130
+    assert one(store, experiment="linux_sme2_off", backend="xnnpack", dtype="fp16").key.threads == 2
+    late = one(store, threads=2, since=datetime(2026, 6, 15))
+    assert late.points[0].at == datetime(2026, 6, 15, 4, 1)
+    assert not late.changes
+    assert not load_history(store, HistoryQuestion(model="toy_cnn", dtype="int8")).series
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"model": "toy_cn"}, "did you mean 'toy_cnn'"),
+        ({"dtype": "fp99"}, "known: fp16 and int8"),
+        ({"since": datetime(2030, 1, 1)}, "the last is of 2026-07-09"),
+        ({"device": "pixel", "threads": 2}, "leave out one of the options"),
+    ],
+)
+def test_what_no_run_fits_is_refused_with_what_is_there(
+    store: Store, asked: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        one(store, **asked)
+
+
+def test_the_page_and_its_pictures(store: Store, sme2prof: Sme2prof, tmp_path: Path) -> None:
+    page = tmp_path / "history.md"
+    done = sme2prof("history", "toy_cnn", "--store", store.root, "--out", page)
+    assert done.returncode == 0, done.stderr
+    text, html = page.read_text(), page.with_suffix(".html").read_text()
+    assert "False alarms: of histories of 60 runs" in text and "False alarms" in html
+    assert "Pixel 10 <b>" not in html  # escaped
+    pictures = sorted(tmp_path.glob("history_*/*.svg"))
+    assert len(pictures) == 3 and all(picture.read_text().startswith("<svg") for picture in pictures)
+
+
+def test_long_histories_show_their_newest_runs(store: Store) -> None:
+    series = one(store, model="long")
+    rows = history_chart(series).spec["datasets"]
+    assert isinstance(rows, dict) and len(rows["points"]) == MOST_POINTS
+    assert rows["points"][-1]["run"] == len(series.points)
+    assert max(map(len, text_chart(series, 60))) <= 70
+
+
+def test_a_picture_of_letters_shows_levels_and_the_change(store: Store) -> None:
+    series = one(store, experiment="linux_baseline", device="neoverse-n1-2")
+    lines = text_chart(series)
+    at = lines[0].index("|")
+    assert all(line[at] in "|o" for line in lines[:8])
+    assert lines[8][at] == "^" and lines[8].strip() == "^"
+    left = [place for place, line in enumerate(lines[:8]) if "-" in line[:at]]
+    right = [place for place, line in enumerate(lines[:8]) if "-" in line[at:]]
+    assert len(left) == len(right) == 1 and right < left
+
+
+def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([ARM])
+    ((model,),) = {tuple(row.values()) for row in store.rows("SELECT model FROM runs")}
+    done = sme2prof("history", model, "--store", store.root, "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    assert "1 run: too few to tell a change" in done.stdout
