@@ -22,6 +22,7 @@ from model_profiling.report.store_index import (
 )
 from model_profiling.run import Times, names
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
+from model_profiling.store.address import is_remote
 from model_profiling.store.opened import Store
 from model_profiling.workflow.history import every_series
 
@@ -69,7 +70,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     first = _headlines(found, spoken)
     whole = home.resolve()
     return StoreContents(
-        name=store.root.name,
+        name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
         runs=tuple(
             _run(row, named[row["device"]], tagged.get(row["run_id"], ()), proofs.get(row["run_id"]), whole)
             for row in runs

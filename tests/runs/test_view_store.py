@@ -15,7 +15,7 @@ from browser.in_chromium import Opened
 from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 
-from model_profiling.errors import FormatError
+from model_profiling.errors import FormatError, InputError
 from model_profiling.process import Completed
 from model_profiling.report.document import plain
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
@@ -132,6 +132,16 @@ def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) ->
     )
     assert (out.parent / run.report).resolve() == home / "runs" / SME2.name / "report.html"
     assert page_to_view(home / "store", out).path == out and out.is_file()
+
+
+def test_a_store_elsewhere_needs_a_place_for_the_page(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    address = f"file://{home / 'store'}"
+    with pytest.raises(InputError, match="--out"):
+        page_to_view(address)
+    assert "<h1>Runs in store</h1>" in page_to_view(address, tmp_path / "page.html").path.read_text()
 
 
 def test_the_command_makes_the_page_and_says_where(
