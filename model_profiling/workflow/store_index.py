@@ -77,7 +77,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
         ),
         histories=tuple(_history(series, named[series.key.device], series.key in first) for series in found),
         method=Method(FEWEST_RUNS, sum(series.found.false_alarms for series in found if series.key in first)),
-        command=f"Everything: sme2prof query, sme2prof history, with --store {store.address}",
+        command=f"For all of it: sme2prof query and sme2prof history, with --store {store.address}.",
     )
 
 

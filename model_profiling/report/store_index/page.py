@@ -27,7 +27,7 @@ from model_profiling.wording import MISSING, milliseconds
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js")
 _OWN = ("store.js", "filters.js", "charts.js", "runs.js")
-_CHANGES = 12
+_CHANGES = 8
 _CHANGE = ("change", "model and device", "before", "after", "since", "report")
 _NEWEST = 20
 """How many runs a page without a script lists."""
