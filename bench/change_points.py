@@ -23,7 +23,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from model_profiling.statistics.change_points import (
-    BEYOND_THE_LIMIT,
+    FALSE_ALARM_EACH_LOOK,
     FEWEST_RUNS,
     LONGEST_LOOK,
     ChangePoints,
@@ -216,7 +216,7 @@ def calibrate(noise: np.random.Generator, histories: int) -> int:
     for runs in counts:
         seen = [scan(logs[:, :runs]).largest for logs in rows]
         left = np.concatenate([found[still] for found, still in zip(seen, quiet, strict=True)])
-        limits.append(float(np.quantile(left, 1 - BEYOND_THE_LIMIT)))
+        limits.append(float(np.quantile(left, 1 - FALSE_ALARM_EACH_LOOK)))
         quiet = [still & (found <= limits[-1]) for found, still in zip(seen, quiet, strict=True)]
     powers = np.stack([(1 / counts) ** power for power in range(5)], axis=1)
     factors, *_ = np.linalg.lstsq(powers, np.array(limits), rcond=None)

@@ -32,15 +32,13 @@ LONGEST_LOOK = 100
 """Runs that a look goes back: what is older says little about today, and long histories stay quick."""
 FALSE_ALARM_EACH_LOOK = 0.0005
 """How often a look gives the first false alarm of a history, at the most, with independent normal noise."""
-BEYOND_THE_LIMIT = 0.00075
-"""How often it exceeds its limit: the two checks that follow leave less than two thirds of these."""
 CONFIDENCE = 0.95
 FARTHEST = 3.0
 """A run counts as at most so many times the noise away from the middle."""
 
 _LIMIT = (3.757, 25.66, -337.7, 6363.0, -22640.0)
 """The limit of a look at n runs, as a polynomial in 1/n."""
-_MORE_WHERE_CUT = 0.15
+_MORE_WHERE_CUT = 0.05
 """Looks that leave out the oldest runs resemble each other less: alarms are more often new ones."""
 _RANKS = {0: 0.005, 20: 0.0007}
 """From so many runs on, chance alone orders before and after like this at most so often."""
