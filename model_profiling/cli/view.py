@@ -15,14 +15,16 @@ from model_profiling.workflow.view import open_page, page_to_view
     "view",
     example="""sme2prof view out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof view out_toy_cnn/runs
-    sme2prof view out_toy_cnn/runs --no-browser""",
+    sme2prof view out_toy_cnn/runs --no-browser
+    sme2prof view sme2prof_store""",
     facts=True,
 )
-@click.argument("place", metavar="RUN_DIR|FOLDER", type=click.Path(path_type=Path))
+@click.argument("place", metavar="RUN_DIR|FOLDER|STORE", type=click.Path(path_type=str))
 @click.option("--out", type=frame.FILE, help="Write the page to this file and open that one.")
 @click.option("--no-browser", is_flag=True, help="Only make the page, and say where it is.")
-def command(place: Path, out: Path | None, no_browser: bool, as_json: bool) -> None:
-    """Open the report of a run in the browser; of a folder of runs, a page that lists them all.
+def command(place: str, out: Path | None, no_browser: bool, as_json: bool) -> None:
+    """Open the report of a run in the browser; of a folder of runs, a page that lists them all; of a store,
+    one that shows every latency over the runs and what changed.
 
     The page is always made anew: one that came with a run may hold any program. Where there is no browser
     (ssh, CI, no display) the page's place is said.

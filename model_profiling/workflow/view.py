@@ -1,4 +1,6 @@
-"""Finds or makes the page to look at: a run's report, or a list of the runs in a folder; and opens it."""
+"""Finds or makes the page to look at: a run's report, a list of the runs in a folder, or the page of a store;
+and opens it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,18 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError
+from model_profiling.files import StrPath, as_path
 from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_regular
 from model_profiling.report.data import report_data
 from model_profiling.report.run_index import IndexRow, damaged_row, index_row, render_index
+from model_profiling.report.store_index import render_store
 from model_profiling.run import Run, names
 from model_profiling.run.folders import runs_in
+from model_profiling.store.address import is_remote
+from model_profiling.store.opened import Store, is_store
 from model_profiling.workflow.report import write_report
+from model_profiling.workflow.store_index import store_contents
 
 _PAGE = Path(names.REPORT).with_suffix(names.HTML).name
 
@@ -30,18 +37,25 @@ class ViewedPage:
     """What could not be read, one for each run."""
 
 
-def page_to_view(place: Path, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
-    """The page about `place`, made anew; one that the user names is opened as it is."""
+def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
+    """The page about what is `named`, made anew; one that the user names is opened as it is."""
     if out is not None and files.is_stream(out):
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} is no name of a page", f"call it {out.with_suffix(names.HTML)}")
+    if is_remote(os.fspath(named)):
+        if out is None:
+            raise InputError(f"no page can be written to {named}", "name a place for it: --out FILE.html")
+        return _store(os.fspath(named), out)
+    place = as_path(named)
     if place.is_file() and place.suffix == names.HTML:
         if out is not None:
             raise InputError(f"{place} is a page already", "leave out --out, or name its run directory")
         return ViewedPage(place)
     if not place.is_dir():
-        raise InputError(f"there is no {place}", "name a run directory, a folder of runs or a page")
+        raise InputError(f"there is no {place}", "name a run directory, a folder of runs, a store or a page")
+    if is_store(place):
+        return _store(place, out or _writable(place) / names.STORE_INDEX)
     runs = runs_in(place)
     if len(runs) == 1:
         return ViewedPage(_report(runs[0], out, progress), runs)
@@ -74,6 +88,13 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
         )
     files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}"))
     return ViewedPage(page, runs, tuple(problems))
+
+
+def _store(place: StrPath, page: Path) -> ViewedPage:
+    contents = store_contents(Store.open(place), page.parent)
+    files.write_text(page, render_store(contents))
+    there = ((page.parent / run.report).parent for run in contents.runs if run.report)
+    return ViewedPage(page, tuple(there))
 
 
 def run_row(run_dir: Path, home: Path) -> IndexRow:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files as resources
 
 from model_profiling.printable import printable
 
@@ -32,6 +33,22 @@ def framed(
         f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n{printable(body)}{loaded}'
         "</body></html>\n"
     )
+
+
+def with_top(heading: str, main: str, contents: str = "") -> str:
+    """The body of a page that `page.css` and `page.js` serve: heading, light or dark, what stands in it."""
+    return (
+        '<a class="skip" href="#report">Skip to the report</a>\n'
+        f'<header class="top"><h1>{escape(heading)}</h1>'
+        '<button type="button" id="theme" hidden>Dark</button></header>\n'
+        f'{contents}<main id="report" tabindex="-1">\n{main}\n</main>\n'
+    )
+
+
+def static_text(files: Sequence[str]) -> str:
+    """Styles or scripts that pages share, as one."""
+    folder = resources(__package__).joinpath("static")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
 
 
 def _hash(text: str) -> str:

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files as resources
 
 from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
 from model_profiling.report.html.blocks import block_html
-from model_profiling.report.html.frame import framed
+from model_profiling.report.html.frame import framed, static_text, with_top
 from model_profiling.report.html.vega import vega_script
 from model_profiling.run import names
 
@@ -39,21 +38,15 @@ class _Section:
 def render_html(blocks: Iterable[Block], title: str) -> str:
     blocks = list(blocks)
     heading, answers, sections = _parts(blocks, title)
-    style = _static(_STYLES)
+    style = static_text(_STYLES)
     drawn = any(map(_has_chart, blocks))
-    scripts = [*([vega_script()] if drawn else []), _static(_SCRIPTS)]
+    scripts = [*([vega_script()] if drawn else []), static_text(_SCRIPTS)]
     notice = f"<!-- {_VEGA} -->\n" if drawn else ""
     lead = "\n".join(map(block_html, answers))
-    body = (
-        '<a class="skip" href="#report">Skip to the report</a>\n'
-        f'<header class="top"><h1>{escape(heading)}</h1>'
-        '<button type="button" id="theme" hidden>Dark</button></header>\n'
-        f"{_contents(sections)}"
-        '<main id="report" tabindex="-1">\n'
-        + (f'<section class="lead" aria-label="In short">\n{lead}\n</section>\n' if lead else "")
-        + "\n".join(map(_section, sections))
-        + "\n</main>\n"
-    )
+    shown = (
+        f'<section class="lead" aria-label="In short">\n{lead}\n</section>\n' if lead else ""
+    ) + "\n".join(map(_section, sections))
+    body = with_top(heading, shown, _contents(sections))
     return framed(title, body, style=style, scripts=scripts, also="img-src data:", notice=notice)
 
 
@@ -124,8 +117,3 @@ def _has_chart(block: Block) -> bool:
         case Explorer(instead=inside) | Folded(blocks=inside):
             return any(map(_has_chart, inside))
     return False
-
-
-def _static(files: Sequence[str]) -> str:
-    folder = resources(__package__).joinpath("static")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)

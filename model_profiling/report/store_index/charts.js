@@ -1,0 +1,228 @@
+// One small chart for each history: a dot for every run, its interval, the level it is at, where that changed.
+// All share their dates, so that what happened on one day stands in one column.
+const WIDE = 300;
+const HIGH = 96;
+const EDGE = 7;
+const LEAST_SPAN = 0.1;
+const CARDS = 24;
+const IN_SHORT = { "SME2 kernels ran": "SME2 ran", "SME2 kernels ran, emulated": "SME2 ran, emulated", "SME or SME2 kernels ran": "SME or SME2 ran", "no SME2 kernel ran": "no SME2", "not tested": "SME2 not tested" };
+
+class HistoryCard {
+  constructor(history, from, to) {
+    const start = history.runs.findIndex((run) => RUNS[run].at >= filters.from);
+    this.history = history;
+    this.start = start;
+    this.ms = history.ms.slice(start);
+    this.runs = history.runs.slice(start).map((run) => RUNS[run]);
+    this.low = history.low.slice(start);
+    this.high = history.high.slice(start);
+    this.changes = history.changes.filter(([at]) => at > start).map(([at, before, after]) => ({ at: at - start, before, after }));
+    this.others = new Map();
+    for (const [at, text] of history.marks.filter(([at]) => at >= start)) {
+      this.others.set(at - start, [...(this.others.get(at - start) ?? []), text]);
+    }
+    const span = Math.max(to - from, 1);
+    this.xs = this.runs.map((run) => (to === from ? WIDE / 2 : EDGE + ((run.at - from) / span) * (WIDE - 2 * EDGE)));
+    const shown = [...this.ms, ...this.changes.flatMap(({ before, after }) => [before, after])];
+    const middle = (Math.min(...shown) + Math.max(...shown)) / 2;
+    const half = Math.max((Math.max(...shown) - Math.min(...shown)) / 2, (middle * LEAST_SPAN) / 2) * 1.08;
+    this.bottom = middle - half;
+    this.top = middle + half;
+    this.ys = this.ms.map((ms) => this.y(ms));
+  }
+
+  y(ms) {
+    const share = (Math.min(Math.max(ms, this.bottom), this.top) - this.bottom) / (this.top - this.bottom);
+    return HIGH - EDGE - share * (HIGH - 2 * EDGE);
+  }
+
+  element() {
+    const { history } = this;
+    const newest = this.runs.at(-1);
+    this.readout = make("p", { class: "readout", "aria-live": "polite" });
+    const state = history.last ? badge(history.percent) : make("span", { class: "soft" }, history.judged ? "no change found" : "too few runs to judge");
+    const card = make("article", { class: "card", id: `history-${history.place}`, tabindex: "-1" },
+      make("h3", {}, history.model, " ", make("span", { class: "soft" }, history.format)),
+      make("p", { class: "where" }, make("span", { class: "soft" }, history.device), make("strong", {}, `${milliseconds(this.ms.at(-1))} ms`)),
+      make("div", { class: "plot" }, this.drawing(), make("div", { class: "scale", "aria-hidden": "true" }, make("span", {}, this.top.toPrecision(3)), make("span", {}, this.bottom.toPrecision(3)))),
+      make("p", { class: "state" }, state, make("span", { class: "soft" }, IN_SHORT[newest.kernels] ?? newest.kernels)),
+      this.readout,
+      this.list());
+    this.rest();
+    return card;
+  }
+
+  drawing() {
+    const at = this.xs.map((x, place) => `${x.toFixed(1)} ${this.ys[place].toFixed(1)}`);
+    const intervals = this.xs.flatMap((x, place) => (this.low[place] === null ? [] : `M${x.toFixed(1)} ${this.y(this.low[place]).toFixed(1)}V${this.y(this.high[place]).toFixed(1)}`));
+    this.ring = draw("circle", { class: "ring", r: 5, visibility: "hidden" });
+    this.link = draw("a", { tabindex: "0", onkeydown: (event) => this.key(event), onfocus: () => this.point(this.at ?? this.xs.length - 1), onblur: () => this.rest(), onclick: (event) => this.follow(event) },
+      draw("rect", { width: WIDE, height: HIGH, fill: "transparent" }), this.ring);
+    this.name(this.xs.length - 1);
+    const svg = draw("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, onpointermove: (event) => this.move(event), onpointerdown: (event) => this.press(event), onpointerleave: () => this.rest() },
+      ...this.marks(),
+      draw("path", { class: "interval", d: intervals.join("") }),
+      draw("path", { class: "dots", "stroke-width": Math.max(2.6, Math.min(5, 250 / this.xs.length)).toFixed(1), d: at.map((point) => `M${point}h0`).join("") }),
+      ...this.levels(), this.link);
+    this.svg = svg;
+    return svg;
+  }
+
+  // Where something else changed, and where the level did.
+  marks() {
+    const others = [...this.others.keys()].map((place) => draw("path", { class: "other", d: `M${this.xs[place].toFixed(1)} ${HIGH}v-6` }));
+    const changes = this.changes.map(({ at, before, after }) => draw("path", { class: `change ${after > before ? "slower" : "faster"}`, d: `M${this.middle(at).toFixed(1)} 0V${HIGH}` }));
+    return [...others, ...changes];
+  }
+
+  middle(at) {
+    return (this.xs[at - 1] + this.xs[at]) / 2;
+  }
+
+  // The level before the first change, and after each; of a history without one, its median.
+  levels() {
+    const sorted = [...this.ms].sort((a, b) => a - b);
+    const whole = this.history.changes.filter(([at]) => at <= this.start).at(-1)?.[2] ?? this.changes[0]?.before ?? sorted[Math.floor(sorted.length / 2)];
+    const edges = [this.xs[0], ...this.changes.map(({ at }) => this.middle(at)), this.xs.at(-1)];
+    const heights = [whole, ...this.changes.map(({ after }) => after)];
+    return heights.map((ms, place) => {
+      const { before, after } = this.changes[place - 1] ?? { before: 0, after: 0 };
+      const kind = place === 0 ? "" : after > before ? " slower" : " faster";
+      return draw("path", { class: `level${kind}`, d: `M${edges[place].toFixed(1)} ${this.y(ms).toFixed(1)}H${edges[place + 1].toFixed(1)}` });
+    });
+  }
+
+  nearest(event) {
+    const { left, width } = this.svg.getBoundingClientRect();
+    const x = ((event.clientX - left) / width) * WIDE;
+    return this.xs.reduce((best, each, place) => (Math.abs(each - x) <= Math.abs(this.xs[best] - x) ? place : best), 0);
+  }
+
+  move(event) {
+    if (event.pointerType !== "touch") this.point(this.nearest(event));
+  }
+
+  // A finger's first touch shows a run, its second on the same opens the report.
+  press(event) {
+    const found = this.nearest(event);
+    this.held = event.pointerType === "touch" && found !== this.at;
+    this.point(found);
+  }
+
+  follow(event) {
+    if (this.held || !this.runs[this.at ?? this.xs.length - 1].report) event.preventDefault();
+    this.held = false;
+  }
+
+  key(event) {
+    const last = this.xs.length - 1;
+    const now = this.at ?? last;
+    const to = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    this.point(Math.max(0, Math.min(last, to)));
+  }
+
+  point(place) {
+    if (place === this.at) return;
+    this.at = place;
+    fill(this.ring, { cx: this.xs[place], cy: this.ys[place], visibility: "visible" }, []);
+    this.name(place);
+    const run = this.runs[place];
+    this.readout.replaceChildren(make("strong", {}, this.latency(place)), `, ${this.words(place)}. `, make("span", { class: "soft" }, run.report ? "Click: its report" : run.noReport || "no report"));
+  }
+
+  name(place) {
+    const run = this.runs[place];
+    const text = `${this.history.model} ${this.history.format} on ${this.history.device}: ${this.latency(place)}, ${this.words(place)}`;
+    if (run.report) fill(this.link, { href: run.report, role: "link", "aria-label": `${text}: its report` }, []);
+    else {
+      this.link.removeAttribute("href");
+      fill(this.link, { role: "img", "aria-label": `${text}: ${run.noReport || "no report"}` }, []);
+    }
+  }
+
+  latency(place) {
+    const [low, high] = [this.low[place], this.high[place]];
+    return `${milliseconds(this.ms[place])} ms${low === null ? "" : ` (${milliseconds(low)} to ${milliseconds(high)})`}`;
+  }
+
+  words(place) {
+    const run = this.runs[place];
+    return [run.measured, run.commit && `commit ${run.commit}`, ...(this.others.get(place) ?? [])].filter(Boolean).join(", ");
+  }
+
+  // What is read when no run is pointed at.
+  rest() {
+    this.at = undefined;
+    this.ring.setAttribute("visibility", "hidden");
+    const { last, runs } = this.history;
+    const dates = [this.runs[0].measured.slice(0, 10), this.runs.at(-1).measured.slice(0, 10)];
+    const since = last ? [`${milliseconds(last[1])} to ${milliseconds(last[2])} ms on `, unbroken(RUNS[runs[last[0]]].measured.slice(0, 10)), ". "] : [];
+    this.readout.replaceChildren(...since, `${this.history.series}: ${counted(this.runs.length, "run")}, `, unbroken(spanned(...dates)));
+  }
+
+  // The same for those who read rather than point: every run, the newest first.
+  list() {
+    const body = make("div");
+    const details = make("details", { ontoggle: () => {
+      if (!details.open || body.childElementCount) return;
+      const rows = this.runs.map((run, place) => make("tr", {}, make("td", {}, run.measured), make("td", { class: "number" }, milliseconds(this.ms[place])), make("td", {}, run.commit || "-"), make("td", {}, reportOf(run))));
+      body.append(make("div", { class: "table" }, make("table", {},
+        make("thead", {}, make("tr", {}, ...["measured", "ms", "commit", "report"].map((text) => make("th", { scope: "col", class: text === "ms" ? "number" : null }, text)))),
+        make("tbody", {}, ...rows.reverse()))));
+      if (this.history.left) body.append(make("p", { class: "note" }, `${counted(this.history.left, "older run")} left out.`));
+      dispatchEvent(new Event("tables"));
+    } }, make("summary", {}, `List ${counted(this.runs.length, "run")}`), body);
+    return details;
+  }
+}
+
+class Charts {
+  constructor(place) {
+    this.count = make("p", { class: "count", role: "status" });
+    this.grid = make("div", { class: "cards" });
+    this.more = make("button", { type: "button", class: "more", onclick: () => this.show(this.drawn) });
+    place.replaceChildren(filters.ofCharts, this.count, this.grid, this.more, make("p", { class: "note" },
+      "Each dot is a run's median with its interval, the line the level it is at; a dashed line stands where that changed, a tick below where the program, ",
+      "ExecuTorch, the kit, its runner or the system is another than before. All charts share their dates; each has a height of its own, of at least 10% of the latency. ",
+      "Arrow keys go from run to run, Enter opens the report."));
+    addEventListener("filter", () => this.show());
+    addEventListener("hashchange", () => this.lead());
+  }
+
+  show(from = 0, upTo = from + CARDS) {
+    if (from === 0) {
+      this.chosen = filters.histories();
+      this.grid.replaceChildren();
+      const ends = this.chosen.flatMap((history) => [Math.max(RUNS[history.runs[0]].at, filters.from), RUNS[history.runs.at(-1)].at]);
+      this.dates = [Math.min(...ends), Math.max(...ends)];
+    }
+    this.drawn = Math.min(this.chosen.length, upTo);
+    this.grid.append(...this.chosen.slice(from, this.drawn).map((history) => new HistoryCard(history, ...this.dates).element()));
+    const left = this.chosen.length - this.drawn;
+    this.more.hidden = left === 0;
+    this.more.textContent = `Show ${Math.min(CARDS, left)} more of ${this.chosen.length}`;
+    const whole = HISTORIES.length;
+    this.count.textContent = this.chosen.length ? `${this.chosen.length === whole ? "" : `${this.chosen.length} of `}${counted(whole, "history", "histories")}, ${spanned(...this.dates.map(day))}` : "No history is like that.";
+  }
+
+  // From a table to a chart: what the filters hide is shown again.
+  lead() {
+    const wanted = Number(location.hash.match(/^#history-(\d+)$/)?.[1] ?? NaN);
+    if (!HISTORIES[wanted]) return;
+    if (!this.chosen.includes(HISTORIES[wanted])) filters.reset();
+    if (!this.chosen.includes(HISTORIES[wanted])) {
+      filters.series.value = "all";
+      filters.tell();
+    }
+    const place = this.chosen.indexOf(HISTORIES[wanted]);
+    if (place >= this.drawn) this.show(this.drawn, place + 1);
+    const card = document.getElementById(`history-${wanted}`);
+    card.scrollIntoView({ block: "center" });
+    card.focus({ preventScroll: true });
+  }
+}
+
+const chartsPlace = document.getElementById("charts");
+const charts = chartsPlace ? new Charts(chartsPlace) : null;

@@ -1,0 +1,167 @@
+"""`sme2prof view STORE`: recorded runs, added to a store, on one page with their reports."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from browser.in_chromium import Opened
+from made_runs import BEGINNING, MadeRun, make_run, recorded
+from recorded_runs import ARM, EMULATED, SME2, X86_64
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.process import Completed
+from model_profiling.report.document import plain
+from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
+from model_profiling.report.store_index.answers import answers
+from model_profiling.run import Times
+from model_profiling.store.labels import Labels
+from model_profiling.store.opened import Store
+from model_profiling.workflow.store_index import store_contents
+from model_profiling.workflow.view import page_to_view
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`runs` of four machines, of which one has a page and one has been thrown away, and `store`."""
+    folder = tmp_path_factory.mktemp("many & days")
+    for run in (ARM, EMULATED, SME2, X86_64):
+        shutil.copytree(run, folder / "runs" / run.name)
+    labels = Labels(commit=COMMIT, branch="main", dirty=True, tags=("good",))
+    Store.open(folder / "store", make=True).add([folder / "runs"], labels)
+    (folder / "runs" / SME2.name / "report.html").write_text("its report")
+    (folder / "runs" / ARM.name / "report.md").unlink()
+    shutil.rmtree(folder / "runs" / X86_64.name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def contents(home: Path) -> StoreContents:
+    return store_contents(Store.open(home / "store"), home / "store")
+
+
+def _by_device(contents: StoreContents) -> dict[str, StoredRun]:
+    return {run.device.partition(",")[0]: run for run in contents.runs}
+
+
+def test_runs_are_told_with_what_is_proven_and_where_their_reports_are(contents: StoreContents) -> None:
+    runs = _by_device(contents)
+    assert set(runs) == {"Neoverse-N1", "made SME2 CPU", "made x86_64 CPU", "emulated"}
+    assert {(run.model, run.format, run.commit, run.tags) for run in runs.values()} == {
+        ("small_cnn", "xnnpack fp16", f"{COMMIT[:10]}+", ("good",))
+    }
+    kernels = {device: run.kernels for device, run in runs.items()}
+    assert kernels.pop("made SME2 CPU") is Kernels.RAN
+    assert set(kernels.values()) == {Kernels.RAN_EMULATED}
+    assert runs["emulated"].times is Times.EMULATED
+    assert runs["made SME2 CPU"].report == f"../runs/{SME2.name}/report.html"
+    assert runs["emulated"].report == f"../runs/{EMULATED.name}/report.md"
+    assert (runs["Neoverse-N1"].report, runs["made x86_64 CPU"].report) == ("", "")
+    assert "no report" in runs["Neoverse-N1"].no_report and "not there" in runs["made x86_64 CPU"].no_report
+
+
+def test_a_history_for_every_series_and_one_that_speaks_for_each_device(contents: StoreContents) -> None:
+    own = [history for history in contents.histories if history.device.startswith("made SME2 CPU")]
+    assert {(history.experiment, history.threads) for history in own} == {
+        (f"linux_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)
+    }
+    (headline,) = (history for history in own if history.headline)
+    assert (headline.experiment, headline.threads) == ("linux_sme2_on", 1)
+    (point,) = headline.points
+    assert point.low_ms and point.high_ms and point.low_ms < point.ms < point.high_ms
+    assert not [history for history in contents.histories if history.device == "emulated"], "emulated times"
+
+
+def test_the_page_leads_to_the_reports(home: Path, opened: Callable[..., Opened]) -> None:
+    viewed = page_to_view(home / "store")
+    assert viewed.path == home / "store" / "store_index.html"
+    assert {run.resolve().name for run in viewed.runs} == {SME2.name, EMULATED.name}
+    found = opened(viewed.path)
+    assert not found.complaints
+    assert len(found.texts(".card")) == 3
+    card = found.page.locator(".card", has_text="made SME2 CPU")
+    assert "0.666 ms" in card.inner_text()
+    card.locator("svg a").click()
+    assert found.page.url.endswith(f"/runs/{SME2.name}/report.html")
+    assert found.page.locator("body").inner_text() == "its report"
+
+
+def test_a_latency_that_went_up_is_told(tmp_path: Path) -> None:
+    """Runs a day apart, the last eight 6% slower, the last four of another kit."""
+    told, chance = recorded(), random.Random(3)
+    told_later = copy.deepcopy(told)
+    told_later["manifest.json"]["kit_version"] = "9.9"
+    for day in range(24):
+        slower = (1.06 if day >= 16 else 1.0) * chance.gauss(1, 0.005)
+        made = MadeRun(day, slower, started=BEGINNING + timedelta(days=day), operators=1)
+        make_run(tmp_path / "runs" / f"{day}", made, told_later if day >= 20 else told)
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([tmp_path / "runs"], Labels(commit=""))
+    contents = store_contents(store, tmp_path)
+    (history,) = (history for history in contents.histories if history.headline)
+    (change,) = history.changes
+    by_id = {run.id: run for run in contents.runs}
+    assert by_id[change.run].measured.startswith("2026-01-17")
+    assert change.share == pytest.approx(0.06, abs=0.01)
+    assert change.after_ms / change.before_ms - 1 == pytest.approx(change.share)
+    (mark,) = history.marks
+    assert (
+        change.also == ()
+        and mark.text.startswith("kit ")
+        and by_id[mark.run].measured.startswith("2026-01-21")
+    )
+    _, answer = answers(contents).entries[1]
+    assert plain(answer).startswith("Yes: 1 of 1 history, small_cnn xnnpack fp16 on made x86_64 CPU")
+    assert 0 < contents.method.by_chance < 0.05
+
+
+def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a page" / "list.html"
+    (run, *_) = (
+        run
+        for run in store_contents(Store.open(home / "store"), out.parent).runs
+        if run.report.endswith(".html")
+    )
+    assert (out.parent / run.report).resolve() == home / "runs" / SME2.name / "report.html"
+    assert page_to_view(home / "store", out).path == out and out.is_file()
+
+
+def test_a_store_elsewhere_needs_a_place_for_the_page(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    address = f"file://{home / 'store'}"
+    with pytest.raises(InputError, match="--out"):
+        page_to_view(address)
+    assert "<h1>Runs in store</h1>" in page_to_view(address, tmp_path / "page.html").path.read_text()
+
+
+def test_the_command_makes_the_page_and_says_where(
+    home: Path, tmp_path: Path, sme2prof: Callable[..., Completed]
+) -> None:
+    done = sme2prof("view", home / "store", "--no-browser", "--json")
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0 and facts["page"] == str(home / "store" / "store_index.html")
+    assert len(facts["runs"]) == 2
+    empty = tmp_path / "empty"
+    Store.open(empty, make=True)
+    done = sme2prof("view", empty, "--no-browser")
+    assert done.returncode == 0 and "store add RUN_DIR" in (empty / "store_index.html").read_text()
+
+
+def test_a_store_that_is_damaged_is_one_line(home: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "store"
+    shutil.copytree(home / "store", broken)
+    for file in (broken / "data" / "runs").rglob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    with pytest.raises(FormatError) as problem:
+        page_to_view(broken)
+    assert "\n" not in str(problem.value)

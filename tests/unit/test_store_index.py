@@ -1,0 +1,142 @@
+"""The page of a store says what the records say: of everything, also where it has no room for all."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from made_store import DEVICES, PROGRAMS, STEPS, made_store
+
+from model_profiling.report.document import plain
+from model_profiling.report.store_index import Kernels, Method, StoreContents, page_size, render_store
+from model_profiling.report.store_index.answers import answers
+
+MADE = made_store()
+FEW = made_store(PROGRAMS[:1], {"Phone": 1.0}, 40)
+
+
+def told(contents: StoreContents) -> list[str]:
+    return [plain(answer) for _, answer in answers(contents).entries]
+
+
+def test_the_answers_are_of_all_runs() -> None:
+    inventory, slower, kernels = told(MADE)
+    assert inventory.startswith(f"{len(MADE.runs):,} runs, 2026-07-19 to 2026-11-")
+    assert inventory.endswith(
+        f"{len({name for name, _ in PROGRAMS})} models on {len(DEVICES)} devices and an emulator."
+    )
+    judged = len(PROGRAMS) * len(DEVICES)
+    assert slower.startswith(
+        f"Yes: 2 of {judged} histories, most of all resnet50 xnnpack fp32 on Phone A (3f2a), 5.8%"
+    )
+    assert slower.endswith("1 became faster.")
+    assert kernels == "Yes: proven for 5 of 6 programs; not tested: whisper_tiny_encoder xnnpack fp16."
+
+
+def test_a_level_that_came_back_is_not_slower() -> None:
+    """The last change counts."""
+    histories = tuple(
+        replace(
+            each, changes=(*each.changes, replace(each.changes[0], before_ms=2.0, after_ms=1.0, share=-0.5))
+        )
+        if each.changes
+        else each
+        for each in MADE.histories
+    )
+    assert told(replace(MADE, histories=histories))[1].startswith(
+        "No: of 18 histories, none became slower. 3 "
+    )
+
+
+def test_too_few_runs_are_not_judged() -> None:
+    short = tuple(replace(each, points=each.points[:3], changes=(), judged=False) for each in FEW.histories)
+    assert told(replace(FEW, histories=short))[1] == (
+        "Not known yet: it takes 10 runs of one model on one device to tell a change from noise, "
+        "and there are 3 at most."
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "answer"),
+    [
+        ((Kernels.RAN, Kernels.NOT_TESTED), "Yes: proven for 1 of 1 program."),
+        ((Kernels.RAN, Kernels.NONE_RAN), "Not proven: none ran in mobilenet_v3_small xnnpack fp16."),
+        ((Kernels.NONE_RAN, Kernels.RAN_EMULATED), "Yes: proven for 1 of 1 program."),
+        (
+            (Kernels.NONE_RAN, Kernels.SME_RAN),
+            "Not proven: SME or SME2, which is not told: mobilenet_v3_small xnnpack fp16.",
+        ),
+        ((Kernels.NOT_TESTED, Kernels.NOT_TESTED), "Not tested: no run has kernel evidence."),
+    ],
+)
+def test_the_newest_test_of_kernels_counts(states: tuple[Kernels, Kernels], answer: str) -> None:
+    runs = [replace(run, kernels=state) for run, state in zip(FEW.runs[:2], states, strict=True)]
+    for order in (runs, runs[::-1]):
+        assert told(replace(FEW, runs=tuple(order)))[2] == answer
+
+
+def test_an_empty_store_says_how_to_fill_it() -> None:
+    page = render_store(StoreContents("empty", (), (), Method(10, 0)))
+    assert "sme2prof store add RUN_DIR" in page and "<table" not in page
+
+
+def test_a_store_that_fits_is_whole() -> None:
+    short, note = page_size.fitted(MADE)
+    assert note == "" and set(short.runs) == set(MADE.runs) and len(short.histories) == len(MADE.histories)
+    assert [run.measured for run in short.runs] == sorted((run.measured for run in MADE.runs), reverse=True)
+
+
+def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says what is left out; the answers are of that, too."""
+    most_runs, most_histories, most_points = 300, 12, 20
+    for name, most in (("RUNS", most_runs), ("HISTORIES", most_histories), ("POINTS", most_points)):
+        monkeypatch.setattr(page_size, name, most)
+    short, note = page_size.fitted(MADE)
+    by_date = sorted(MADE.runs, key=lambda run: run.measured, reverse=True)
+    assert {run.id for run in short.runs} == {run.id for run in by_date[:most_runs]}
+    assert f"{most_runs} of {len(MADE.runs):,} runs" in note and MADE.command in note
+    assert f"{most_histories} of {len(MADE.histories)} histories" in note
+    known = {run.id for run in short.runs}
+    for history in short.histories:
+        assert history.headline and 0 < len(history.points) <= most_points
+        assert history.left_out > 0 and {point.run for point in history.points} <= known
+        assert {change.run for change in history.changes} <= {point.run for point in history.points}
+    kept = {(history.model, history.format, history.device) for history in short.histories}
+    assert {(*program, device) for program, device in STEPS} <= kept
+    assert plain(answers(MADE).entries[1][1]) in _text(render_store(MADE))
+
+
+def _text(page: str) -> str:
+    return re.sub(r"<[^>]*>", "", page)
+
+
+def test_a_page_of_ten_thousand_runs_is_of_bounded_size() -> None:
+    programs = [(f"model_{number}", dtype) for number in range(14) for dtype in ("fp16", "int8")]
+    made = made_store(programs, {f"Phone {number}": 1 + number / 7 for number in range(6)}, 110)
+    assert len(made.runs) > 10_000 and len(render_store(made)) < 2_500_000
+
+
+def test_data_and_tables_tell_the_same() -> None:
+    page = render_store(MADE)
+    found = re.search(r'<script type="application/json" id="store">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    assert len(data["runs"]) == len(MADE.runs) and len(data["histories"]) == len(MADE.histories)
+    changes = [each for each in data["histories"] if each["changes"] and each["headline"]]
+    assert len(changes) == len(STEPS)
+    for each in changes:
+        ((at, before, after, share),) = each["changes"]
+        assert (
+            0 < at < len(each["ms"])
+            and f"{abs(100 * share):.1f}% " in page
+            and share == pytest.approx(after / before - 1, abs=1e-3)
+        )
+        assert f"{each['ms'][-1]:.2f} ms</a>" in page
+
+
+def test_nothing_unseen_and_nothing_that_runs() -> None:
+    runs = tuple(replace(run, model="m\u202e\x1b", device="<script>alert(1)</script>") for run in FEW.runs)
+    page = render_store(replace(FEW, runs=runs, name="n\u2066"))
+    assert not {"\u202e", "\x1b", "\u2066"} & set(page) and "<script>alert" not in page
