@@ -114,8 +114,10 @@ def test_what_is_known_of_a_run(store: Store) -> None:
 
 
 def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
+    with store.connection() as asked:
+        for table in TABLES.values():
+            asked.execute(f"SELECT {', '.join(table.names)} FROM {table.name} LIMIT 1")  # noqa: S608
     for table in TABLES.values():
-        store.rows(f"SELECT {', '.join(table.names)} FROM {table.name} LIMIT 1")  # noqa: S608
         assert all(column.meaning and column.meaning[-1] not in ".;" for column in table.columns)
 
 
