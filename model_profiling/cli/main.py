@@ -31,6 +31,7 @@ COMMANDS = {
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
+    "worker": "Offer this machine and its devices to sweeps.",
     "clean": "Show and trim what is kept: the cache, runs, what was put on a phone or another machine.",
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",

@@ -72,7 +72,11 @@ def parse_scheduler(text: str, tls: Tls | None = None) -> Scheduler:
         raise InputError(f"{text!r} is no scheduler's address", "write HOST:PORT, as 127.0.0.1:8786")
     scheme = found.group(1) or ("tls" if tls else "tcp")
     if (scheme == "tls") != (tls is not None):
-        fix = "give --tls-ca, --tls-cert and --tls-key" if tls is None else "write tls://, or leave the files out"
+        fix = (
+            "give --tls-ca, --tls-cert and --tls-key"
+            if tls is None
+            else "write tls://, or leave the files out"
+        )
         raise InputError(f"{text} is asked for {'without' if tls is None else 'with'} certificates", fix)
     return Scheduler(f"{scheme}://{found.group(2)}:{found.group(3)}", tls)
 

@@ -6,8 +6,10 @@ The process reads one JSON line for each export and answers with one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -63,7 +65,7 @@ class Exporter:
             self._end()
         if self._child is None:
             words = [sys.executable, "-m", "model_profiling.sweep.exporting"]
-            self._child = process.start(words, fed=True, stderr=_nowhere())
+            self._child = process.start(words, fed=True, stderr=subprocess.DEVNULL)
         return self._child
 
     def _end(self) -> None:
@@ -73,16 +75,8 @@ class Exporter:
         process.end(child)
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
-
-
-def _nowhere() -> int:
-    import subprocess
-
-    return subprocess.DEVNULL
 
 
 def _serve(asks: IO[bytes], answers: IO[bytes]) -> None:

@@ -113,8 +113,8 @@ class Visited:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why something could not be done. `device_gone` where it may be, once the device or worker is well again:
-    then nothing is wrong with what was asked."""
+    """Why something could not be done. `device_gone` where it may be, once the device or worker is well
+    again: then nothing is wrong with what was asked."""
 
     worker: str
     name: str

@@ -1,8 +1,8 @@
 """A worker's side of a sweep: its devices, the runs that are open on them, and the files it was sent.
 
-A visit measures one piece of one job from the run directory as the sweep has it. Between visits runs stay open,
-so that a device is made ready once; where what lies here is not what the sweep has (this worker was lost for a
-while, or another one went on), the sweep's word counts and the run is continued from there.
+A visit measures one piece of one job from the run directory as the sweep has it. Between visits runs stay
+open, so that a device is made ready once; where what lies here is not what the sweep has (this worker was
+lost for a while, or another one went on), the sweep's word counts and the run is continued from there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.errors import InputError, ProfilingError, SetupError, refused_by_system
+from model_profiling.pipeline.beginning import Start
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
-from model_profiling.pipeline.session import Start
 from model_profiling.run.folders import holds_run
 from model_profiling.sweep.exporting import Exporter
 from model_profiling.sweep.machine_lock import measuring_alone, working_beside
@@ -34,9 +34,9 @@ from model_profiling.sweep.messages import (
     Failed,
     Lacking,
     Offer,
-    Visited,
-    VisitAsk,
     Versions,
+    VisitAsk,
+    Visited,
     own_versions,
     resource_of,
 )
@@ -119,7 +119,8 @@ class Station:
             "rest": self.rest,
             "forget": self.forget,
         }
-        return pickle.dumps(known[method](*pickle.loads(packed)))
+        arguments = pickle.loads(packed)  # noqa: S301  from whom Dask takes code anyway: docs/sweeps.md
+        return pickle.dumps(known[method](*arguments))
 
     def offer(self) -> Offer:
         return Offer(self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports)
@@ -166,7 +167,7 @@ class Station:
         return Exported(self.address, self.name, pte.name, listing, contents(home, listing, _WHOLE))
 
     def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
-        """Measure the next piece of a job. What ends it here for a reason that is not the program's own closes
+        """Measure the next piece of a job. What ends it for a reason that is not the program's own closes
         everything on the device: the next visit begins with a device made ready anew."""
         if ask.versions != self.versions:
             return self._other_versions(ask.versions)

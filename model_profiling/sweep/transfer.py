@@ -1,8 +1,8 @@
-"""Files between machines by their content: each is sent once, checked on arrival, and laid out under names that
-stay inside the folder they are meant for.
+"""Files between machines by their content: each is sent once, checked on arrival, and laid out under names
+that stay inside the folder they are meant for.
 
-A run directory is told as a listing, name to SHA-256. Whoever lacks a content asks for it; what arrives is kept
-in a `Blobs` folder under its hash until it is laid out.
+A run directory is told as a listing, name to SHA-256. Whoever lacks a content asks for it; what arrives is
+kept in a `Blobs` folder under its hash until it is laid out.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Blobs:
         return sorted({each for each in wanted if not self.path(each).is_file()})
 
     def put(self, sha256: str, offset: int, piece: bytes, size: int) -> None:
-        """Take one piece of a content of `size` bytes; the last makes it whole, if it is what it was called."""
+        """Take one piece of a content of `size` bytes; the last makes it whole, if its hash is right."""
         path = self.path(sha256)
         if path.is_file():
             return
@@ -109,7 +109,9 @@ class Blobs:
 
 def checked_hash(sha256: str) -> str:
     if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise FormatError(f"{sha256[:80]!r} is no SHA-256", "both sides are to run the same version of the kit")
+        raise FormatError(
+            f"{sha256[:80]!r} is no SHA-256", "both sides are to run the same version of the kit"
+        )
     return sha256
 
 
@@ -122,9 +124,11 @@ def checked_listing(listing: Mapping[str, str], where: str) -> Listing:
     return dict(listing)
 
 
-def lay_out(folder: Path, listing: Mapping[str, str], blobs: Blobs, hashes: Hashes) -> None:
-    """Make `folder` hold what is listed, and of a run nothing else; contents that are not there already come
-    from `blobs`. However it is cut short, doing it again ends the same, and the journal never tells of files
+def lay_out(
+    folder: Path, listing: Mapping[str, str], blobs: Blobs, hashes: Hashes, *, exactly: bool = True
+) -> None:
+    """Make `folder` hold what is listed, and if `exactly` nothing else; contents that are not there already
+    come from `blobs`. However it is cut short, doing it again ends the same, and the journal never tells of files
     that are not there yet."""
     have = hashes.listing(folder) if folder.is_dir() else {}
     changed = [name for name, sha256 in listing.items() if have.get(name) != sha256]
@@ -133,7 +137,7 @@ def lay_out(folder: Path, listing: Mapping[str, str], blobs: Blobs, hashes: Hash
         files.real_folder(folder, target.parent)
         with files.replacing(target) as part:
             shutil.copyfile(blobs.path(listing[name]), part)
-    for name in set(have) - set(listing):
+    for name in set(have) - set(listing) if exactly else ():
         (folder / name).unlink()
 
 

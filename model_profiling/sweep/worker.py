@@ -11,13 +11,12 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from model_profiling import files
 from model_profiling.config.sweep import choice_of
 from model_profiling.errors import InputError, SetupError
 from model_profiling.extras import needed
@@ -29,6 +28,8 @@ from model_profiling.sweep.station import NAME, Station
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST_CONNECTION_S = 20
+_MOST_WORKERS = 64
+"""Of one user on one machine, as long as they need not be named."""
 _AGAIN_S = 600
 """How long a worker looks for a scheduler that went away."""
 
@@ -72,19 +73,36 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def _opened_station(options: WorkerOptions) -> Iterator[Station]:
     """What this worker is, in a folder that no other worker of this user has."""
-    name = options.name or f"{machine_name()}-{os.getpid()}"
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name of a worker", "use letters, digits, '.', '_' and '-'")
-    folder = state_root() / "workers" / name
-    lock = LockFile(folder.parent / f".{name}.lock", f"the worker {name}", "give this one another --name")
-    with lock.held():
-        files.clear_folder(folder)
+    for name in filter(None, (options.name, options.machine)):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name!r} names no worker or machine", "use letters, digits, '.', '_' and '-'")
+    with _name_held(options.name) as name:
+        folder = state_root() / "workers" / name
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             yield Station(
                 name, folder, offered_devices(options), checked_cores(options.quiet_cores), options.exports
             )
         finally:
-            files.clear_folder(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _name_held(wanted: str | None) -> Iterator[str]:
+    """A name that no other worker of this user has: `wanted`, or the machine's with a number."""
+    folder = state_root() / "workers"
+    names = [wanted] if wanted else [f"{machine_name()}-{number}" for number in range(1, _MOST_WORKERS + 1)]
+    for name in names:
+        lock = LockFile(folder / f".{name}.lock", f"the name {name}", "give this worker another --name")
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(lock.held())
+            except InputError:
+                if name == names[-1]:
+                    raise
+                continue
+            yield name
+            return
 
 
 def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
@@ -205,7 +223,7 @@ def remote_call() -> Callable[..., bytes | None]:
     def call(method: str, packed: bytes, dask_worker: Any = None) -> bytes | None:
         from distributed import get_worker
 
-        plugin = (dask_worker or get_worker()).plugins.get(name)
+        plugin: Any = (dask_worker or get_worker()).plugins.get(name)
         answer: bytes | None = plugin.answer(method, packed) if plugin is not None else None
         return answer
 

@@ -1,0 +1,75 @@
+"""What is under way: each job with how far it is, and each device with the jobs that take turns on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from model_profiling.sweep.messages import EMULATED
+from model_profiling.sweep.records import Job
+
+_PAUSES_S = (1.0, 2.0, 5.0, 15.0)
+"""Between tries of a device that went away."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One job on its way."""
+
+    job: Job
+    pieces: int = 0
+    launches_left: int | None = None
+    seconds_left: float | None = None
+    over: bool = False
+    """Whether there is nothing left to measure, however that came."""
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A device and the jobs on it: one visit at a time, so that nothing disturbs what is measured. Emulation
+    measures no time, so each of its jobs has a lane of its own."""
+
+    target: str
+    works: list[Work]
+    device: str | None = None
+    """What the workers call it, once one of them offers it."""
+    turns: list[Work] = field(default_factory=list)
+    """Who is still to be visited in this round."""
+    round: int = 0
+    visiting: Work | None = None
+    future: Any = None
+    was_there: bool = False
+    lost_at: float | None = None
+    """Since when it cannot be reached; None while it can."""
+    why: str = ""
+    fix: str = ""
+    tries: int = 0
+    not_before: float = 0.0
+
+    @property
+    def left(self) -> list[Work]:
+        return [work for work in self.works if not work.over]
+
+    def lost(self, why: str, fix: str) -> None:
+        """It cannot be reached for now; who looks after it asks again after a pause."""
+        now = time.monotonic()
+        self.lost_at = now if self.lost_at is None else self.lost_at
+        self.why, self.fix = why, fix
+        self.not_before = now + _PAUSES_S[min(self.tries, len(_PAUSES_S) - 1)]
+        self.tries += 1
+
+    def found(self) -> None:
+        self.was_there, self.lost_at, self.tries, self.not_before = True, None, 0, 0.0
+
+    def waited_s(self) -> float:
+        return 0.0 if self.lost_at is None else time.monotonic() - self.lost_at
+
+
+def lanes_of(jobs: list[Job]) -> list[Lane]:
+    """A lane for each target, in the order of the sweep."""
+    lanes: dict[str, Lane] = {}
+    for job in jobs:
+        key = job.id if job.target == EMULATED else job.target
+        lanes.setdefault(key, Lane(job.target, [])).works.append(Work(job))
+    return list(lanes.values())
