@@ -138,6 +138,7 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     from model_profiling.wording import plural
 
     raw = read_object(path)  # once: it may come through a pipe
+    problems: tuple[Problem, ...]
     if isinstance(raw, Problem):
         config, problems = None, (raw,)
     elif is_sweep(raw):
