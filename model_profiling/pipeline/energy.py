@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 
 from model_profiling.own_commands import document
-from model_profiling.pipeline.measuring import Measuring
+from model_profiling.pipeline.measuring import Measuring, Piece
 from model_profiling.run.journal import Step
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Series
@@ -18,16 +19,19 @@ from model_profiling.targets.protocol import MeteredTarget
 _MOST_RUNS = 1_000_000
 
 
-def measure_energy(run: Measuring) -> None:
-    """Measure what is missing; why nothing can be is said."""
-    seconds, target = run.config.schedule.energy_s, run.target
-    if not seconds or not isinstance(target, MeteredTarget) or not target.timings_are_latency:
-        return
+def energy_left(run: Measuring) -> list[Step]:
+    """What is missing; nothing where it was not asked for or cannot be told."""
+    metered = isinstance(run.target, MeteredTarget) and run.target.timings_are_latency
+    if not run.config.schedule.energy_s or not metered:
+        return []
     wanted = {step.series for step in run.steps_of(0)}
-    steps = [
-        step for series in sorted(wanted, key=str) if not run.journal.done(step := Step("energy", series))
-    ]
-    if not steps:
+    return run.missing(Step("energy", series) for series in sorted(wanted, key=str))
+
+
+def measure_energy(run: Measuring) -> Iterator[Piece]:
+    """Measure what is missing; why nothing can be is said."""
+    seconds, target, steps = run.config.schedule.energy_s, run.target, energy_left(run)
+    if not steps or not isinstance(target, MeteredTarget):
         return
     gauge = target.gauge()
     if isinstance(gauge, str):
@@ -39,7 +43,8 @@ def measure_energy(run: Measuring) -> None:
         if latency_ms := median_latency_ms(run, step.series):
             runs = min(math.ceil(seconds * 1e3 / latency_ms), _MOST_RUNS)
             run.do(step, runs=runs, gauge=gauge, timeout_s=run.config.schedule.timeout_s + 2 * seconds)
-        run.progress.advance(number, len(steps), str(step.series))
+            run.progress.advance(number, len(steps), str(step.series))
+            yield Piece("energy", str(step.series))
 
 
 def median_latency_ms(run: Measuring, series: Series) -> float | None:

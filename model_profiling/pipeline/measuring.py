@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig, pairs
@@ -31,6 +31,19 @@ from model_profiling.targets import Job, MachineFacts, Outcome, Target
 from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 
 _TEMPERATURE_POLL_S = 2.0
+
+PieceKind = Literal["evidence", "launch", "energy", "sampling"]
+"""A round of processes that ran by themselves is a launch, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What of measuring was done at one go; everything of it is in the run directory."""
+
+    kind: PieceKind
+    what: str
+    """The series, or which launch."""
+    seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -52,14 +65,23 @@ class Measuring:
     """What a phone told of itself after each round."""
     _clusters: tuple[Cluster, ...] | None = None
 
-    def gather_evidence(self) -> None:
+    def gather_evidence(self) -> Iterator[Piece]:
         """Run what shows kernels and outputs and is never timed."""
-        steps = [step for step in self.schedule.evidence if not self.journal.done(step)]
+        steps = self.evidence_left
         if steps:
             self.progress.stage(f"gathering evidence{self._how_long(steps)}")
         for number, step in enumerate(steps, start=1):
             self.do(step)
             self.progress.advance(number, len(steps), str(step.series))
+            yield Piece("evidence", str(step.series))
+
+    @property
+    def evidence_left(self) -> list[Step]:
+        return self.missing(self.schedule.evidence)
+
+    def missing(self, steps: Iterable[Step]) -> list[Step]:
+        """Those that are not done; what failed is tried again by the next session, not by this one."""
+        return [step for step in steps if not self.journal.ended_in(step, self.session)]
 
     def _how_long(self, steps: Sequence[Step]) -> str:
         """Said where it is worth knowing: nothing moves while an emulator computes."""

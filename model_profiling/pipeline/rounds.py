@@ -9,6 +9,7 @@ or precise enough, or time spent) comes out the same when a killed run is contin
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from model_profiling.pipeline.launches import (
     plan_kept,
     with_turns,
 )
-from model_profiling.pipeline.measuring import Measuring
+from model_profiling.pipeline.measuring import Measuring, Piece
 from model_profiling.pipeline.schedule import experiment_of
 from model_profiling.pipeline.starting import scratch_folder
 from model_profiling.run.journal import Step, seconds_of
@@ -49,6 +50,15 @@ _Asked = tuple[Measuring, Step]
 _Side = tuple[Measuring, Series]
 
 
+@dataclass(frozen=True, slots=True)
+class RoundsLeft:
+    """Rounds, or launches, that are still to come, and about how many seconds at most."""
+
+    least: int = 0
+    most: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(slots=True)
 class Rounds:
     """The rounds of one run, or of several that are measured together."""
@@ -60,30 +70,65 @@ class Rounds:
     _fit: dict[object, str | None] = field(default_factory=dict)
     """Why programs cannot take turns; asked once, what memory is free changes from moment to moment."""
     _taking_turns: bool = True
+    _number: int = 0
+    """The round to measure next."""
+    over: bool = False
+    """Whether nothing is left to measure."""
 
-    def measure(self) -> None:
-        """Measure what is missing, and say in each run what ended it."""
+    def measure(self) -> Iterator[Piece]:
+        """Measure what is missing, one round or launch at a time, and say in each run what ended it."""
         if not any(run.steps_of(0) for run in self.runs):
+            self.over = True
             return
         measured = [entry for run in self.runs for entry in run.timed_entries]
         # A run that is continued goes on as it went: what could not take turns will not.
         self._taking_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
-        number, ended = 0, None
-        while ended is None:
-            # What was begun is finished, whatever it took: half a round is none.
-            begun = max(run.rounds_begun for run in self.runs)
-            if number >= begun and (ended := self._have_ended(number)):
-                break
-            in_turns = self._in_turns
-            if not self._done(number):
+        self._decide()
+        while not self.over:
+            in_turns, number = self._in_turns, self._number
+            missing = not self._done(number)
+            if missing:
                 self._measure_round(number)
                 self._look(number)
             self._show(number + 1)
             # Rounds and launches are not mixed: where turns cannot be taken any more, all is measured anew.
-            number = number + 1 if in_turns == self._in_turns else 0
-        for run in self.runs:
-            run.ended = ended
+            self._number = number + 1 if in_turns == self._in_turns else 0
+            self._decide()
+            if missing:
+                yield Piece("launch", f"{'launch' if in_turns else 'round'} {number + 1}")
+
+    def _decide(self) -> None:
+        """Whether that is enough. What was begun is finished, whatever it took: half a round is none."""
+        begun = max(run.rounds_begun for run in self.runs)
+        ended = self._have_ended(self._number) if self._number >= begun else None
+        if ended:
+            self.over = True
+            for run in self.runs:
+                run.ended = ended
+
+    def left(self) -> RoundsLeft:
+        """What is still to come, told by what was measured until now; the time limit where nothing was."""
+        if self.over or not any(run.steps_of(0) for run in self.runs):
+            return RoundsLeft()
+        settings, done = self._settings, max(run.rounds_begun for run in self.runs)
+        whole = settings.most_rounds if self._in_turns else self._most_alone
+        least = max(1, min(settings.min_rounds, whole) - done)
+        most = max(least, whole - done)
+        each = self._spent / done if done else 0.0
+        if (limit := self._limit) is None:
+            return RoundsLeft(least, most, most * each)
+        if not done:
+            return RoundsLeft(least, most, limit)
+        # The last one begins within the limit and ends after it.
+        fitting = max(least, math.ceil(max(0.0, limit - self._spent) / each)) if each else most
+        return RoundsLeft(least, min(most, fitting), min(most, fitting) * each)
+
+    @property
+    def _limit(self) -> float | None:
+        """The seconds after which no further round begins."""
+        settings = self._settings
+        return settings.time_limit_s if self._in_turns or settings.budget_s is not None else None
 
     @property
     def _settings(self) -> ScheduleSettings:
@@ -283,9 +328,7 @@ class Rounds:
             return None
         if self._precise(rounds):
             return "precision"
-        limit = settings.time_limit_s
-        limited = limit is not None and (self._in_turns or settings.budget_s is not None)
-        if limited and self._spent >= (limit or 0):
+        if (limit := self._limit) is not None and self._spent >= limit:
             return "budget"
         if self._in_turns and settings.rounds is None and not self._compared:
             return "nothing compared"

@@ -196,6 +196,11 @@ class Journal:
         entry = self._entries.get(step.key)
         return entry is not None and entry.state == "done"
 
+    def ended_in(self, step: Step, session: int) -> bool:
+        """Whether a step is done, or `session` has tried it."""
+        entry = self._entries.get(step.key)
+        return entry is not None and (entry.state == "done" or entry.session == session)
+
     def launch_of(self, step: Step) -> str | None:
         """The launch a step was done in; None where it ran by itself."""
         entry = self._entries.get(step.key)

@@ -64,6 +64,9 @@ class Session:
     started: str = ""
     ended: str | None = None
     end: str = "running"
+    problem: str | None = None
+    """What ended it before its time, where that was said, and `fix` what to do about it."""
+    fix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

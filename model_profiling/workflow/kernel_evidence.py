@@ -10,7 +10,7 @@ from model_profiling.analysis.evidence import evidence_record, kernels_of_proces
 from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
 from model_profiling.errors import InputError, SetupError
 from model_profiling.json_record import write_record
-from model_profiling.pipeline.session import Measured
+from model_profiling.pipeline.measured import Measured
 from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.markdown import render_markdown
 from model_profiling.run import Evidence, Manifest, Run, Times, names

@@ -11,8 +11,10 @@ from model_profiling import files
 from model_profiling.analysis.run import RunAnalysis, answers_in_short, with_more_evidence
 from model_profiling.config.reading import ProfileConfig, load_config, on_target
 from model_profiling.errors import InputError
+from model_profiling.pipeline.beginning import Start
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.session import Measured, Start, conclude, measure_together, refresh, reopen
+from model_profiling.pipeline.measured import Measured, conclude, refresh
+from model_profiling.pipeline.session import measure_together, reopen
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.analysed import AnalysedRun, analysed
 from model_profiling.report.cells import run_cell

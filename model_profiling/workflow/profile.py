@@ -11,9 +11,9 @@ from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.errors import SetupError
 from model_profiling.files import StrPath, as_path
+from model_profiling.pipeline.beginning import why_once
 from model_profiling.pipeline.emulation_time import emulated_seconds
 from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.session import why_once
 from model_profiling.pipeline.starting import check_folder, check_startable
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.analysed import AnalysedRun

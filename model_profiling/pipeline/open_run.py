@@ -1,0 +1,256 @@
+"""A run that is under way and measured piece by piece: whoever holds it decides when the next one is due.
+
+Several runs can be open on one target at once, so that their launches meet the same hours of a machine. What
+a piece left is in the run directory when `step` returns: a process that is killed, or a machine that is lost,
+costs one piece, and `open_run` with `resume` goes on, there or wherever else the same device is reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+from model_profiling.config.reading import ProfileConfig
+from model_profiling.errors import InputError
+from model_profiling.pipeline.beginning import Begun, PutAside, Start, begin
+from model_profiling.pipeline.energy import measure_energy
+from model_profiling.pipeline.left import Left, left_of
+from model_profiling.pipeline.locking import locked
+from model_profiling.pipeline.measured import Measured, refresh
+from model_profiling.pipeline.measuring import Piece
+from model_profiling.pipeline.rounds import Rounds
+from model_profiling.pipeline.sampling import sample
+from model_profiling.pipeline.schedule import make_schedule
+from model_profiling.pipeline.starting import check_directory
+from model_profiling.progress import Progress, Silent
+from model_profiling.run import Metrics
+from model_profiling.run.remarks import Remark
+from model_profiling.runner.cache import take_remade
+from model_profiling.targets import MachineFacts, Target, TunedTarget
+
+
+class ReadyTarget:
+    """A target made ready once, for every run that is measured on it until it is closed: the runner is there,
+    its settings are set, and what it told of itself before is the same for all."""
+
+    def __init__(self, target: Target, progress: Progress | None = None) -> None:
+        self.target = target
+        self._set = contextlib.ExitStack()
+        self._notes: list[Remark] = []
+        self._remade: list[Remark] = []
+        (progress or Silent()).stage("preparing the runner")
+        target.prepare()
+        if isinstance(target, TunedTarget):
+            self._set.enter_context(target.held_ready())
+        self._before: MachineFacts | None = None
+
+    @property
+    def before(self) -> MachineFacts:
+        """The machine before anything was measured on it."""
+        if self._before is None:
+            self._before = self.target.facts()
+        return self._before
+
+    def notes(self) -> list[Remark]:
+        """What became of its settings so far; of putting them back it can tell only when it is closed."""
+        if isinstance(self.target, TunedTarget):
+            self._notes += (Remark(None, "settings", note) for note in self.target.take_notes())
+        return list(self._notes)
+
+    def remade(self) -> list[Remark]:
+        """What had to be made again before it could be used."""
+        self._remade += (Remark(None, "cache", note) for note in take_remade())
+        return list(self._remade)
+
+    def close(self) -> None:
+        """Put back what was set. Safe to repeat."""
+        self._set.close()
+
+    def __enter__(self) -> ReadyTarget:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._set.__exit__(kind, problem, trace)
+
+
+def open_run(
+    config: ProfileConfig,
+    target: Target | ReadyTarget,
+    start: Start | None = None,
+    progress: Progress | None = None,
+) -> OpenRun:
+    """Begin or continue the run of `config` and hold its directory until it is closed.
+
+    A `ReadyTarget` may have several runs open; any other target is made ready for this one alone.
+    """
+    with contextlib.ExitStack() as lock:
+        lock.enter_context(locked(config.output_root))
+        run = open_together([(config, start or Start())], target, progress)
+        run.held = lock.pop_all()
+    return run
+
+
+def open_together(
+    asked: Sequence[tuple[ProfileConfig, Start]],
+    target: Target | ReadyTarget,
+    progress: Progress | None = None,
+) -> OpenRun:
+    """Several configs, each with its own output_root, all of whose programs take turns with each other.
+
+    Their schedules must be alike. The caller holds the lock of each directory. Nothing there is touched
+    before the target is ready.
+    """
+    progress = progress or Silent()
+    bare = target.target if isinstance(target, ReadyTarget) else target
+    for config, way in asked:
+        make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses unknown names
+        check_directory(config.output_root, resume=way.resume, force=way.force)
+    if isinstance(target, ReadyTarget):
+        run = OpenRun(target, own=False)
+    else:
+        run = OpenRun(ReadyTarget(target, progress), own=True)
+    run.begin(asked, progress)
+    return run
+
+
+class OpenRun:
+    """One run, or several whose programs take turns. Left by an exception, it says in its manifest what ended
+    it; everything measured until then is kept."""
+
+    def __init__(self, ready: ReadyTarget, *, own: bool) -> None:
+        self.held = contextlib.ExitStack()
+        """What is let go when it is closed."""
+        self._ready = ready
+        self._own = own
+        self._begun: list[Begun] = []
+        self._rounds = Rounds(())
+        self._pieces: Iterator[Piece] = iter(())
+        self._open = True
+        self._measured = False
+
+    def begin(self, asked: Sequence[tuple[ProfileConfig, Start]], progress: Progress) -> None:
+        """Settle what is in the directories, and say in each that a session has begun."""
+        with self._kept():
+            for config, way in asked:
+                self._begun.append(begin(config, self._ready.target, self._ready.before, way, progress))
+            # Whoever fails before there is a run to keep it in says it.
+            self._remark(self._ready.remade())
+            runs = tuple(each.record.measuring for each in self._begun)
+            self._rounds = Rounds(runs, across=len(runs) > 1)
+            self._pieces = self._measure()
+
+    def _measure(self) -> Iterator[Piece]:
+        for each in self._begun:
+            yield from each.record.measuring.gather_evidence()
+        yield from self._rounds.measure()
+        for each in self._begun:
+            yield from measure_energy(each.record.measuring)
+            yield from sample(each.record.measuring)
+
+    def step(self) -> Piece | None:
+        """Measure the next piece, or return None when none is left. A program that fails is a result; where
+        something else does (the machine is gone, the disk is full), the run is given up and that is raised.
+        """
+        began = time.monotonic()
+        with self._kept():
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._measured = True
+                return None
+            for each in self._begun:
+                each.record.write("running")
+        return replace(piece, seconds=round(time.monotonic() - began, 4))
+
+    def left(self) -> Left:
+        """What is still to be measured, as far as can be told now."""
+        return left_of(self._rounds) if self._open and not self._measured else Left()
+
+    def finish(self) -> Measured:
+        """Of one run: see `finish_all`."""
+        (measured,) = self.finish_all()
+        return measured
+
+    def finish_all(self) -> tuple[Measured, ...]:
+        """Measure no more, and compute what each run came to. Its directory stays held until it is closed."""
+        with self._kept():
+            after = self._ready.target.facts()
+            if self._own:
+                self._ready.close()
+        self._open = False
+        self._remark(self._ready.notes())
+        return tuple(_finish(each, after) for each in self._begun)
+
+    def give_up(self, reason: BaseException) -> None:
+        """Say in each run what ended it, so that it can be continued, and let go of everything. Safe to
+        repeat: the first reason counts."""
+        if not self._open:
+            return
+        self._open = False
+        self._pieces = iter(())
+        try:
+            if self._own:
+                self._ready.__exit__(type(reason), reason, reason.__traceback__)
+        except BaseException as told:  # a target that could not be put back says so instead
+            reason = told
+            raise
+        finally:
+            if self._begun:  # with no record to keep it, the user is told
+                self._remark(self._ready.notes())
+            for each in self._begun:
+                with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
+                    each.record.interrupted(reason)
+            self.held.close()
+
+    def close(self) -> None:
+        """Let go of the directory; a run that was not finished is one to continue."""
+        self.give_up(PutAside())
+        self.held.close()
+
+    def __enter__(self) -> OpenRun:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if problem is not None:
+            self.give_up(problem)
+        self.close()
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What ends this run in the middle of something is kept in it."""
+        try:
+            yield
+        except BaseException as problem:
+            self.give_up(problem)
+            raise
+
+    def _remark(self, remarks: Sequence[Remark]) -> None:
+        for each in self._begun:
+            each.record.measuring.warnings += remarks
+
+
+def _finish(begun: Begun, after: MachineFacts) -> Measured:
+    record = begun.record
+    machine = replace(record.manifest.machine, after=after)
+    record.manifest = replace(record.manifest, machine=machine)
+    record.write("analysing", "done")
+    measuring = record.measuring
+    shutil.rmtree(measuring.place.work, ignore_errors=True)
+    measuring.drop_untold()
+    found = Measured(
+        measuring.place, measuring.config, measuring.journal, record.manifest, Metrics(), begun.earlier.moved
+    )
+    return refresh(found)
