@@ -29,7 +29,7 @@ COMMANDS = {
     "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
-    "config": "Make, check or describe a config.",
+    "config": "Make, check or describe a config or a sweep.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
     "worker": "Offer this machine and its devices to sweeps.",
     "clean": "Show and trim what is kept: the cache, runs, what was put on a phone or another machine.",

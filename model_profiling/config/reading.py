@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems
 from model_profiling.config.earlier_kit import translate
-from model_profiling.config.json_text import read_object
+from model_profiling.config.json_text import is_sweep, read_object
 from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.settings import (
     BUILTIN,
@@ -148,6 +148,8 @@ def _load(
     raw = read_object(path)
     if isinstance(raw, Problem):
         return None, (raw,)
+    if is_sweep(raw):
+        raise InputError(f"{path} is a sweep, not the config of one run", f"use `sme2prof sweep {path}`")
     return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
 
 

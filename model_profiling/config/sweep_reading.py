@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model_profiling.config.json_text import read_object
+from model_profiling.config.json_text import is_sweep, read_object
 from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.reading import found_path
 from model_profiling.config.sweep import LADDER, MOST_CELLS, OWN_RUNGS, Exclusion, SweepConfig
@@ -28,12 +28,6 @@ _MATCHED = {
     "threads": "threads",
     "target": "targets",
 }
-_SWEEPS_OWN = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
-
-
-def is_sweep(raw: Mapping[str, object]) -> bool:
-    """Whether a JSON object is meant as a sweep, not as a config."""
-    return "experiments" not in raw and "model" not in raw and bool(_SWEEPS_OWN & set(raw))
 
 
 def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:

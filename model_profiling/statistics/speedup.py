@@ -55,6 +55,7 @@ __all__ = [
     "compare_many",
     "compare_rounds",
     "compare_separate",
+    "median_interval",
     "paired_typical",
     "precise_enough",
     "round_typical",
@@ -194,6 +195,17 @@ def compare_many(
         return found.p_value
 
     return correct_each(pairs, compare, p_value, correction)
+
+
+def median_interval(rounds: Rounds, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Where the median of an inference lies, judged by how far whole rounds differ, not single inferences;
+    None with too few rounds to say."""
+    medians = _checked(np.array([np.median(latencies) for latencies in rounds if len(latencies)], np.float64))
+    if len(medians) < FEWEST_ROUNDS or (medians == 0).any():
+        return None
+    low, high, _ = _interval(np.log(medians), confidence)
+    whole = float(np.median(np.concatenate([latencies for latencies in rounds if len(latencies)])))
+    return min(math.exp(low), whole), max(math.exp(high), whole)
 
 
 def round_typical(rounds: Rounds) -> Floats:

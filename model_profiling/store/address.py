@@ -1,0 +1,21 @@
+"""Where a store is: what the user named, else $SME2PROF_STORE, else the folder `sme2prof_store` here."""
+
+from __future__ import annotations
+
+import os
+
+from model_profiling.files import StrPath
+
+VARIABLE = "SME2PROF_STORE"
+DEFAULT = "sme2prof_store"
+_REMOTE = ("s3://", "gs://", "gcs://", "r2://", "az://", "abfss://", "https://", "http://", "hf://")
+
+
+def store_address(given: StrPath | None = None) -> str:
+    """The address of the store that is meant."""
+    return os.fspath(given) if given is not None else os.environ.get(VARIABLE) or DEFAULT
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is no folder of this machine."""
+    return address.lower().startswith(_REMOTE)

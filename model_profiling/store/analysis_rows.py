@@ -1,0 +1,255 @@
+"""Rows of operators and categories of a run: from the files that its analysis wrote, for reading dumps takes
+a hundred times as long; where those are missing, or not of these dumps, from an analysis made now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
+from model_profiling.csv_cells import read_table
+from model_profiling.errors import FormatError
+from model_profiling.json_record import parse_record, read_json_object
+from model_profiling.program.category import Category, operator_type
+from model_profiling.reading import MIB, inside, is_there, read_text
+from model_profiling.report import run_tables
+from model_profiling.run import Run, Series, Times, names
+from model_profiling.run.metrics import PairSpeedup
+from model_profiling.run.remarks import Remark, warning_lines
+from model_profiling.run.series import Pair
+from model_profiling.statistics.verdict import Speedup
+from model_profiling.store.tables import OPERATOR_DETAILS, OPERATORS, Row, Value
+
+_FIX = "analyse the run again: sme2prof analyze RUN_DIR"
+_MOST_CSV = 64 * MIB
+_CATEGORIES = frozenset(category.value for category in Category)
+_FROM_CSV = (
+    "packed", "delegated", "kernel_size", "groups", "graph_node", "fused", "debug_handle", "module_class",
+    "source_file", "source_line", "source_code",
+)  # fmt: skip
+"""What only `_exec_operator_details.csv` tells; none of it is a time."""
+_Place = tuple[str, int, int, str]
+_Details = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operator:
+    name: str
+    method: str = ""
+    call: int = 0
+    position: int = 0
+    category: str = ""
+    kind: str = ""
+    family: str = ""
+    precision: str = ""
+    delegate_backend: str = ""
+    origin: str = ""
+    module_path: str = ""
+    dtype: str = ""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    output_shape: tuple[int, ...] = ()
+    flops: int | None = None
+    bytes_moved: int | None = None
+    ms: float | None = None
+    share: float | None = None
+    runs: int | None = None
+    median_ms: float | None = None
+    p10_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    cv: float | None = None
+    gflops_per_s: float | None = None
+    gbytes_per_s: float | None = None
+
+
+_TOLD = tuple(field.name for field in fields(_Operator) if field.name in OPERATOR_DETAILS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeriesFacts:
+    experiment: str
+    threads: int | None = None
+    rounds: int = 0
+    """Of how many dumps it was made."""
+    ms: Mapping[str, float]
+    share: Mapping[str, float]
+    operators: tuple[_Operator, ...]
+
+    @property
+    def series(self) -> Series:
+        return Series(self.experiment, self.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DumpFacts:
+    etdump: str
+    experiment: str
+    threads: int | None = None
+    csv_operators: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairFacts:
+    label: str
+    baseline: Series
+    candidate: Series
+    e2e: Speedup
+    with_tracer: bool = False
+
+    @property
+    def answer(self) -> PairSpeedup:
+        return PairSpeedup(self.label, self.baseline, self.candidate, self.e2e, self.with_tracer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    per_etdump: tuple[_DumpFacts, ...]
+    series: tuple[_SeriesFacts, ...]
+    pairs: tuple[_PairFacts, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisRows:
+    """Without run_id."""
+
+    operators: tuple[Row, ...] = ()
+    categories: tuple[Row, ...] = ()
+    speedups: tuple[Row, ...] = ()
+    warnings: tuple[str, ...] = ()
+    analysed: bool = False
+    """Whether dumps had to be read."""
+
+
+def analysis_rows(run: Run) -> AnalysisRows:
+    """Everything that an analysis says of `run`."""
+    kept = _kept(run)
+    if kept is not None:
+        return _from_files(run, kept)
+    if not run.dumps:
+        remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
+        answers = run_tables.speedup_table(pair_answer(run, pair, None) for pair in run.pairs)
+        return AnalysisRows(speedups=answers.rows, warnings=_lines(remarks))
+    return _from_dumps(analyse_run(run, run.programs()))
+
+
+def _kept(run: Run) -> _Summary | None:
+    """The summary of an analysis of these very dumps; None where there is none."""
+    path = run.path / names.ANALYSIS
+    if not is_there(path):
+        return None
+    content = read_json_object(path, _FIX)
+    listed = content.get("series")
+    if not isinstance(listed, list) or any(
+        isinstance(one, dict) and "operators" not in one for one in listed
+    ):
+        return None  # an earlier kit's
+    found = parse_record(_Summary, content, str(path), _FIX)
+    known = {one.series: one.rounds for one in found.series}
+    dumps = Counter(dump.series for dump in run.dumps)
+    return found if all(known.get(series, 0) >= count for series, count in dumps.items()) else None
+
+
+def _from_dumps(analysis: RunAnalysis) -> AnalysisRows:
+    operators = run_tables.operator_table(analysis.series)
+    places = [operators.columns.index(name) for name in OPERATORS.names[1:]]
+    rows = (tuple(row[place] for place in places) for row in operators.rows)
+    shown = (row if Times(str(row[2])).are_shown else _without_times(row) for row in rows)
+    return AnalysisRows(
+        tuple(shown),
+        run_tables.category_table(analysis.series).rows,
+        run_tables.run_speedups(analysis).rows,
+        _lines(analysis.warnings),
+        analysed=True,
+    )
+
+
+def _from_files(run: Run, summary: _Summary) -> AnalysisRows:
+    details = {
+        Series(dump.experiment, dump.threads): dump.csv_operators for dump in reversed(summary.per_etdump)
+    }
+    operators: list[Row] = []
+    categories: list[Row] = []
+    for found in summary.series:
+        times = run.times_of(found.series)
+        rest = _details(run, details.get(found.series))
+        operators += _operator_rows(found, times, rest)
+        categories += _category_rows(found, times)
+    told = {(pair.baseline, pair.candidate): pair.answer for pair in summary.pairs}
+    answers = run_tables.speedup_table(_answer(run, pair, told) for pair in run.pairs)
+    return AnalysisRows(tuple(operators), tuple(categories), answers.rows, summary.warnings)
+
+
+def _answer(run: Run, pair: Pair, told: Mapping[tuple[Series, Series], PairSpeedup]) -> PairSpeedup:
+    """The run's own, else the analysis's; none where the two may not be compared."""
+    found = told.get((pair.baseline, pair.candidate))
+    if run.comparison(pair) or found is None or (pair.not_comparable and found.speedup.ratio is not None):
+        return pair_answer(run, pair, None)
+    return found
+
+
+def _category_rows(found: _SeriesFacts, times: Times) -> Iterator[Row]:
+    counts = Counter(operator.category for operator in found.operators)
+    for name, ms in found.ms.items():
+        share = found.share.get(name)
+        figures = (ms, None if share is None else 100 * share) if times.are_shown else (None, None)
+        count = counts[name] if name in _CATEGORIES else None
+        yield found.experiment, found.threads, times.value, name, *figures, count
+
+
+def _operator_rows(found: _SeriesFacts, times: Times, details: Mapping[_Place, _Details]) -> Iterator[Row]:
+    for operator in found.operators:
+        told = {name: getattr(operator, name) for name in _TOLD}
+        told["input_shapes"] = " ".join(map(_shape, operator.input_shapes))
+        told["output_shape"] = _shape(operator.output_shape)
+        told["pct_of_e2e"] = None if operator.share is None else 100 * operator.share
+        told["type"] = operator_type(operator.name)
+        rest = details.get((operator.method, operator.call, operator.position, operator.name), {})
+        values = (told.get(name, rest.get(name)) for name in OPERATOR_DETAILS)
+        told_of = (found.experiment, found.threads, times.value, operator.ms, *values)
+        yield told_of if times.are_shown else _without_times(told_of)
+
+
+def _without_times(row: Row) -> Row:
+    """Every number of an operator follows from times, and of runs that were not timed none is counted."""
+    columns = OPERATORS.columns[1:]
+    return tuple(
+        None if column.kind == "number" or column.name == "runs" else value
+        for column, value in zip(columns, row, strict=True)
+    )
+
+
+def _details(run: Run, name: str | None) -> dict[_Place, _Details]:
+    """What the CSV file of a dump tells besides, by operator; nothing where it is gone."""
+    if not name or not is_there(path := inside(run.path, name, str(run.path / names.ANALYSIS))):
+        return {}
+    columns, rows = read_table(read_text(path, _MOST_CSV), path, _FIX)
+    wanted = [name for name in _FROM_CSV if name in columns]
+    found: dict[_Place, _Details] = {}
+    for number, row in enumerate(rows, start=1):
+        try:
+            place = row["method"], int(row["call"]), int(row["position"]), row["name"]
+            found[place] = {name: _cell(row[name], OPERATOR_DETAILS[name]) for name in wanted}
+        except (KeyError, ValueError) as problem:
+            raise FormatError(f"{path}, row {number} is not of an operator", _FIX) from problem
+    return found
+
+
+def _cell(text: str, kind: str) -> Value:
+    if kind == "text":
+        return text
+    if not text:
+        return None
+    return {"True": True, "False": False}[text] if kind == "flag" else int(text)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _lines(remarks: Iterable[Remark]) -> tuple[str, ...]:
+    return tuple(str(line) for line in warning_lines(remarks))

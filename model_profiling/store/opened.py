@@ -1,0 +1,144 @@
+"""A store of runs, opened: `Store.open(address)` finds it, `add` puts runs in, `connection` asks DuckDB.
+
+    store.json                                   that it is one, and of which version
+    log/00000001.json ...                        every change, in order
+    data/<table>/month=2026-11/<hash>.parquet    rows, by the month they were measured in
+
+Readers read the log and exactly the files that it names: what a killed process left behind is read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from model_profiling import __version__, files
+from model_profiling.errors import FormatError, InputError
+from model_profiling.files import StrPath, as_path
+from model_profiling.json_record import parse_record, read_json_object, record_json
+from model_profiling.progress import Progress, Silent
+from model_profiling.reading import is_there
+from model_profiling.run.folders import expand_runs
+from model_profiling.store import data_files
+from model_profiling.store.adding import Added, Adder, add_tags, catch_up
+from model_profiling.store.address import is_remote, store_address
+from model_profiling.store.connection import connect
+from model_profiling.store.contents import Contents, stamp
+from model_profiling.store.labels import Labels, check_tag, with_commit
+from model_profiling.store.log import FOLDER as LOG
+from model_profiling.store.log import Log
+from model_profiling.store.run_rows import now
+from model_profiling.store.tables import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+MARK = "store.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    schema_version: Literal[1] = 1
+    kind: Literal["sme2prof store"] = "sme2prof store"
+    made: str = ""
+    kit: str = ""
+
+
+class Store:
+    """Made by `open`. It sees what was in the store when it was last asked; nothing is held locked."""
+
+    def __init__(self, address: str, root: Path) -> None:
+        self.address = address
+        self.root = root
+        self._log = Log(root)
+        self._contents = Contents()
+
+    @classmethod
+    def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
+        """The store at `address`, else at $SME2PROF_STORE, else in `sme2prof_store`; with `make` an empty one
+        where there is none."""
+        named = store_address(address)
+        if is_remote(named):
+            raise InputError(f"{named} is no folder", "name a folder of this machine")
+        root = as_path(named)
+        if make and not is_there(root / MARK):
+            _make_store(root)
+        if not is_store(root):
+            raise InputError(
+                f"there is no store in {root}", f"make one: sme2prof store add RUN_DIR --store {root}"
+            )
+        mark = root / MARK
+        content = read_json_object(mark, "name a folder that holds a store")
+        if isinstance(version := content.get("schema_version"), int) and version > 1:
+            raise FormatError(f"{mark} is of version {version}, which a later kit made", "update the kit")
+        parse_record(_Mark, content, str(mark), "name a folder that holds a store")
+        return cls(named, root.resolve())
+
+    def contents(self) -> Contents:
+        """What the store holds now."""
+        catch_up(self._log, self._contents)
+        return self._contents
+
+    def add(
+        self,
+        run_dirs: Iterable[StrPath],
+        labels: Labels | None = None,
+        progress: Progress | None = None,
+    ) -> Added:
+        """Add every run in `run_dirs`, which are run directories or folders above some.
+
+        A run that is there is not added twice, however it was moved; one that was continued replaces what it
+        was. What cannot be read is told in `refused`, and the others are added. Without a commit in `labels`
+        it is the one that CI names, or that of git in the current folder.
+        """
+        found = expand_runs(as_path(run_dir) for run_dir in run_dirs)
+        adder = Adder(
+            self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
+        )
+        return adder.add(found)
+
+    def tag(
+        self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
+    ) -> None:
+        """Give runs tags, or take them away."""
+        sign = "-" if remove else ""
+        named = [f"{sign}{check_tag(tag)}" for tag in tags]
+        known = self.contents().runs
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            raise InputError(f"there is no run {unknown[0]} in {self.address}", "see: sme2prof store list")
+        rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
+        add_tags(self.root, self._log, self._contents, rows)
+
+    def files(self) -> dict[str, list[str]]:
+        """The files of each table that count, checked to be what the log says of them."""
+        contents = self.contents()
+        return {name: data_files.checked_paths(self.root, contents.of_table(name)) for name in TABLES}
+
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB with a view of each table, as the store is now; close it when done."""
+        return connect(self.files(), list(self._contents.replaced.items()))
+
+    def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """What a question of the kit's own answers, a dict for each row."""
+        with self.connection() as made:
+            answer = made.execute(sql, list(params))
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+
+def is_store(folder: Path) -> bool:
+    """Whether `folder` says that it is one."""
+    return is_there(folder / MARK) and is_there(folder / LOG)
+
+
+def _make_store(root: Path) -> None:
+    """An empty store; where two processes make it at once, both have made the same."""
+    held = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    if MARK not in held and any(not name.startswith(".") for name in held - {LOG}):
+        raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
+    files.make_folder(root)
+    files.make_folder(files.real_folder(root, root / LOG))
+    mark = _Mark(made=stamp(), kit=__version__)
+    files.write_json(root / MARK, record_json(mark))

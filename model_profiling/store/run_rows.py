@@ -1,0 +1,232 @@
+"""A run directory as rows of the store's tables: everything that is asked of many runs, taken from its files.
+
+Milliseconds stand only where times may be shown, and latencies only where they are some, by `Times`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling.analysis.evidence import listed_kernels
+from model_profiling.analysis.kernel_files import kernel_named
+from model_profiling.analysis.kernels import KernelUse
+from model_profiling.reading import is_regular
+from model_profiling.run import Latency, Run, Series, names
+from model_profiling.run.device import device_of
+from model_profiling.run.manifest import Manifest
+from model_profiling.statistics.speedup import median_interval
+from model_profiling.store.analysis_rows import analysis_rows
+from model_profiling.store.identity import Identity
+from model_profiling.store.labels import Labels
+from model_profiling.store.tables import Row, Value
+from model_profiling.targets.protocol import MachineFacts
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_REPORT = Path(names.REPORT).with_suffix(names.HTML).name
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """One run, ready to be added: rows by table."""
+
+    identity: Identity
+    run_dir: Path
+    month: str
+    """When it was measured, 2026-11; what its files are kept by."""
+    tables: Mapping[str, Sequence[Row]]
+    analysed: bool
+    """Whether dumps had to be read, because no analysis of them was kept."""
+
+
+def now() -> int:
+    """This moment, as tables say it."""
+    return time.time_ns() // 1000
+
+
+def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
+    """What cannot be read is a FormatError or InputError that names the file."""
+    added = now()
+    analysis = analysis_rows(run)
+    measured = moment_of(run.manifest.started) if run.manifest else None
+    run_id = identity.run_id
+    tables: dict[str, Sequence[Row]] = {
+        "runs": [_run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)],
+        "experiments": [(run_id, *row) for row in _experiments(run)],
+        "rounds": [(run_id, *row) for row in _rounds(run)],
+        "operators": [(run_id, *row) for row in analysis.operators],
+        "categories": [(run_id, *row) for row in analysis.categories],
+        "kernels": [(run_id, *row) for row in _kernels(run)],
+        "speedups": [(run_id, *row) for row in analysis.speedups],
+        "environment": [(run_id, *row) for row in _environment(run)],
+        "tags": [(run_id, tag, added, "") for tag in labels.tags],
+    }
+    month = (_EPOCH + timedelta(microseconds=added if measured is None else measured)).strftime("%Y-%m")
+    return RunRows(identity, run.path, month, tables, analysis.analysed)
+
+
+def moment_of(text: str) -> int | None:
+    """What a file of a run calls a moment, in microseconds since 1970; None where it is none."""
+    for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
+        try:
+            told = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        return (told - _EPOCH) // _MICROSECOND if told.year >= 1970 else None
+    return None
+
+
+def _run(
+    run: Run,
+    identity: Identity,
+    labels: Labels,
+    *,
+    added: int,
+    measured: int | None,
+    warnings: Sequence[str],
+) -> Row:
+    manifest, device = run.manifest, device_of(run.manifest)
+    before = _machine(manifest)
+    model, dtype, backend = _variant(run)
+    platform = run.platform
+    place = labels.device or platform or "unknown"
+    return (
+        identity.run_id, labels.name or f"{run.model_name or 'model'}/{place}", added, measured, model, dtype,
+        backend, manifest.model_sha256 if manifest else "",
+        (manifest.model_bytes or None) if manifest else None,
+        labels.device or device.name, device.title, device.target, platform, before.cpu if before else "",
+        before.cores if before else None, manifest.has_sme2 if manifest else None, run.times.value,
+        (manifest.unfinished or "finished") if manifest else "", _executorch(run),
+        manifest.kit_version if manifest else "", (manifest.runner.build_id or "") if manifest else "",
+        before.os if before else "", labels.commit or "", labels.branch or "", labels.dirty, labels.sweep,
+        str(run.path.resolve()), _REPORT if is_regular(run.path / _REPORT) else "", "", list(warnings),
+        identity.begun, identity.processes,
+    )  # fmt: skip
+
+
+def _machine(manifest: Manifest | None) -> MachineFacts | None:
+    parts = manifest.parts if manifest else ()
+    return next((part.machine.before for part in parts if part.machine.before), None)
+
+
+def _executorch(run: Run) -> str:
+    return (run.manifest.executorch.version or "") if run.manifest else ""
+
+
+def _variant(run: Run) -> tuple[str, str, str]:
+    """The model, its dtype and its backend, by the program's name and what the manifest says of it."""
+    model, variant = names.variant_of(Path(f"{run.model_name}.pte"))
+    backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
+    manifest = run.manifest
+    if not dtype and manifest and manifest.quantized is not None and manifest.half is not None:
+        dtype = "int8" if manifest.quantized else "fp16" if manifest.half else "fp32"
+    return model, "int8" if dtype == "q8" else dtype, backend
+
+
+def _experiments(run: Run) -> Iterator[Row]:
+    for series in run.series:
+        result, times = run.result(series), run.times_of(series)
+        found = run.metrics.latency(series) if run.metrics and times.are_latencies else None
+        yield (
+            series.experiment, series.threads, times.value, run.sme2_of(series),
+            list(result.disable) if result else [], result.state if result else "",
+            (result.problem or "") if result else "", *_figures(run, series, found),
+        )  # fmt: skip
+
+
+def _figures(run: Run, series: Series, latency: Latency | None) -> Row:
+    if latency is None:
+        return ("", None, *(None,) * 18)
+    whole, traced, cost, energy = (
+        latency.end_to_end_ms, latency.traced_ms, latency.tracer_cost, latency.energy,
+    )  # fmt: skip
+    stats = run.robust_stats(series)
+    low, high = (median_interval(stats.end_to_end_rounds_ms) if stats else None) or (None, None)
+    told: Row = (None,) * 10
+    if whole:
+        told = (
+            whole.count, whole.median, low, high, whole.mean, whole.p5, whole.p95, whole.minimum,
+            whole.maximum, whole.robust_cv,
+        )  # fmt: skip
+    return (
+        latency.measured, latency.rounds, *told, traced.median if traced else None,
+        cost.share if cost else None, latency.load_ms, latency.first_inference_ms, latency.peak_memory_bytes,
+        *((energy.joules, energy.low, energy.high) if energy else (None,) * 3),
+    )  # fmt: skip
+
+
+def _rounds(run: Run) -> Iterator[Row]:
+    """By the journal, which knows launches and moments; else as the statistics keep them."""
+    for series in run.series:
+        if not run.times_of(series).are_latencies:
+            continue
+        entries = run.journal.ended_well("untraced", series) if run.journal else []
+        for entry in entries:
+            latencies = [ns / 1e6 for ns in entry.counted_ns]
+            yield (
+                series.experiment, series.threads, entry.round, entry.launch or "", entry.session,
+                moment_of(entry.started), latencies, _median(latencies),
+            )  # fmt: skip
+        stats = None if entries else run.robust_stats(series)
+        for number, kept in enumerate(stats.end_to_end_rounds_ms if stats else ()):
+            if kept:
+                yield (
+                    series.experiment, series.threads, number, "", None, None, list(kept), _median(kept),
+                )  # fmt: skip
+
+
+def _median(latencies: Sequence[float]) -> float | None:
+    return float(np.median(latencies)) if latencies else None
+
+
+def _kernels(run: Run) -> Iterator[Row]:
+    for series in run.series:
+        yield from (_kernel(series, use, "run") for use in listed_kernels(run, series))
+    for kept in run.evidence.kernels if run.evidence else ():
+        for call in kept.kernels:
+            yield _kernel(kept.series, kernel_named(call.name, call.evidence, call.calls), "evidence")
+
+
+def _kernel(series: Series, use: KernelUse, proven_by: str) -> Row:
+    kernel = use.kernel
+    return (
+        series.experiment, series.threads, kernel.name, use.calls, kernel.has_sme2, kernel.has_sme,
+        kernel.isa, kernel.role, kernel.library, use.evidence, proven_by,
+    )  # fmt: skip
+
+
+def _environment(run: Run) -> Iterator[Row]:
+    for part in run.manifest.parts if run.manifest else ():
+        for taken, facts in (("before", part.machine.before), ("after", part.machine.after)):
+            for name, value in _flat("", facts) if facts else ():
+                number = (
+                    float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+                )
+                yield taken, name, _text(value), number
+
+
+def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
+    """Each fact under the names that lead to it; what is not known is left out."""
+    if dataclasses.is_dataclass(told) and not isinstance(told, type):
+        told = {field.name: getattr(told, field.name) for field in dataclasses.fields(told)}
+    if isinstance(told, Mapping):
+        for name, value in told.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else str(name), value)
+    elif isinstance(told, tuple) and any(dataclasses.is_dataclass(item) for item in told):
+        for at, item in enumerate(told):
+            yield from _flat(f"{prefix}.{at}", item)
+    elif isinstance(told, tuple):
+        yield prefix, " ".join(map(str, told))
+    elif isinstance(told, str | int | float | bool):
+        yield prefix, told
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
