@@ -141,13 +141,12 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
     known = cost.seconds(alone=alone)
     said = [f"about {duration(known)}"] if known else []
     if cost.unknown:
-        said.append(
-            f"{'more for ' if known else 'unknown for '}{plural(cost.unknown, 'run')} not exported yet"
-        )
+        more = "and what is not known yet of" if known else "what is not known yet of"
+        said.append(f"{more} {plural(cost.unknown, 'run')}")
     exports = f"{plural(cost.exports, 'program')} to export; " if cost.exports else ""
     return (
         f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}; "
-        f"{exports}measuring takes {', '.join(said) or 'no time'}"
+        f"{exports}measuring takes {' '.join(said) or 'no time'}"
     )
 
 

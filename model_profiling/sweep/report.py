@@ -43,6 +43,8 @@ class Row:
 
     cells: tuple[CellRecord, ...]
     latency: LatencySummary | None = None
+    kernels: str = ""
+    """What it proves of SME2; empty where nothing was tested."""
     baseline: bool = False
     """Whether the CPU could not tell its rungs apart."""
 
@@ -123,6 +125,12 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = {found.series: found.summary for found in data.experiments}
+    kernels = {
+        found.series: found.sme.text
+        for place in data.evidence
+        for found in place.kernels
+        if found.sme.answer != "untested"
+    }
     groups: dict[tuple[object, ...], list[CellRecord]] = {}
     results: dict[tuple[object, ...], tuple[Result, ...]] = {}
     for each in cells:
@@ -135,7 +143,8 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
         known = [summary for one in series if (summary := latencies.get(one)) is not None]
         stands_for = any(len(manifest.asked_as(one.experiment)) > 1 for one in series)
         best = min(known, key=lambda summary: summary.median, default=None)
-        yield Row(tuple(group), best if group[0].state == "done" else None, stands_for)
+        proven = "; ".join(dict.fromkeys(kernels[one] for one in series if one in kernels))
+        yield Row(tuple(group), best if group[0].state == "done" else None, proven, stands_for)
 
 
 def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
@@ -146,9 +155,15 @@ def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
         *_fastest(found),
         Heading("Cells"),
         cells_table(found),
-        *make_list(f"{target}: {said}." for target, said in found.about),
+        *make_list(_notes(found)),
         *_left_out(found.record.cells),
     ]
+
+
+def _notes(found: Found) -> Iterator[str]:
+    if any(row.baseline for row in found.rows):
+        yield "baseline: rungs that differ only in features this CPU lacks are measured once."
+    yield from (f"{target}: {said}." for target, said in found.about)
 
 
 def sweep_title(record: SweepRecord) -> str:
@@ -230,7 +245,7 @@ def fastest_table(found: Found) -> Table:
 
 def cells_table(found: Found) -> Table:
     """Every cell that was to be measured, those that were measured as one in one row."""
-    headers = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "state")
+    headers = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
     rows: list[tuple[Text, ...]] = []
     for row in found.rows:
         each = row.first
@@ -249,6 +264,7 @@ def cells_table(found: Found) -> Table:
                 row.rung,
                 middle,
                 spread,
+                row.kernels or MISSING,
                 state,
             )
         )
