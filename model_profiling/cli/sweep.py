@@ -139,15 +139,11 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
     cells = sum(len(each.job.cells) for each in cost.jobs)
     targets = listing(dict.fromkeys(each.job.target for each in cost.jobs))
     known = cost.seconds(alone=alone)
-    said = [f"about {duration(known)}"] if known else []
-    if cost.unknown:
-        more = "and what is not known yet of" if known else "what is not known yet of"
-        said.append(f"{more} {plural(cost.unknown, 'run')}")
     exports = f"{plural(cost.exports, 'program')} to export; " if cost.exports else ""
-    return (
-        f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}; "
-        f"{exports}measuring takes {' '.join(said) or 'no time'}"
-    )
+    time = f"measuring takes about {duration(known)}" if known else "how long it takes is not known"
+    open_ones = f"; of {plural(cost.unknown, 'run')} no time is known yet" if known and cost.unknown else ""
+    cells_on = f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}"
+    return f"{cells_on}; {exports}{time}{open_ones}"
 
 
 def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
