@@ -16,6 +16,7 @@ from model_profiling.wording import duration, listing, plural, size
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
+    from model_profiling.store.opened import Store
     from model_profiling.sweep.concluding import Concluded
     from model_profiling.sweep.cost import JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOptions
@@ -117,12 +118,10 @@ def command(
     return _measure(asked, options, opened)
 
 
-def _measure(asked: _Asked, options: SweepOptions, store: object) -> int:
-    from model_profiling.store.opened import Store
+def _measure(asked: _Asked, options: SweepOptions, store: Store | None) -> int:
     from model_profiling.sweep.concluding import conclude
     from model_profiling.sweep.engine import run_sweep
 
-    assert store is None or isinstance(store, Store)
     try:
         with shown_progress(lines=True, quiet=asked.quiet) as progress:
             outcome = run_sweep(asked.sweep, options, progress)
