@@ -128,8 +128,8 @@ def lay_out(
     folder: Path, listing: Mapping[str, str], blobs: Blobs, hashes: Hashes, *, exactly: bool = True
 ) -> None:
     """Make `folder` hold what is listed, and if `exactly` nothing else; contents that are not there already
-    come from `blobs`. However it is cut short, doing it again ends the same, and the journal never tells of files
-    that are not there yet."""
+    come from `blobs`. However it is cut short, doing it again ends the same, and the journal never tells of
+    files that are not there yet."""
     have = hashes.listing(folder) if folder.is_dir() else {}
     changed = [name for name, sha256 in listing.items() if have.get(name) != sha256]
     for name in sorted(changed, key=_place_in_order):
