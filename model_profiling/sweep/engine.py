@@ -25,6 +25,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.sweep.addresses import Scheduler
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.cluster import Cluster, WorkerLost, check_versions, connected, device_of
+from model_profiling.sweep.cost import sweep_cost
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, opened_sweep
 from model_profiling.sweep.lanes import Lane, Work, lanes_of
 from model_profiling.sweep.messages import (
@@ -42,6 +43,7 @@ from model_profiling.sweep.messages import (
     resource_of,
 )
 from model_profiling.sweep.programs import Programs, exports_anywhere
+from model_profiling.sweep.progress import SweepProgress
 from model_profiling.sweep.publishing import publish
 from model_profiling.sweep.records import Job, Program, SweepRecord
 from model_profiling.sweep.transfer import (
@@ -112,10 +114,12 @@ class _Coordinator:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "publish"))
     _awake: threading.Event = field(default_factory=threading.Event)
     _said: str = ""
+    _shown: SweepProgress = field(init=False)
 
     def __post_init__(self) -> None:
         self.programs = Programs(self.folder.artifacts, self._hashes, self.options.resume)
         self.lanes = lanes_of([job for job in jobs(self.folder.sweep) if self.folder.waiting(job)])
+        self._shown = self._reckoned()
 
     @property
     def id(self) -> str:
@@ -153,6 +157,7 @@ class _Coordinator:
                 exporting = False
                 self.programs.rest()
                 self.cluster.tell_all("rest")
+                self._shown = self._reckoned()
             self._show()
             self._awake.wait(_LOOK_S)
 
@@ -412,10 +417,15 @@ class _Coordinator:
             self._stage(f"waiting for {waiting.target}: {waiting.why}")
         elif not self.programs.under_way:
             self._stage("measuring")
-        cells = self.folder.record.cells
-        ended = sum(each.ended for each in cells)
-        busy = [str(lane.target) for lane in self.lanes if lane.visiting is not None]
-        self.progress.advance(ended, len(cells), ", ".join(busy))
+        works = [work for lane in self.lanes for work in lane.works]
+        visited = [lane.visiting.job for lane in self.lanes if lane.visiting is not None]
+        self._shown.show(self.folder.record, works, visited)
+
+    def _reckoned(self) -> SweepProgress:
+        """Progress with what the jobs cost by what is exported so far."""
+        cost = sweep_cost((work.job for lane in self.lanes for work in lane.works), self.folder.artifacts)
+        costs = {each.job.id: each for each in cost.jobs}
+        return SweepProgress(self.progress, costs, alone=self.options.scheduler is None)
 
     def _stage(self, text: str) -> None:
         if text != self._said:
