@@ -44,7 +44,7 @@ def _cores(_context: click.Context, _option: click.Parameter, text: str | None) 
     "--quiet-cores",
     callback=_cores,
     metavar="LIST",
-    help="CPUs of this machine that measuring is pinned to, such as 2,3.",
+    help="CPUs that measuring here is pinned to and all else keeps off, such as 2,3.",
 )
 @click.option("--name", help="Of this worker [default: the machine's and a number].")
 @click.option("--machine", help="What sweeps call this machine in host@MACHINE [default: its name].")

@@ -40,6 +40,7 @@ class ReadyTarget:
     def __init__(self, target: Target, progress: Progress | None = None) -> None:
         self.target = target
         self._set = contextlib.ExitStack()
+        self._runs: list[OpenRun] = []
         self._notes: list[Remark] = []
         self._remade: list[Remark] = []
         (progress or Silent()).stage("preparing the runner")
@@ -66,9 +67,36 @@ class ReadyTarget:
         self._remade += (Remark(None, "cache", note) for note in take_remade())
         return list(self._remade)
 
+    def lend(self, run: OpenRun) -> None:
+        """`run` is measured on it, until it is closed."""
+        self._runs.append(run)
+
+    def take_back(self, run: OpenRun) -> None:
+        """`run` needs it no more."""
+        self._runs = [each for each in self._runs if each is not run]
+
     def close(self) -> None:
-        """Put back what was set. Safe to repeat."""
-        self._set.close()
+        """Put back what was set; runs that were not finished are some to continue. Safe to repeat."""
+        try:
+            self._set.close()
+        finally:
+            self._end_runs(PutAside())
+
+    def give_up(self, reason: BaseException) -> None:
+        """It cannot be used any more: say why in every run that is open on it. If it cannot be put back
+        either, that is said, and raised, instead."""
+        try:
+            self._set.__exit__(type(reason), reason, reason.__traceback__)
+        except BaseException as told:
+            reason = told
+            raise
+        finally:
+            self._end_runs(reason)
+
+    def _end_runs(self, reason: BaseException) -> None:
+        runs, self._runs = self._runs, []
+        for run in runs:
+            run.end(reason)
 
     def __enter__(self) -> ReadyTarget:
         return self
@@ -79,7 +107,10 @@ class ReadyTarget:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._set.__exit__(kind, problem, trace)
+        if problem is None:
+            self.close()
+        else:
+            self.give_up(problem)
 
 
 def open_run(
@@ -130,6 +161,7 @@ class OpenRun:
         self.held = contextlib.ExitStack()
         """What is let go when it is closed."""
         self._ready = ready
+        ready.lend(self)
         self._own = own
         self._begun: list[Begun] = []
         self._rounds = Rounds(())
@@ -160,6 +192,7 @@ class OpenRun:
         """Measure the next piece, or return None when none is left. A program that fails is a result; where
         something else does (the machine is gone, the disk is full), the run is given up and that is raised.
         """
+        self._check_open()
         began = time.monotonic()
         with self._kept():
             piece = next(self._pieces, None)
@@ -181,8 +214,10 @@ class OpenRun:
 
     def finish_all(self) -> tuple[Measured, ...]:
         """Measure no more, and compute what each run came to. Its directory stays held until it is closed."""
+        self._check_open()
         with self._kept():
             after = self._ready.target.facts()
+            self._ready.take_back(self)
             if self._own:
                 self._ready.close()
         self._open = False
@@ -192,27 +227,28 @@ class OpenRun:
     def give_up(self, reason: BaseException) -> None:
         """Say in each run what ended it, so that it can be continued, and let go of everything. Safe to
         repeat: the first reason counts."""
+        if self._own and self._open:
+            self._ready.give_up(reason)
+        self.end(reason)
+
+    def end(self, reason: BaseException) -> None:
+        """Nothing more is measured because of `reason`; the target is whoever made it ready's to care for."""
         if not self._open:
             return
         self._open = False
-        self._pieces = iter(())
-        try:
-            if self._own:
-                self._ready.__exit__(type(reason), reason, reason.__traceback__)
-        except BaseException as told:  # a target that could not be put back says so instead
-            reason = told
-            raise
-        finally:
-            if self._begun:  # with no record to keep it, the user is told
-                self._remark(self._ready.notes())
-            for each in self._begun:
-                with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
-                    each.record.interrupted(reason)
-            self.held.close()
+        self._ready.take_back(self)
+        if self._begun:  # with no record to keep it, the user is told
+            self._remark(self._ready.notes())
+        for each in self._begun:
+            with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
+                each.record.interrupted(reason)
+        self.held.close()
 
     def close(self) -> None:
         """Let go of the directory; a run that was not finished is one to continue."""
-        self.give_up(PutAside())
+        if self._own:
+            self._ready.close()
+        self.end(PutAside())
         self.held.close()
 
     def __enter__(self) -> OpenRun:
@@ -236,6 +272,10 @@ class OpenRun:
         except BaseException as problem:
             self.give_up(problem)
             raise
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise AssertionError("this run has ended: open it again")
 
     def _remark(self, remarks: Sequence[Remark]) -> None:
         for each in self._begun:

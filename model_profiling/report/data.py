@@ -249,12 +249,21 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
     if manifest is not None:
         yield from manifest.all_warnings
         if manifest.unfinished not in (None, "failed"):
-            seen = f"the run is {manifest.unfinished}, not finished"
-            yield Remark(None, "unfinished", seen, "continue it with --resume")
+            yield _unfinished(manifest)
     yield from _of_journal(data.run)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from _of_dumps(experiment)
+
+
+def _unfinished(manifest: Manifest) -> Remark:
+    """That more is to come, and what keeps it from coming, where that is known."""
+    seen, advice = f"the run is {manifest.unfinished}, not finished", "continue it with --resume"
+    if stopped := manifest.why_unfinished:
+        seen = f"{seen}: {stopped.problem}"
+        fix = stopped.fix or advice
+        advice = fix if "--resume" in fix else f"{fix}, then {advice}"
+    return Remark(None, "unfinished", seen, advice)
 
 
 def _of_journal(run: Run) -> Iterator[Remark]:

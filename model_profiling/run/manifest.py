@@ -223,6 +223,12 @@ class Part:
         return self.sessions[-1].command_line if self.sessions else ()
 
     @property
+    def stopped_by(self) -> Session | None:
+        """The session that was cut short by something that told what it is; None where there is none."""
+        last = self.sessions[-1] if self.sessions else None
+        return last if last and last.problem and not self.has_ended else None
+
+    @property
     def has_ended(self) -> bool:
         """Whether it did all it could; if not, it can be continued."""
         return self.state in ("finished", "failed")
@@ -268,6 +274,11 @@ class Manifest(Part):
     def unfinished(self) -> State | None:
         """The state of the first part that is not finished; None when all are."""
         return next((part.state for part in self.parts if part.state != "finished"), None)
+
+    @property
+    def why_unfinished(self) -> Session | None:
+        """The first session of which it is known what cut it short, if nothing has gone on since."""
+        return next((stopped for part in self.parts if (stopped := part.stopped_by)), None)
 
     @property
     def cpu(self) -> str:

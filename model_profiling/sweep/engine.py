@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import random
 import shutil
 import threading
 import time
@@ -200,7 +199,7 @@ class _Coordinator:
         for lane in self.lanes:
             for work in lane.left:
                 if why := self.programs.failed.get(work.job.program):
-                    self._fail(work, why.problem, why.fix)
+                    self._fail(lane, work, why.problem, why.fix)
 
     def _take_export(self, future: Any, program: Program) -> None:
         if isinstance(future, Future):
@@ -234,15 +233,8 @@ class _Coordinator:
                 lane.lost(f"no worker offers {lane.target}", self._how_to_offer(lane.target))
                 continue
             lane.device = device
-            self._visit(lane, self._next(lane))
-
-    def _next(self, lane: Lane) -> Work:
-        """Whose turn it is on a device: every job once in a round, in an order drawn anew for each."""
-        lane.turns = [work for work in lane.turns if not work.over]
-        if not lane.turns:
-            lane.turns = _drawn(lane.left, f"{self.folder.record.began}/{lane.target}/{lane.round}")
-            lane.round += 1
-        return lane.turns.pop(0)
+            if work := lane.next():
+                self._visit(lane, work)
 
     def _visit(self, lane: Lane, work: Work) -> None:
         job, device = work.job, lane.device
@@ -286,17 +278,16 @@ class _Coordinator:
                     self._send(answer, work)
                     self._visit(lane, work)
                 elif isinstance(answer, Visited):
-                    self._keep(answer, work)
+                    self._keep(answer, lane, work)
                     lane.found()
                 elif isinstance(answer, Failed):
                     self._failed(answer, lane, work)
             except WorkerLost as problem:
-                lane.turns.insert(0, work)
                 lane.lost(f"the worker of {lane.target} is lost ({problem})", self._how_to_offer(lane.target))
             except ProfilingError as problem:
-                self._fail(work, problem.problem, problem.fix)
+                self._fail(lane, work, problem.problem, problem.fix)
             except Exception as problem:  # noqa: BLE001  Dask's own, or a defect: one job's, not the sweep's
-                self._fail(work, _of_dask(problem), "see what the worker says; " + _RESUME)
+                self._fail(lane, work, _of_dask(problem), "see what the worker says; " + _RESUME)
 
     def _send(self, answer: Lacking, work: Work) -> None:
         program = self.programs.ready[work.job.program]
@@ -308,12 +299,13 @@ class _Coordinator:
             for offset, piece, size in pieces(where[sha256]):
                 self.cluster.ask(answer.worker, "put", sha256, offset, piece, size)
 
-    def _keep(self, answer: Visited, work: Work) -> None:
+    def _keep(self, answer: Visited, lane: Lane, work: Work) -> None:
         self._bring(answer.worker, answer.name, answer.files, answer.contents, work)
-        work.pieces += 1
-        work.launches_left, work.seconds_left = answer.launches_left, answer.seconds_left
-        if answer.over:
-            work.over = True
+        work.left = answer.left
+        if not answer.over:
+            lane.turns.visited(work.job.id, answer.left)
+        else:
+            lane.end(work)
             self._to_publish.append(work)
 
     def _failed(self, answer: Failed, lane: Lane, work: Work) -> None:
@@ -321,9 +313,8 @@ class _Coordinator:
             with contextlib.suppress(WorkerLost):  # what was measured before is here already
                 self._bring(answer.worker, answer.name, answer.files, answer.contents, work)
         if not answer.device_gone:
-            self._fail(work, answer.problem, answer.fix)
+            self._fail(lane, work, answer.problem, answer.fix)
             return
-        lane.turns.insert(0, work)
         lane.lost(answer.problem, answer.fix)
         if not lane.was_there:
             self._give_up(lane)
@@ -383,13 +374,13 @@ class _Coordinator:
         else:
             self.published.append(self.folder.run_dir(work.job))
 
-    def _fail(self, work: Work, problem: str, fix: str) -> None:
-        work.over = True
+    def _fail(self, lane: Lane, work: Work, problem: str, fix: str) -> None:
+        lane.end(work)
         self.folder.mark(work.job, "failed", problem, fix)
 
     def _give_up(self, lane: Lane) -> None:
         for work in lane.left:
-            self._fail(work, lane.why, f"{lane.fix}; {_RESUME}" if lane.fix else _RESUME)
+            self._fail(lane, work, lane.why, f"{lane.fix}; {_RESUME}" if lane.fix else _RESUME)
 
     # Devices that come and go.
 
@@ -440,12 +431,6 @@ class _Coordinator:
         if text != self._said:
             self._said = text
             self.progress.stage(text)
-
-
-def _drawn(works: list[Work], seed: str) -> list[Work]:
-    found = list(works)
-    random.Random(seed).shuffle(found)  # noqa: S311  an order to measure in
-    return found
 
 
 def _of_dask(problem: Exception) -> str:

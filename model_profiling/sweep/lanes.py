@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from model_profiling.pipeline.interleaved import Interleaved
+from model_profiling.pipeline.left import Left
 from model_profiling.sweep.messages import EMULATED
 from model_profiling.sweep.records import Job
 
@@ -18,9 +21,8 @@ class Work:
     """One job on its way."""
 
     job: Job
-    pieces: int = 0
-    launches_left: int | None = None
-    seconds_left: float | None = None
+    left: Left | None = None
+    """What the last visit said is left; None before the first."""
     over: bool = False
     """Whether there is nothing left to measure, however that came."""
 
@@ -34,9 +36,8 @@ class Lane:
     works: list[Work]
     device: str | None = None
     """What the workers call it, once one of them offers it."""
-    turns: list[Work] = field(default_factory=list)
-    """Who is still to be visited in this round."""
-    round: int = 0
+    turns: Interleaved = field(default_factory=lambda: Interleaved(secrets.randbits(32)))
+    """Whose launch is next."""
     visiting: Work | None = None
     future: Any = None
     was_there: bool = False
@@ -50,6 +51,15 @@ class Lane:
     @property
     def left(self) -> list[Work]:
         return [work for work in self.works if not work.over]
+
+    def next(self) -> Work | None:
+        """Whose piece is next: the same until something is said of it."""
+        turn = self.turns.next()
+        return next((work for work in self.left if work.job.id == turn), None)
+
+    def end(self, work: Work) -> None:
+        work.over = True
+        self.turns.leave(work.job.id)
 
     def lost(self, why: str, fix: str) -> None:
         """It cannot be reached for now; who looks after it asks again after a pause."""
@@ -72,4 +82,6 @@ def lanes_of(jobs: list[Job]) -> list[Lane]:
     for job in jobs:
         key = job.id if job.target == EMULATED else job.target
         lanes.setdefault(key, Lane(job.target, [])).works.append(Work(job))
+    for lane in lanes.values():
+        lane.turns.join(work.job.id for work in lane.works)
     return list(lanes.values())

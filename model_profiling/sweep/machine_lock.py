@@ -1,37 +1,145 @@
-"""One lock for each machine and user: whoever measures on the machine itself has it alone, exports and
-emulation share it. It is the kernel's, so it goes with whoever holds it, however that ends."""
+"""One measurement on a machine at a time, and nothing beside it on the CPUs it runs on.
+
+Whoever measures on this machine has it alone; exports and emulation may run beside each other, and beside a
+measurement that is pinned to CPUs they keep off. Every process of the kit's workers asks here, whichever
+sweep it works for. The locks are the kernel's: they go with their holder, however that ends. They are this
+user's.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 from model_profiling import files
+from model_profiling.errors import InputError, SetupError, system_reason
 from model_profiling.runner.cache import state_root
 
-
-def measuring_alone() -> contextlib.AbstractContextManager[None]:
-    """Wait until nothing else works here, and keep it so for the length of the block."""
-    return _held(fcntl.LOCK_EX)
-
-
-def working_beside() -> contextlib.AbstractContextManager[None]:
-    """Wait while somebody measures here; others may work beside this block."""
-    return _held(fcntl.LOCK_SH)
+_POLL_S = 0.02
+_MOST_CPUS = 1 << 16
+_MEASURING, _DOOR = _MOST_CPUS, _MOST_CPUS + 1
+"""Bytes of the file that stand for the machine, and for the way in; those below stand for a CPU each."""
+Told = Callable[[], object]
 
 
 @contextlib.contextmanager
-def _held(how: int) -> Iterator[None]:
-    folder = files.make_folder(state_root() / "machine")
-    # Who waits to be alone holds the gate, so that those who share do not come one after the other for ever.
-    gate, room = (files.open_in_place(folder / name) for name in ("gate.lock", "room.lock"))
-    try:
-        fcntl.flock(gate, how)
-        fcntl.flock(room, how)
-        fcntl.flock(gate, fcntl.LOCK_UN)
+def measuring_alone(cpus: Iterable[int] = (), *, waiting: Told | None = None) -> Iterator[None]:
+    """Measure on `cpus`, or on all there are: alone on the machine, and with no other work on these.
+    `waiting` is called once if that has to be waited for."""
+    with _locked(exclusive=True, cpus=cpus, waiting=waiting):
         yield
-    finally:
-        os.close(gate)
-        os.close(room)
+
+
+@contextlib.contextmanager
+def working_beside(*, waiting: Told | None = None) -> Iterator[None]:
+    """Work on the CPUs that this thread may run on, while nobody measures on any of them. Not to be taken
+    again by who has it: a measurement that waits lets nobody else in."""
+    with _locked(exclusive=False, cpus=allowed_cpus(), waiting=waiting):
+        yield
+
+
+def allowed_cpus() -> frozenset[int]:
+    """Those that this thread may run on; none where the system does not say, which stands for all."""
+    return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
+
+
+def keep_off(cores: Iterable[int]) -> None:
+    """Keep this thread, and whatever it starts from now on, off the cores that measuring is pinned to. Where
+    there are no others, it stays as it is and takes turns with what is measured."""
+    if sys.platform != "linux":
+        return
+    others = allowed_cpus() - frozenset(cores)
+    if others:
+        os.sched_setaffinity(0, others)
+
+
+@contextlib.contextmanager
+def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> Iterator[None]:
+    tell = _Once(waiting)
+    with contextlib.ExitStack() as held:
+        handle = _opened(held)
+        with contextlib.ExitStack() as door:
+            # Who waits at the door lets nobody pass: a measurement is not kept waiting by ever new work.
+            _take(_opened(door), _DOOR, 1, exclusive=True, tell=tell)
+            if exclusive:
+                _take(handle, _MEASURING, 1, exclusive=True, tell=tell)
+            for start, length in _ranges(cpus):
+                _take(handle, start, length, exclusive=exclusive, tell=tell)
+        yield
+
+
+class _Once:
+    """Says once that something is waited for."""
+
+    def __init__(self, waiting: Told | None) -> None:
+        self._waiting = waiting
+
+    def __call__(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting()
+
+
+def _opened(until: contextlib.ExitStack) -> int:
+    path = state_root() / "devices" / ".this-machine.lock"
+    elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
+    try:
+        files.make_folder(path.parent)
+        handle = files.open_in_place(path)
+    except InputError as problem:
+        raise InputError(problem.problem, elsewhere) from problem
+    except OSError as problem:
+        raise InputError(f"cannot write {path}: {system_reason(problem)}", elsewhere) from problem
+    until.callback(os.close, handle)
+    return handle
+
+
+def _ranges(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The CPUs as runs of neighbours: where and how many."""
+    wanted = sorted(set(cpus))
+    if not wanted:
+        yield 0, _MOST_CPUS
+        return
+    start = last = wanted[0]
+    for cpu in wanted[1:]:
+        if cpu != last + 1:
+            yield start, last + 1 - start
+            start = cpu
+        last = cpu
+    yield start, last + 1 - start
+
+
+def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Told) -> None:
+    while True:
+        try:
+            _try(handle, start, length, exclusive=exclusive)
+            return
+        except BlockingIOError:
+            tell()
+        except OSError as problem:
+            raise SetupError(
+                f"cannot lock a file in {state_root() / 'devices'}: {system_reason(problem)}",
+                "set XDG_STATE_HOME to a folder on a file system with locks",
+            ) from problem
+        time.sleep(_POLL_S)
+
+
+if sys.platform == "linux":
+
+    def _try(handle: int, start: int, length: int, *, exclusive: bool) -> None:
+        """Lock these bytes for whoever has `handle`, not for the whole process: its threads are several."""
+        kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
+
+else:
+
+    def _try(handle: int, start: int, length: int, *, exclusive: bool) -> None:
+        """Nothing is pinned here: the machine is one, and who waits at the door is passed."""
+        del length
+        if start != _DOOR:
+            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import importlib.metadata
 from dataclasses import dataclass, field
 
 from model_profiling import __version__
+from model_profiling.pipeline.left import Left
 from model_profiling.sweep.records import Job, Program
 from model_profiling.sweep.transfer import Listing
 
@@ -105,10 +106,8 @@ class Visited:
     contents: dict[str, bytes]
     over: bool
     """Whether nothing is left to measure; the run is then complete but for what is made of it."""
-    launches_left: int | None = None
-    seconds_left: float | None = None
+    left: Left = Left()
     seconds: float = 0.0
-    quiet_cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,4 +93,4 @@ def exports_anywhere(program: Program) -> bool:
     chosen = registry.choose(program.model)
     if chosen is None:
         return False
-    return not chosen.files and registry.discover()[chosen.model].source == "kit"
+    return not chosen.files and registry.discover()[chosen.model].source in ("kit", "executorch")

@@ -103,7 +103,7 @@ class Station:
         found = {resource_of(device): 1.0 for device in self.devices}
         if self.exports:
             found[EXPORTS] = 1.0
-        if self.quiet_cores:
+        if self.quiet_cores and any(device.startswith(HOST) for device in self.devices):
             found[QUIET] = float(len(self.quiet_cores))
         return found
 
@@ -225,12 +225,12 @@ class Station:
 
     def _measure(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> Visited:
         began = time.monotonic()
-        alone = measuring_alone if ask.device.startswith(HOST) else working_beside
-        with alone():
+        on_this_machine = ask.device.startswith(HOST)
+        with measuring_alone(self.quiet_cores) if on_this_machine else working_beside():
             run = self._opened(bench, ask, program, run_dir)
             piece = run.step()
             left = run.left()
-            if over := piece is None:
+            if over := piece is None or left.nothing:
                 run.finish()
                 run.close()
                 del bench.runs[ask.job.id]
@@ -243,10 +243,8 @@ class Station:
             listing,
             contents(run_dir, _changed(listing, ask.run), _WHOLE),
             over,
-            launches_left=None if over else left.steps[1],
-            seconds_left=None if over else left.seconds_at_most,
-            seconds=round(time.monotonic() - began, 4),
-            quiet_cores=self.quiet_cores if ask.device.startswith(HOST) else (),
+            left,
+            round(time.monotonic() - began, 4),
         )
 
     def _opened(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> OpenRun:

@@ -23,6 +23,7 @@ from model_profiling.extras import needed
 from model_profiling.lock_file import LockFile
 from model_profiling.runner.cache import state_root
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
+from model_profiling.sweep.machine_lock import keep_off
 from model_profiling.sweep.messages import EMULATED, HOST
 from model_profiling.sweep.station import NAME, Station
 
@@ -37,7 +38,8 @@ _AGAIN_S = 600
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """`devices` are phones and machines behind ssh, as a sweep names them; `host` offers this machine itself,
-    as `host@MACHINE`; `quiet_cores` are those of it that measuring is pinned to."""
+    as `host@MACHINE`. `quiet_cores` are those of it that measuring is pinned to, and that whatever else this
+    worker does keeps off."""
 
     scheduler: Scheduler
     devices: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
             "say with --listen at which of this machine's addresses it is reached",
         )
     with _opened_station(options) as station:
+        keep_off(station.quiet_cores)
         try:
             asyncio.run(_serve(station, options, said))
         finally:
@@ -115,8 +118,6 @@ def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
                 f"--device {device} names no device", "write android:SERIAL or ssh:HOST; the rest has options"
             )
         found.append(device)
-    if options.quiet_cores and not options.host:
-        raise InputError("quiet cores are this machine's, which is not offered", "give --host, too")
     if not found and not options.exports:
         raise InputError("there is nothing this worker would do", "give --host, --emulated or --device")
     return tuple(dict.fromkeys(found))

@@ -76,7 +76,9 @@ def _of_little_promise(run: CheckedRun) -> bool:
 def is_finished(run: CheckedRun) -> Iterator[Check]:
     assert run.manifest is not None
     state = run.manifest.unfinished or "finished"
-    wrong = [] if state == "finished" else [f"the run is {state}"]
+    stopped = run.manifest.why_unfinished
+    why = f": {stopped.problem}" if stopped else ""
+    wrong = [] if state == "finished" else [f"the run is {state}{why}"]
     wrong += [
         f"{result.series} failed: {result.problem}" for result in run.results if result.state == "failed"
     ]

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -373,6 +374,9 @@ def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None
         bench.measure(target)
     assert bench.phone.settings() == bench.mode
     assert bench.manifest.state == "interrupted"
+    (session,) = bench.manifest.sessions
+    assert session.problem and re.search(r"was lost and .*; its power settings could not be", session.problem)
+    assert session.fix and session.fix.endswith("the next command that reaches it puts them back")
     kept = bench.entries
     bench.phone.switch_on()
     assert len(bench.measure(resume=True).sessions) == (2 if ON_ARM else 1)

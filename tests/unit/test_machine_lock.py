@@ -1,0 +1,122 @@
+"""One measurement on a machine, with nothing beside it on its CPUs: among threads, and if a process dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from model_profiling.errors import InputError
+from model_profiling.sweep import machine_lock
+from model_profiling.sweep.machine_lock import keep_off, measuring_alone, working_beside
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins to CPUs")
+CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+class Other:
+    """Somebody else, in a thread: wants in, and stays until told."""
+
+    def __init__(self, lock: Callable[..., AbstractContextManager[None]], *words: object) -> None:
+        self.waits, self.inside, self.leave = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(lock, words))
+        self._thread.start()
+
+    def _run(self, lock: Callable[..., AbstractContextManager[None]], words: tuple[object, ...]) -> None:
+        with lock(*words, waiting=self.waits.set):
+            self.inside.set()
+            self.leave.wait(20)
+
+    def __enter__(self) -> Other:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+def test_work_runs_beside_work_and_never_beside_a_measurement() -> None:
+    with Other(working_beside) as one, Other(working_beside) as two:
+        assert one.inside.wait(5) and two.inside.wait(5) and not two.waits.is_set()
+        with Other(measuring_alone) as measuring:
+            assert measuring.waits.wait(5) and not measuring.inside.is_set()
+            with Other(working_beside) as late:
+                if sys.platform == "linux":
+                    assert late.waits.wait(5) and not late.inside.is_set(), "it came after the measurement"
+                one.leave.set()
+                two.leave.set()
+                assert measuring.inside.wait(5)
+                with Other(measuring_alone) as second:
+                    assert second.waits.wait(5) and not second.inside.is_set()
+                    measuring.leave.set()
+                    late.leave.set()
+                    assert second.inside.wait(5)
+
+
+@LINUX
+def test_who_keeps_off_the_quiet_cores_works_beside_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet, *_ = CPUS
+    with Other(measuring_alone, (quiet,)) as measuring:
+        assert measuring.inside.wait(5)
+        monkeypatch.setattr(machine_lock, "allowed_cpus", lambda: frozenset({quiet + 1, quiet + 3}))
+        with Other(working_beside) as beside:
+            assert beside.inside.wait(5) and not beside.waits.is_set()
+        with Other(measuring_alone, (quiet + 1,)) as second:
+            assert second.waits.wait(5), "two at once would disturb each other's memory and heat"
+            measuring.leave.set()
+            assert second.inside.wait(5)
+            with Other(working_beside) as work:
+                assert work.waits.wait(5)
+                second.leave.set()
+
+
+@LINUX
+def test_keeping_off_holds_for_this_thread_and_what_it_starts() -> None:
+    def child() -> None:
+        keep_off(CPUS[1:])
+        words = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+        seen.append(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
+        keep_off(CPUS)
+        seen.append(str(sorted(os.sched_getaffinity(0))))
+
+    seen: list[str] = []
+    thread = threading.Thread(target=child)
+    thread.start()
+    thread.join(20)
+    assert seen == [str(CPUS[:1])] * 2, "where none would be left, it stays"
+    assert sorted(os.sched_getaffinity(0)) == CPUS, "other threads are as they were"
+
+
+def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> None:
+    code = (
+        "import time; from model_profiling.sweep.machine_lock import measuring_alone\n"
+        "with measuring_alone():\n  print(flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with Other(working_beside) as work:
+            assert work.waits.wait(5) and not work.inside.is_set()
+            os.kill(other.pid, signal.SIGKILL)
+            assert work.inside.wait(5)
+    lock = tmp_path / "sme2prof" / "devices" / ".this-machine.lock"
+    assert lock.is_file(), list(tmp_path.rglob("*"))
+    lock.unlink()
+    lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"), measuring_alone():
+        pass
+    assert not (tmp_path / "elsewhere").exists()
