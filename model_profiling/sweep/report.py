@@ -20,6 +20,7 @@ from model_profiling.report.document import (
     Code,
     Folded,
     Heading,
+    Link,
     Paragraph,
     Table,
     Text,
@@ -33,6 +34,8 @@ from model_profiling.sweep.records import CellRecord, Program, SweepRecord
 from model_profiling.wording import MISSING, listing, milliseconds, plural
 from model_profiling.workflow.report import write_combined_report, write_page
 
+_PAGE = Path(names.REPORT).with_suffix(names.HTML).name
+_MOST_REASONS = 8
 MOST_SIDE_BY_SIDE = 24
 """Runs on one page; of more, nobody sees anything any more."""
 
@@ -181,30 +184,33 @@ def counted(record: SweepRecord) -> str:
 
 
 def _opening(found: Found, side_by_side: str | None) -> Block:
-    failures = _by_reason(each for each in found.record.cells if each.state == "failed")
-    unfinished = sum(not each.ended for each in found.record.cells)
-    entries: list[tuple[str, Text]] = []
-    for (reason, fix), cells in failures.items():
-        where = listing(
-            dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells[:3])
-        )
-        more = " and others" if len({each.cell.job_id for each in cells}) > 3 else ""
-        entries.append(
-            (f"{plural(len(cells), 'cell')} failed", f"{where}{more}: {reason}{f'; {fix}' if fix else ''}")
-        )
-    if unfinished:
-        entries.append(("Unfinished", f"{plural(unfinished, 'cell')} are left: continue with --resume"))
+    cells = found.record.cells
+    reasons = list(_by_reason(each for each in cells if each.state == "failed").items())
+    entries: list[tuple[str, Text]] = [
+        (f"{plural(len(held), 'cell')} failed", f"{_places(held)}: {reason}{f'; {fix}' if fix else ''}")
+        for (reason, fix), held in reasons[:_MOST_REASONS]
+    ]
+    if others := reasons[_MOST_REASONS:]:
+        count = sum(len(held) for _, held in others)
+        entries.append((f"{plural(count, 'cell')} failed", "for other reasons: see the table below"))
+    if unfinished := sum(not each.ended for each in cells):
+        entries.append(("Unfinished", f"{plural(unfinished, 'cell')} to go: continue with --resume"))
     if not entries:
         entries.append(("Did everything work?", "Yes: every cell that was to be measured is done."))
+    further: Text = "In the report of each run, linked below."
     if side_by_side:
-        entries.append(
-            ("Speedups, where the time goes, kernels", ("All runs side by side: ", Code(side_by_side)))
+        further = (
+            Link("All runs side by side", side_by_side),
+            "; each run has its own report, linked below.",
         )
-    else:
-        entries.append(
-            ("Speedups, where the time goes, kernels", ("In the report of each run: ", Code("runs/")))
-        )
-    return Answers(tuple(entries))
+    return Answers((*entries, ("Speedups, where the time goes, kernels", further)))
+
+
+def _places(cells: Iterable[CellRecord]) -> str:
+    """Which runs they belong to, as far as a line has room."""
+    jobs = list(dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells))
+    others = [f"{len(jobs) - 3} more"] if jobs[3:] else []
+    return listing(jobs[:3] + others)
 
 
 def _fastest(found: Found) -> Iterator[Block]:
@@ -258,7 +264,7 @@ def cells_table(found: Found) -> Table:
         state = f"failed: {each.reason}" if each.state == "failed" else each.state
         rows.append(
             (
-                Code(each.cell.program.name),
+                _linked(each),
                 each.cell.target,
                 str(each.cell.threads),
                 row.rung,
@@ -269,6 +275,12 @@ def cells_table(found: Found) -> Table:
             )
         )
     return make_table(headers, rows, numbers=(2, 4))
+
+
+def _linked(each: CellRecord) -> Text:
+    """The program's name, which leads to the report of its run."""
+    name = each.cell.program.name
+    return Link(name, f"{each.run_dir}/{_PAGE}") if each.run_dir and each.state == "done" else Code(name)
 
 
 def _left_out(cells: Iterable[CellRecord]) -> Iterator[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
     page = concluded.report.read_text()
     assert page.startswith("# Sweep three: 7 cells: 6 done, 1 failed\n")
     assert "there is no device GONE; connect it" in page and "it has no SME2" in page
-    lines = [line for line in page.splitlines() if line.startswith(f"| `{PROGRAM.stem}`")]
+    lines = [line for line in page.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
     by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
     assert set(by_rung) == {
         ("host", "baseline"),
@@ -83,6 +84,8 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
         ("ssh:fast", "off"),
         ("android:GONE", "on"),
     }
+    linked = re.findall(r"\]\(([^)]*)\)", page)
+    assert len(linked) == 6 and all((swept.path / file).is_file() for file in linked)
     assert "SME2 ran" in by_rung["emulated", "on"]
     for switch in ("on", "off"):
         assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
