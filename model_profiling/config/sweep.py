@@ -28,7 +28,7 @@ from model_profiling.targets import parse_target
 from model_profiling.targets.protocol import PowerMode, TargetChoice
 from model_profiling.wording import did_you_mean
 
-MOST_CELLS = 20_000
+MOST_CELLS = 10_000
 """Weeks of measuring, and more than anybody reads a table of."""
 _MOST = 256
 _LONGEST = 4096

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import files
@@ -62,6 +62,11 @@ class SweepFolder:
     record: SweepRecord
     moved: Path | None = None
     """Where an earlier sweep was kept."""
+    _places: dict[str, int] = field(init=False)
+    """Where each cell stands in the record, which keeps its order."""
+
+    def __post_init__(self) -> None:
+        self._places = {each.cell.id: place for place, each in enumerate(self.record.cells)}
 
     @property
     def artifacts(self) -> Path:
@@ -70,36 +75,48 @@ class SweepFolder:
     def run_dir(self, job: Job) -> Path:
         return self.path / job.run_dir
 
+    def of(self, job: Job) -> tuple[CellRecord, ...]:
+        """What is known of the cells of a job."""
+        return tuple(self.record.cells[self._places[cell.id]] for cell in job.cells)
+
     def waiting(self, job: Job) -> bool:
         """Whether any of its cells is still to be measured."""
-        return any(not each.ended for each in self.record.of(cell.id for cell in job.cells))
+        return any(not each.ended for each in self.of(job))
 
     def mark(self, job: Job, state: CellState, reason: str = "", fix: str = "") -> None:
         """All cells of a job came to `state`; those that have ended stay as they are."""
-        ids = {each.cell.id for each in self.record.of(cell.id for cell in job.cells) if not each.ended}
-        self._write(self.record.marked(ids, state, reason=reason, fix=fix, run_dir=self._known(job)))
+        outcome = CellOutcome(state, reason, fix)
+        self._set(job, {each.cell.id: outcome for each in self.of(job) if not each.ended})
 
     def conclude(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
         """The cells of a job ended, each as `outcomes` says of its id."""
-        record = self.record
-        for cell in job.cells:
-            found = outcomes[cell.id]
-            record = record.marked(
-                {cell.id}, found.state, reason=found.reason, fix=found.fix, run_dir=self._known(job)
-            )
-        self._write(record)
+        self._set(job, {cell.id: outcomes[cell.id] for cell in job.cells})
 
     def end(self) -> None:
         """Nothing more is going to happen in this session."""
         self._write(replace(self.record, ended=moment()))
 
-    def _known(self, job: Job) -> str | None:
-        return job.run_dir if self.run_dir(job).is_dir() else None
+    def _set(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
+        """A run directory that is known stays known."""
+        run_dir = job.run_dir if self.run_dir(job).is_dir() else None
+        cells = list(self.record.cells)
+        for cell_id, found in outcomes.items():
+            place = self._places[cell_id]
+            cells[place] = replace(
+                cells[place],
+                state=found.state,
+                reason=found.reason,
+                fix=found.fix,
+                run_dir=run_dir or cells[place].run_dir,
+            )
+        if any(
+            cells[self._places[cell_id]] != self.record.cells[self._places[cell_id]] for cell_id in outcomes
+        ):
+            self._write(replace(self.record, cells=tuple(cells)))
 
     def _write(self, record: SweepRecord) -> None:
-        if record != self.record:
-            write_sweep_record(self.path, record)
-            self.record = record
+        write_sweep_record(self.path, record)
+        self.record = record
 
 
 @contextlib.contextmanager

@@ -7,14 +7,15 @@ all cells (`cells.json`) is written whole at every change, so that a killed swee
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
+from model_profiling import files
 from model_profiling.config.settings import ProfileConfig, Schedule
 from model_profiling.config.sweep import Rung, choice_of
-from model_profiling.json_record import read_record, write_record
+from model_profiling.json_record import read_record, record_json
 from model_profiling.reading import stays_inside
 from model_profiling.targets import Target
 from model_profiling.targets.protocol import PowerMode, TargetChoice, place_of
@@ -140,29 +141,6 @@ class SweepRecord:
     ended: str | None = None
     cells: tuple[CellRecord, ...] = ()
 
-    def marked(
-        self,
-        ids: Collection[str],
-        state: CellState,
-        *,
-        reason: str = "",
-        fix: str = "",
-        run_dir: str | None = None,
-    ) -> SweepRecord:
-        """The record after the cells `ids` came to `state`; a run directory that is known stays known."""
-        wanted = frozenset(ids)
-        cells = tuple(
-            replace(each, state=state, reason=reason, fix=fix, run_dir=run_dir or each.run_dir)
-            if each.cell.id in wanted
-            else each
-            for each in self.cells
-        )
-        return replace(self, cells=cells)
-
-    def of(self, ids: Iterable[str]) -> Iterator[CellRecord]:
-        wanted = frozenset(ids)
-        return (each for each in self.cells if each.cell.id in wanted)
-
     def counts(self) -> dict[CellState, int]:
         found: dict[CellState, int] = {}
         for each in self.cells:
@@ -184,4 +162,9 @@ def read_sweep_record(folder: Path) -> SweepRecord:
 
 
 def write_sweep_record(folder: Path, record: SweepRecord) -> None:
-    write_record(folder / CELLS, record)
+    """A line for each cell: quick to write at every change, and readable."""
+    content = record_json(record)
+    cells = content.pop("cells")
+    head = json.dumps(content, ensure_ascii=False).removesuffix("}")
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in cast("list[object]", cells))
+    files.write_text(folder / CELLS, f'{head}, "cells": [\n{lines}\n]}}\n')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,7 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
     assert shown.seconds_left(works) == 60
     works[0].over = True
     record = SweepRecord(name="x", began="now", cells=all_cells(sweep))
-    record = record.marked({works[0].job.cells[0].id}, "failed", reason="it broke")
+    record = replace(record, cells=(replace(record.cells[0], state="failed"), *record.cells[1:]))
     shown.show(record, works, [works[2].job])
     assert noted.said == (1, 16, f"1 failed; host: {works[2].job.program.name}", 30)
     assert SweepProgress(noted, {}, alone=False).seconds_left([Work(works[0].job)]) is None
