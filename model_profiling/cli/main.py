@@ -29,6 +29,7 @@ COMMANDS = {
     "bundle": "Pack a run for a bug report, without what is private.",
     "compare": "Say what changed between two runs, with confidence; fit for CI.",
     "sweep": "Measure many models, dtypes, threads and CPU features on many targets; one report of all.",
+    "store": "Keep many runs in one place, to be asked and compared.",
     "validate": "Check that a run directory holds everything it promises, and makes sense.",
     "config": "Make, check or describe a config or a sweep.",
     "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",

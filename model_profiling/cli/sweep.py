@@ -16,6 +16,7 @@ from model_profiling.wording import duration, listing, plural, size
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
+    from model_profiling.store.opened import Store
     from model_profiling.sweep.concluding import Concluded
     from model_profiling.sweep.cost import JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOptions
@@ -117,12 +118,10 @@ def command(
     return _measure(asked, options, opened)
 
 
-def _measure(asked: _Asked, options: SweepOptions, store: object) -> int:
-    from model_profiling.store.opened import Store
+def _measure(asked: _Asked, options: SweepOptions, store: Store | None) -> int:
     from model_profiling.sweep.concluding import conclude
     from model_profiling.sweep.engine import run_sweep
 
-    assert store is None or isinstance(store, Store)
     try:
         with shown_progress(lines=True, quiet=asked.quiet) as progress:
             outcome = run_sweep(asked.sweep, options, progress)
@@ -139,15 +138,11 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
     cells = sum(len(each.job.cells) for each in cost.jobs)
     targets = listing(dict.fromkeys(each.job.target for each in cost.jobs))
     known = cost.seconds(alone=alone)
-    said = [f"about {duration(known)}"] if known else []
-    if cost.unknown:
-        more = "and what is not known yet of" if known else "what is not known yet of"
-        said.append(f"{more} {plural(cost.unknown, 'run')}")
     exports = f"{plural(cost.exports, 'program')} to export; " if cost.exports else ""
-    return (
-        f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}; "
-        f"{exports}measuring takes {' '.join(said) or 'no time'}"
-    )
+    time = f"measuring takes about {duration(known)}" if known else "how long it takes is not known"
+    open_ones = f"; of {plural(cost.unknown, 'run')} no time is known yet" if known and cost.unknown else ""
+    cells_on = f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}"
+    return f"{cells_on}; {exports}{time}{open_ones}"
 
 
 def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:

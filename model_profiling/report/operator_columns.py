@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from model_profiling.analysis.operators import Operator
 from model_profiling.report.records import Columns, Value
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.operators import (
+        Operator,  # needs numpy, which who asks a store does without
+    )
 
 DETAILS: Columns = {
     "method": "text", "call": "whole", "position": "whole", "name": "text", "type": "text",

@@ -12,12 +12,13 @@ from model_profiling.errors import FormatError, InputError
 from model_profiling.extras import needed
 from model_profiling.progress import Progress, Silent
 from model_profiling.run import Run
-from model_profiling.store.contents import Contents, stamp
-from model_profiling.store.data_files import batch_of, write_table
+from model_profiling.store.contents import Contents, has_ended, stamp
+from model_profiling.store.data_files import batch_of, checked_paths, write_table
 from model_profiling.store.identity import Identity, identity_of
 from model_profiling.store.labels import Labels
 from model_profiling.store.log import Change, DataFile, KnownRun, Log
-from model_profiling.store.run_rows import RunRows, now, rows_of_run
+from model_profiling.store.moments import now
+from model_profiling.store.run_rows import RunRows, rows_of_run
 from model_profiling.store.tables import RUNS, TABLES, Row
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Adder:
 
     def _known(self, begun: str) -> KnownRun | None:
         waiting = self._waiting.get(begun)
-        return waiting.known() if waiting else self.contents.same_beginning(begun)
+        return waiting.known() if waiting else self.contents.same_beginning(self.root, begun)
 
     def _settle(self, place: int, run_dir: Path, identity: Identity, found: KnownRun) -> None:
         """`run_dir` has nothing that the store does not have."""
@@ -145,7 +146,7 @@ class Adder:
             superseded = {
                 begun: found.run_id
                 for begun in self._waiting
-                if (found := self.contents.same_beginning(begun)) is not None
+                if (found := self.contents.same_beginning(self.root, begun)) is not None
             }
             known = tuple(one.known(superseded.get(begun, "")) for begun, one in self._waiting.items())
             written = tuple(self._files(superseded))
@@ -160,7 +161,7 @@ class Adder:
                 self._waiting.clear()
                 return
             for begun, one in list(self._waiting.items()):
-                found = self.contents.same_beginning(begun)
+                found = self.contents.same_beginning(self.root, begun)
                 mine = one.known()
                 if found is not None and (found.run_id == mine.run_id or found.progress > mine.progress):
                     del self._waiting[begun]
@@ -169,10 +170,11 @@ class Adder:
     def _make(self, change: Change) -> bool:
         """Make `change` the next of the log; False where others have added what it adds, too."""
         begun = {run.begun for run in change.runs}
+        checked_paths(self.root, change.files)  # a machine that slept for days finds them cleaned away
         while not self.log.create(self.contents.number + 1, change):
-            before = {one: self.contents.same_beginning(one) for one in begun}
-            catch_up(self.log, self.contents)
-            if any(self.contents.same_beginning(one) != before[one] for one in begun):
+            before = {one: self.contents.same_beginning(self.root, one) for one in begun}
+            self.contents.catch_up(self.log)
+            if any(self.contents.same_beginning(self.root, one) != before[one] for one in begun):
                 return False
         self.contents.take(self.contents.number + 1, change)
         return True
@@ -205,18 +207,12 @@ def add_tags(root: Path, log: Log, contents: Contents, rows: Sequence[Row]) -> N
     written = write_table(root, "tags", month, [batch_of(TABLES["tags"], rows, "tags")])
     change = Change(kind="tag", made=stamp(), kit=__version__, files=(written,))
     while not log.create(contents.number + 1, change):
-        catch_up(log, contents)
+        contents.catch_up(log)
     contents.take(contents.number + 1, change)
 
 
-def catch_up(log: Log, contents: Contents) -> None:
-    """Take in what others have done since."""
-    for number, change in log.since(contents.number):
-        contents.take(number, change)
-
-
 def _ended(run: Run) -> bool:
-    return run.manifest is None or all(part.has_ended for part in run.manifest.parts)
+    return has_ended((run.manifest.unfinished or "finished") if run.manifest else "")
 
 
 def _superseding(one: _Waiting, superseded: dict[str, str]) -> pyarrow.RecordBatch:

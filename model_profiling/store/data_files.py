@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from model_profiling import files
 from model_profiling.errors import FormatError, InputError, system_reason
@@ -105,11 +105,30 @@ def checked_paths(root: Path, found: Iterable[DataFile]) -> list[str]:
     return paths
 
 
-def read_file(root: Path, found: DataFile, columns: Sequence[str] | None = None) -> Any:
-    """One file as a pyarrow table."""
+def batches_in(
+    root: Path, found: DataFile, columns: Sequence[str] | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a file, some at a time, with the columns that its table has today; or only those named."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     (path,) = checked_paths(root, [found])
+    whole = arrow_schema(TABLES[found.table])
+    schema = arrow.schema([whole.field(name) for name in columns]) if columns else whole
     try:
-        return parquet.ParquetFile(path).read(columns=list(columns) if columns else None)
+        with parquet.ParquetFile(path, pre_buffer=False) as opened:
+            there = opened.schema_arrow
+            named = [name for name in schema.names if name in there.names]
+            for name in named:
+                if there.field(name).type != schema.field(name).type:
+                    raise FormatError(f"{path}: {name} is {there.field(name).type}", FIX)
+            for batch in opened.iter_batches(_ROWS, columns=named, use_threads=False):
+                yield arrow.record_batch(
+                    [
+                        batch.column(field.name)
+                        if field.name in named
+                        else arrow.nulls(len(batch), field.type)
+                        for field in schema
+                    ],
+                    schema=schema,
+                )
     except (arrow.ArrowException, OSError) as problem:
         raise FormatError(f"{path} is damaged: {problem}", FIX) from problem

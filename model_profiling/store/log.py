@@ -89,9 +89,7 @@ class Change:
     files: tuple[DataFile, ...] = ()
     """That it adds; all that count where it is `whole`."""
     runs: tuple[KnownRun, ...] = ()
-    """That it adds; all that count where it is `whole`."""
-    removed: tuple[str, ...] = ()
-    """The files that no longer count."""
+    """That it adds. One that is `whole` names none: they are in its files of `runs`."""
     whole: bool = False
     replaced: tuple[Replaced, ...] = ()
     """Of the whole log, where it is `whole`."""
@@ -157,11 +155,10 @@ class Log:
 
 def _checked(change: Change, path: Path) -> Change:
     """`change`, if it names only files of this store, in the way that the kit does."""
-    for name in (*(found.path for found in change.files), *change.removed):
-        match = _DATA.fullmatch(name)
-        if match is None or match[1] not in TABLES:
-            raise FormatError(f"{path}: {name[:120]!r} is no file of a store", FIX)
     for found in change.files:
+        match = _DATA.fullmatch(found.path)
+        if match is None or match[1] not in TABLES:
+            raise FormatError(f"{path}: {found.path[:120]!r} is no file of a store", FIX)
         if found.rows < 0 or found.bytes <= 0:
             raise FormatError(f"{path}: {found.path} cannot have {found.bytes} bytes", FIX)
     ids = [run_id for run in change.runs for run_id in (run.run_id, run.begun, run.supersedes or run.run_id)]

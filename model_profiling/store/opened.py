@@ -15,27 +15,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from model_profiling import __version__, files
+from model_profiling.check import CheckList
 from model_profiling.errors import FormatError, InputError
 from model_profiling.files import StrPath, as_path
 from model_profiling.json_record import parse_record, read_json_object, record_json
 from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_there
-from model_profiling.run.folders import expand_runs
 from model_profiling.store import data_files
-from model_profiling.store.adding import Added, Adder, add_tags, catch_up
 from model_profiling.store.address import is_remote, store_address
 from model_profiling.store.connection import connect
 from model_profiling.store.contents import Contents, stamp
 from model_profiling.store.labels import Labels, check_tag, with_commit
 from model_profiling.store.log import FOLDER as LOG
 from model_profiling.store.log import Log
-from model_profiling.store.run_rows import now
+from model_profiling.store.moments import now
 from model_profiling.store.tables import TABLES
+from model_profiling.wording import plural
 
 if TYPE_CHECKING:
     import duckdb
 
+    from model_profiling.store.adding import Added
+    from model_profiling.store.checking import Repaired
+    from model_profiling.store.compaction import Compacted
+
 MARK = "store.json"
+_FEWEST_LETTERS = 4
+"""Of a run_id, to name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +84,7 @@ class Store:
 
     def contents(self) -> Contents:
         """What the store holds now."""
-        catch_up(self._log, self._contents)
+        self._contents.catch_up(self._log)
         return self._contents
 
     def add(
@@ -93,23 +99,66 @@ class Store:
         was. What cannot be read is told in `refused`, and the others are added. Without a commit in `labels`
         it is the one that CI names, or that of git in the current folder.
         """
+        # Who only asks loads none of what runs are read with.
+        from model_profiling.run.folders import expand_runs
+        from model_profiling.store.adding import Adder
+        from model_profiling.store.compaction import AFTER, compact
+
         found = expand_runs(as_path(run_dir) for run_dir in run_dirs)
         adder = Adder(
             self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
         )
-        return adder.add(found)
+        added = adder.add(found)
+        if self._contents.unmerged >= AFTER:
+            compact(self.root, self._log, self._contents, all_files=False)
+        return added
+
+    def compact(self, *, grace_s: float | None = None) -> Compacted:
+        """Merge all files of each table and month; remove what nothing has named for `grace_s`, or a day."""
+        from model_profiling.store.compaction import GRACE_S, compact
+
+        grace_s = GRACE_S if grace_s is None else grace_s
+        return compact(self.root, self._log, self.contents(), grace_s=grace_s)
 
     def tag(
         self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
     ) -> None:
         """Give runs tags, or take them away."""
+        from model_profiling.store.adding import add_tags
+
         sign = "-" if remove else ""
         named = [f"{sign}{check_tag(tag)}" for tag in tags]
-        known = self.contents().runs
+        known = self.contents().runs(self.root)
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
             raise InputError(f"there is no run {unknown[0]} in {self.address}", "see: sme2prof store list")
         rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
         add_tags(self.root, self._log, self._contents, rows)
+
+    def check(self, progress: Progress | None = None) -> CheckList:
+        """Whether everything is there, as it was written; each line with its cure."""
+        from model_profiling.store.checking import check_store
+
+        return check_store(self.root, self._log, progress)
+
+    def repair(self, progress: Progress | None = None) -> Repaired:
+        """Leave out what is damaged; see `check`."""
+        from model_profiling.store.checking import repair_store
+
+        done = repair_store(self.root, self._log, progress)
+        self._contents = Contents()
+        return done
+
+    def find(self, word: str) -> str:
+        """The run_id that `word` begins, or of the only run that has this name."""
+        known = self.contents().runs(self.root)
+        found = [run_id for run_id in known if len(word) >= _FEWEST_LETTERS and run_id.startswith(word)]
+        if not found:
+            named = self.rows("SELECT run_id FROM runs WHERE name = ?", [word])
+            found = [str(row["run_id"]) for row in named]
+        if len(found) != 1:
+            told = f"{plural(len(found), 'run')} are called" if found else "there is no run"
+            raise InputError(f"{told} {word} in {self.address}", "see: sme2prof store list")
+        return found[0]
 
     def files(self) -> dict[str, list[str]]:
         """The files of each table that count, checked to be what the log says of them."""
@@ -136,7 +185,7 @@ def is_store(folder: Path) -> bool:
 def _make_store(root: Path) -> None:
     """An empty store; where two processes make it at once, both have made the same."""
     held = {path.name for path in root.iterdir()} if root.is_dir() else set()
-    if MARK not in held and any(not name.startswith(".") for name in held - {LOG}):
+    if MARK not in held and any(not name.startswith(".") for name in held - {LOG, data_files.FOLDER}):
         raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
     files.make_folder(root)
     files.make_folder(files.real_folder(root, root / LOG))

@@ -6,10 +6,8 @@ Milliseconds stand only where times may be shown, and latencies only where they 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +23,11 @@ from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.analysis_rows import analysis_rows
 from model_profiling.store.identity import Identity
 from model_profiling.store.labels import Labels
+from model_profiling.store.moments import moment_of, month_of, now
 from model_profiling.store.tables import Row, Value
 from model_profiling.targets.protocol import MachineFacts
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _REPORT = Path(names.REPORT).with_suffix(names.HTML).name
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +43,6 @@ class RunRows:
     """Whether dumps had to be read, because no analysis of them was kept."""
 
 
-def now() -> int:
-    """This moment, as tables say it."""
-    return time.time_ns() // 1000
-
-
 def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
     """What cannot be read is a FormatError or InputError that names the file."""
     added = now()
@@ -58,7 +50,6 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
     measured = moment_of(run.manifest.started) if run.manifest else None
     run_id = identity.run_id
     tables: dict[str, Sequence[Row]] = {
-        "runs": [_run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)],
         "experiments": [(run_id, *row) for row in _experiments(run)],
         "rounds": [(run_id, *row) for row in _rounds(run)],
         "operators": [(run_id, *row) for row in analysis.operators],
@@ -66,21 +57,12 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
         "kernels": [(run_id, *row) for row in _kernels(run)],
         "speedups": [(run_id, *row) for row in analysis.speedups],
         "environment": [(run_id, *row) for row in _environment(run)],
-        "tags": [(run_id, tag, added, "") for tag in labels.tags],
     }
-    month = (_EPOCH + timedelta(microseconds=added if measured is None else measured)).strftime("%Y-%m")
+    told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
+    tables["runs"] = [(*told, sum(map(len, tables.values())))]
+    tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
+    month = month_of(added if measured is None else measured)
     return RunRows(identity, run.path, month, tables, analysis.analysed)
-
-
-def moment_of(text: str) -> int | None:
-    """What a file of a run calls a moment, in microseconds since 1970; None where it is none."""
-    for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
-        try:
-            told = datetime.strptime(text, form)
-        except ValueError:
-            continue
-        return (told - _EPOCH) // _MICROSECOND if told.year >= 1970 else None
-    return None
 
 
 def _run(
@@ -147,8 +129,7 @@ def _figures(run: Run, series: Series, latency: Latency | None) -> Row:
     whole, traced, cost, energy = (
         latency.end_to_end_ms, latency.traced_ms, latency.tracer_cost, latency.energy,
     )  # fmt: skip
-    stats = run.robust_stats(series)
-    low, high = (median_interval(stats.end_to_end_rounds_ms) if stats else None) or (None, None)
+    low, high = median_interval([kept.latencies for kept in _measured(run, series)]) or (None, None)
     told: Row = (None,) * 10
     if whole:
         told = (
@@ -162,24 +143,38 @@ def _figures(run: Run, series: Series, latency: Latency | None) -> Row:
     )  # fmt: skip
 
 
-def _rounds(run: Run) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class _Round:
+    number: int
+    latencies: Sequence[float]
+    launch: str = ""
+    session: int | None = None
+    started: int | None = None
+
+
+def _measured(run: Run, series: Series) -> tuple[_Round, ...]:
     """By the journal, which knows launches and moments; else as the statistics keep them."""
+    entries = run.journal.ended_well("untraced", series) if run.journal else []
+    if entries:
+        return tuple(
+            _Round(
+                entry.round, [ns / 1e6 for ns in entry.counted_ns], entry.launch or "", entry.session,
+                moment_of(entry.started),
+            )
+            for entry in entries
+        )  # fmt: skip
+    stats = run.robust_stats(series)
+    kept = enumerate(stats.end_to_end_rounds_ms if stats else ())
+    return tuple(_Round(number, latencies) for number, latencies in kept if latencies)
+
+
+def _rounds(run: Run) -> Iterator[Row]:
     for series in run.series:
-        if not run.times_of(series).are_latencies:
-            continue
-        entries = run.journal.ended_well("untraced", series) if run.journal else []
-        for entry in entries:
-            latencies = [ns / 1e6 for ns in entry.counted_ns]
+        for one in _measured(run, series) if run.times_of(series).are_latencies else ():
             yield (
-                series.experiment, series.threads, entry.round, entry.launch or "", entry.session,
-                moment_of(entry.started), latencies, _median(latencies),
+                series.experiment, series.threads, one.number, one.launch, one.session, one.started,
+                list(one.latencies), _median(one.latencies),
             )  # fmt: skip
-        stats = None if entries else run.robust_stats(series)
-        for number, kept in enumerate(stats.end_to_end_rounds_ms if stats else ()):
-            if kept:
-                yield (
-                    series.experiment, series.threads, number, "", None, None, list(kept), _median(kept),
-                )  # fmt: skip
 
 
 def _median(latencies: Sequence[float]) -> float | None:

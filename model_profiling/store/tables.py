@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from model_profiling.report import run_tables
+from model_profiling.report import table_columns
 from model_profiling.report.operator_columns import DETAILS
 
 SCHEMA_VERSION = 1
@@ -97,6 +97,7 @@ RUNS = Table(
         Column("warnings", "texts", "what its report warns of"),
         Column("begun", "text", "the same for a run and what it was before it was continued"),
         Column("processes", "whole", "how many processes had ended in it"),
+        Column("row_count", "whole", "how many rows it has in the other tables, tags left out"),
     ),
 )
 EXPERIMENTS = Table(
@@ -189,7 +190,7 @@ _OPERATOR_MEANINGS = {
     "precision": "what it computed in",
 }
 _TIMED_COLUMNS = {
-    name: kind for name, kind in run_tables.OPERATORS.items() if name not in ("experiment", "threads")
+    name: kind for name, kind in table_columns.OPERATORS.items() if name not in ("experiment", "threads")
 }
 OPERATOR_DETAILS = {name: kind for name, kind in DETAILS.items() if name != "mean_ms"}
 """Those of `operator_details` that the files of a run keep for all rounds."""
@@ -254,7 +255,7 @@ _SPEEDUP_MEANINGS = {
 SPEEDUPS = Table(
     "speedups",
     "a row for every comparison that a run makes",
-    (_RUN, *(Column(name, kind, _SPEEDUP_MEANINGS[name]) for name, kind in run_tables.SPEEDUPS.items())),
+    (_RUN, *(Column(name, kind, _SPEEDUP_MEANINGS[name]) for name, kind in table_columns.SPEEDUPS.items())),
 )
 ENVIRONMENT = Table(
     "environment",

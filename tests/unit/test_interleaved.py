@@ -72,3 +72,22 @@ def test_who_has_ended_drops_out_and_the_others_go_on() -> None:
     assert launches(order, 3) == last * 3
     order.leave(last)
     assert order.next() is None and order.runs == ()
+
+
+def test_what_runs_long_waits_until_nobody_has_launches_left() -> None:
+    order = timed(Interleaved(2), *"abc")
+    order.visited("b", Left(afterwards=2))
+    assert set(launches(order, 4)) == set("ac")
+    order.visited("a", Left(afterwards=1))
+    assert launches(order, 2) == "cc"
+    order.visited("c", Left())
+    assert order.next() == "a", "no launch is left that it could heat up"
+    order.visited("a", Left())
+    assert order.next() == "b"
+    order.join("d")
+    assert order.next() == "d", "its evidence, and then its launches, come first again"
+    order.visited("d", MORE)
+    assert order.next() == "d"
+    order.leave("d")
+    order.visited("b", Left(afterwards=1))
+    assert order.next() == "b"

@@ -1,0 +1,228 @@
+"""`sme2prof store add|list|tag|compact|check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.wording import plural, size
+
+if TYPE_CHECKING:
+    from model_profiling.store.checking import Repaired
+
+_MOST_SHOWN = 10_000
+
+
+def store_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--store`: which one; passed on as `store`."""
+    return click.option(
+        "--store",
+        metavar="FOLDER",
+        help="The store [default: $SME2PROF_STORE, else sme2prof_store here].",
+    )(function)
+
+
+@frame.command(
+    "add",
+    example="""sme2prof store add out_toy_cnn/runs
+    sme2prof store add out_toy_cnn/runs/xnnpack_fp16/linux --tag release-1.2 --store team_store""",
+    facts=True,
+)
+@click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
+@store_option
+@click.option("--commit", help="Of the code that was measured [default: CI's, else git's here].")
+@click.option("--branch", help="Its branch.")
+@click.option("--tag", "tags", multiple=True, help="What to call the runs; may be given several times.")
+@click.option("--name", help="The runs' name [default: program/place].")
+@click.option("--device", help="What to call this machine; default: its CPU and cores.")
+def add(
+    *,
+    run_dirs: tuple[Path, ...],
+    store: str | None,
+    commit: str | None,
+    branch: str | None,
+    tags: tuple[str, ...],
+    name: str | None,
+    device: str | None,
+    as_json: bool,
+) -> int:
+    """Add the runs in each RUN_DIR, or in the folders below it; each once, however often it is added.
+
+    A run is known by what was measured, not by where it lies. One that was continued replaces what it was.
+    Exits with 1 when a run could not be added; the others are.
+    """
+    from model_profiling.cli.progress import shown_progress
+    from model_profiling.store.labels import Labels
+    from model_profiling.store.opened import Store
+
+    labels = Labels(commit=commit, branch=branch, tags=tags, device=device, name=name)
+    with shown_progress() as progress:
+        opened = Store.open(store, make=True)
+        added = opened.add(run_dirs, labels, progress)
+    if as_json:
+        runs, refused = [asdict(run) for run in added.runs], [asdict(run) for run in added.refused]
+        frame.facts({"schema_version": 1, "store": str(opened.root), "runs": runs, "refused": refused})
+        return 1 if added.refused else 0
+    for run in added.runs:
+        frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
+    for left in added.refused:
+        frame.fail(f"{left.run_dir} is not added: {left.problem}; {left.fix}")
+    frame.say(
+        f"{opened.root}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
+    )
+    return 1 if added.refused else 0
+
+
+@frame.command(
+    "list",
+    example="""sme2prof store list
+    sme2prof store list --model toy_cnn --tag release-1.2 --json""",
+    facts=True,
+)
+@store_option
+@click.option("--model", help="Only runs of this model.")
+@click.option("--device", help="Only runs of this device.")
+@click.option("--tag", help="Only runs that have this tag.")
+@click.option(
+    "--last",
+    type=click.IntRange(1, _MOST_SHOWN),
+    default=50,
+    show_default=True,
+    help="So many, newest first.",
+)
+def list_runs(
+    *, store: str | None, model: str | None, device: str | None, tag: str | None, last: int, as_json: bool
+) -> None:
+    """List the runs of a store, the newest first: what was measured, where, of which commit."""
+    from model_profiling.store.listing import listed_runs
+    from model_profiling.store.opened import Store
+
+    opened = Store.open(store)
+    found = listed_runs(opened, model=model, device=device, tag=tag, last=last)
+    if as_json:
+        runs = [asdict(run) for run in found.runs]
+        frame.facts(
+            {"schema_version": 1, "store": str(opened.root), "matching": found.matching, "runs": runs}
+        )
+        return
+    if not found.runs:
+        frame.say(f"{opened.root} holds no such run" if model or device or tag else f"{opened.root} is empty")
+        return
+    rows = [
+        (
+            run.run_id[:12],
+            f"{run.measured_at:%Y-%m-%d %H:%M}" if run.measured_at else "",
+            run.name,
+            run.device,
+            "" if run.median_ms is None else f"{run.median_ms:.3f}",
+            f"{run.commit[:10]}{'+' if run.dirty else ''}",
+            run.state,
+            " ".join(run.tags),
+        )
+        for run in found.runs
+    ]
+    frame.table(("RUN", "MEASURED (UTC)", "NAME", "DEVICE", "MEDIAN MS", "COMMIT", "STATE", "TAGS"), rows)
+    if found.matching > len(rows):
+        frame.say(
+            f"{found.matching - len(rows):,} older runs are not shown; --last {found.matching} shows all"
+        )
+
+
+@frame.command(
+    "tag",
+    example="""sme2prof store tag 3f2a9c release-1.2
+    sme2prof store tag 3f2a9c bad --note "the phone was charging"
+    sme2prof store tag 3f2a9c bad --remove""",
+)
+@click.argument("run")
+@click.argument("tags", nargs=-1, required=True, metavar="TAG...")
+@store_option
+@click.option("--note", default="", help="Why; kept with the tag.")
+@click.option("--remove", is_flag=True, help="Take the tags away.")
+def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, remove: bool) -> None:
+    """Give RUN tags, or take them away. RUN is the beginning of its id, or its name if no other has it.
+
+    A run tagged `bad` is never taken for the last good one.
+    """
+    from model_profiling.store.opened import Store
+
+    opened = Store.open(store)
+    run_id = opened.find(run)
+    opened.tag([run_id], tags, note=note, remove=remove)
+    frame.say(f"{run_id[:12]}: {'no longer' if remove else 'now'} {', '.join(tags)}")
+
+
+@frame.command("compact", example="sme2prof store compact", facts=True)
+@store_option
+def compact(store: str | None, as_json: bool) -> None:
+    """Merge the many small files that adding leaves into few; adding does so by itself now and then.
+
+    What no longer counts is removed a day later: somebody may be reading it.
+    """
+    from model_profiling.store.opened import Store
+
+    opened = Store.open(store)
+    done = opened.compact()
+    if as_json:
+        frame.facts({"schema_version": 1, "store": str(opened.root), **asdict(done)})
+        return
+    removed = (
+        f", {plural(done.removed, 'old file')} removed ({size(done.bytes_freed)})" if done.removed else ""
+    )
+    frame.say(f"{opened.root}: {plural(done.files_before, 'file')}, now {done.files_after}{removed}")
+
+
+@frame.command("check", example="sme2prof store check\nsme2prof store check --repair", facts=True)
+@store_option
+@click.option("--repair", is_flag=True, help="Leave out what is damaged, and say which runs that concerns.")
+def check(store: str | None, repair: bool, as_json: bool) -> int:
+    """Check that everything is there, as it was written: changes, files, all rows of every run.
+
+    Exits with 1 when something does not hold. With --repair it is left out, and the runs that lost something
+    with it are named, so that they can be added again.
+    """
+    from model_profiling.check import check_lines
+    from model_profiling.cli.progress import shown_progress
+    from model_profiling.store.opened import Store
+
+    with shown_progress() as progress:
+        opened = Store.open(store)
+        done = opened.repair(progress) if repair else None
+        found = opened.check(progress)
+    if as_json:
+        frame.facts(
+            {**found.as_dict(), "store": str(opened.root), "repaired": asdict(done) if done else None}
+        )
+        return 0 if found.ok else 1
+    if done is not None:
+        _say_repaired(done)
+    for line in check_lines(found.checks):
+        frame.say(line)
+    return 0 if found.ok else 1
+
+
+def _say_repaired(done: Repaired) -> None:
+    if not done.needed:
+        frame.say("nothing was damaged")
+        return
+    for name in done.files_left_out:
+        frame.say(f"left out: {name}")
+    for run in done.runs_left_out:
+        frame.say(
+            f"left out: run {run.run_id[:12]}, which lay in {run.run_dir or 'a folder that is not known'}"
+        )
+    frame.say(f"repaired; {plural(len(done.runs_left_out), 'run')} left out")
+
+
+command = click.Group(
+    "store",
+    commands=[add, list_runs, tag_run, compact, check],
+    help="Keep many runs in one place, to be asked and compared.",
+    epilog="\b\nExample:\n  sme2prof store add out_toy_cnn/runs",
+    params=[frame.debug_option()],
+)
