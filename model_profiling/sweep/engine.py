@@ -9,7 +9,7 @@ is killed goes on where it was.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import secrets
 import shutil
 import threading
 import time
@@ -105,6 +105,8 @@ class _Coordinator:
     cluster: Cluster
     options: SweepOptions
     progress: Progress
+    id: str = field(default_factory=lambda: secrets.token_hex(10))
+    """What workers know this session by."""
     published: list[Path] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)
     programs: Programs = field(init=False)
@@ -120,12 +122,6 @@ class _Coordinator:
         self.programs = Programs(self.folder.artifacts, self._hashes, self.options.resume)
         self.lanes = lanes_of([job for job in jobs(self.folder.sweep) if self.folder.waiting(job)])
         self._shown = self._reckoned()
-
-    @property
-    def id(self) -> str:
-        """What workers know this sweep by, also after it was continued."""
-        named = f"{self.folder.path.resolve()}\0{self.folder.record.began}"
-        return hashlib.sha256(named.encode()).hexdigest()[:20]
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -391,13 +387,10 @@ class _Coordinator:
             if not lane.left:
                 continue
             if lane.future is not None:
-                if device_of(lane.target, self.cluster.offers()) is None:
-                    lane.lost_at = lane.lost_at or time.monotonic()
-                    lane.why = f"the worker that offered {lane.target} went away"
-                    lane.fix = self._how_to_offer(lane.target)
-                else:
-                    lane.lost_at = None
-            if lane.lost_at is not None and lane.waited_s() > self.options.device_wait_s:
+                offered = device_of(lane.target, self.cluster.offers()) is not None
+                why = f"the worker that offered {lane.target} went away"
+                lane.offered(offered, why, self._how_to_offer(lane.target))
+            if lane.waited_s() > self.options.device_wait_s:
                 if lane.future is not None:
                     lane.future.cancel()
                     lane.future = lane.visiting = None
@@ -412,7 +405,7 @@ class _Coordinator:
         return f"start a worker with {option} there"
 
     def _show(self) -> None:
-        waiting = next((lane for lane in self.lanes if lane.left and lane.lost_at is not None), None)
+        waiting = next((lane for lane in self.lanes if lane.left and lane.waited_s()), None)
         if waiting is not None:
             self._stage(f"waiting for {waiting.target}: {waiting.why}")
         elif not self.programs.under_way:

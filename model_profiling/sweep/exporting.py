@@ -56,7 +56,19 @@ class Exporter:
         kind = {"InputError": InputError}.get(answer["kind"], ExportError)
         raise kind(answer["problem"], answer["fix"])
 
+    def rest(self) -> None:
+        """End the process, unless somebody's export is under way."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
+
     def close(self) -> None:
+        """End the process, whatever it does: who waits for it is told so."""
+        child = self._child
+        if child is not None and not process.has_ended(child):
+            process.kill(child)
         with self._lock:
             self._end()
 

@@ -26,6 +26,15 @@ class Work:
     over: bool = False
     """Whether there is nothing left to measure, however that came."""
 
+    @property
+    def launches_left(self) -> int | None:
+        """At most; None before the first visit."""
+        return None if self.left is None else self.left.steps[1]
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self.left is None else self.left.seconds_at_most
+
 
 @dataclass(slots=True, eq=False)
 class Lane:
@@ -42,7 +51,9 @@ class Lane:
     future: Any = None
     was_there: bool = False
     lost_at: float | None = None
-    """Since when it cannot be reached; None while it can."""
+    """Since when visits of it fail; None while they do not."""
+    unoffered_at: float | None = None
+    """Since when no worker is there for the visit that is under way."""
     why: str = ""
     fix: str = ""
     tries: int = 0
@@ -69,11 +80,21 @@ class Lane:
         self.not_before = now + _PAUSES_S[min(self.tries, len(_PAUSES_S) - 1)]
         self.tries += 1
 
+    def offered(self, offered: bool, why: str, fix: str) -> None:
+        """Whether a worker is there for the visit that is under way; Dask keeps it until one is."""
+        if offered:
+            self.unoffered_at = None
+        elif self.unoffered_at is None:
+            self.unoffered_at, self.why, self.fix = time.monotonic(), why, fix
+
     def found(self) -> None:
-        self.was_there, self.lost_at, self.tries, self.not_before = True, None, 0, 0.0
+        """A visit was made."""
+        self.was_there, self.lost_at, self.unoffered_at, self.tries, self.not_before = True, None, None, 0, 0.0
 
     def waited_s(self) -> float:
-        return 0.0 if self.lost_at is None else time.monotonic() - self.lost_at
+        """For how long it cannot be reached; 0 while it can."""
+        since = [at for at in (self.lost_at, self.unoffered_at) if at is not None]
+        return time.monotonic() - min(since) if since else 0.0
 
 
 def lanes_of(jobs: list[Job]) -> list[Lane]:

@@ -192,16 +192,22 @@ class Station:
 
     def rest(self) -> None:
         """No more exports are wanted: the memory is for others."""
-        self._exporter.close()
+        self._exporter.rest()
 
     def forget(self, sweep: str) -> None:
-        """A sweep has ended: let go of its devices and its files."""
-        for bench in list(self._benches.values()):
-            with bench.lock:
-                if bench.sweep == sweep:
-                    bench.clear()
-        shutil.rmtree(self._home(sweep), ignore_errors=True)
+        """A sweep has ended: let go of its devices and its files, once what is under way for it has ended.
+        Whoever asks does not wait for that."""
+        home = self._home(sweep)
+
+        def let_go() -> None:
+            for bench in list(self._benches.values()):
+                with bench.lock:
+                    if bench.sweep == sweep:
+                        bench.clear()
+            shutil.rmtree(home, ignore_errors=True)
+
         self.rest()
+        threading.Thread(target=let_go, daemon=True).start()
 
     def close(self) -> None:
         """Let go of everything; what is in the middle of a piece ends with the process."""

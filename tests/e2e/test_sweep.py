@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
+import resource
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ import pytest
 from conftest import ROOT
 from virtual_phone import AdbServer, VirtualPhone
 
+from model_profiling import process
 from model_profiling.config.sweep_reading import load_sweep
 from model_profiling.run import Run
 from model_profiling.sweep.addresses import parse_scheduler
@@ -41,41 +40,41 @@ def scheduler() -> Iterator[str]:
 
 @dataclass
 class Workers:
-    """`sme2prof worker` processes; all end with the test."""
+    """`sme2prof worker` processes; all end with the test, also if that is killed."""
 
     address: str
-    folder: Path
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, process.Child] = field(default_factory=dict)
 
     def start(self, name: str, *words: object, **env: str) -> None:
-        said = (self.folder / f"{name}.log").open("wb")
-        self.running[name] = subprocess.Popen(
-            [sys.executable, "-m", "model_profiling", "worker", "--scheduler", self.address, "--name", name]
-            + [str(word) for word in words],
-            stdout=said,
-            stderr=said,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        asked = ["worker", "--scheduler", self.address, "--name", name, *map(str, words)]
+        self.running[name] = process.start(
+            [sys.executable, "-m", "model_profiling", *asked], env={"PYTHONPATH": str(ROOT), **env}
         )
 
     def kill(self, name: str) -> None:
-        worker = self.running.pop(name)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        """The worker dies at once; what it had started is ended by its own keeper."""
+        child = self.running.pop(name)
+        child.kill()
+        process.end(child)
 
     def said(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()
+        """The next line of a worker."""
+        stream = self.running[name].stdout
+        assert stream is not None
+        return stream.readline().decode()
 
     def close(self) -> None:
-        for worker in self.running.values():
-            worker.terminate()
-        for worker in self.running.values():
-            worker.wait(timeout=60)
+        for child in self.running.values():
+            child.terminate()
+        for child in self.running.values():
+            child.wait(timeout=60)
+            process.end(child)
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
+def workers() -> Iterator[Workers]:
     with scheduler() as address:
-        made = Workers(address, tmp_path)
+        made = Workers(address)
         yield made
         made.close()
 
@@ -136,7 +135,7 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
                 "targets": ["host@here", "emulated", *(f"android:{phone.serial}" for phone in phones)],
                 "runs": 1,
                 "warmup": 0,
-                "schedule": {"rounds": 5, "budget_s": 0.1, "mode": "lockstep"},
+                "schedule": {"mode": "rounds", "rounds": 2},
             }
         )
     )
@@ -155,9 +154,10 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
             (lambda: sum(steps(outdir, place).values()) >= 5, phones[1].switch_off),
         ]
     )
-    options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=20)
+    options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=40)
     outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), options, breaking)
     assert not breaking.harms
     for cell in outcome.record.cells:
         print(cell.cell.id, cell.state, cell.reason, cell.fix)
     print(breaking.stages)
+    print(resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
