@@ -89,7 +89,13 @@ class Lane:
 
     def found(self) -> None:
         """A visit was made."""
-        self.was_there, self.lost_at, self.unoffered_at, self.tries, self.not_before = True, None, None, 0, 0.0
+        self.was_there, self.lost_at, self.unoffered_at, self.tries, self.not_before = (
+            True,
+            None,
+            None,
+            0,
+            0.0,
+        )
 
     def waited_s(self) -> float:
         """For how long it cannot be reached; 0 while it can."""
