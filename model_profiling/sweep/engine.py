@@ -44,7 +44,7 @@ from model_profiling.sweep.messages import (
 )
 from model_profiling.sweep.programs import Programs, exports_anywhere
 from model_profiling.sweep.progress import SweepProgress
-from model_profiling.sweep.publishing import publish
+from model_profiling.sweep.publishing import publish, put_aside
 from model_profiling.sweep.records import Job, Program, SweepRecord
 from model_profiling.sweep.transfer import (
     PIECE,
@@ -58,6 +58,8 @@ from model_profiling.sweep.transfer import (
 
 _LOOK_S = 0.5
 """How often is looked whether a device or a worker has come or gone."""
+_LOST_S = 30.0
+"""How long a visit waits for a device that it lost; other visits of that worker may wait for it."""
 _ARRIVING = ".arriving"
 _RESUME = "then continue the sweep with --resume"
 
@@ -133,6 +135,9 @@ class _Coordinator:
                 if lane.future is not None:
                     with contextlib.suppress(Exception):
                         lane.future.cancel()
+                for work in lane.left:  # it was interrupted, or cannot go on
+                    with contextlib.suppress(ProfilingError):
+                        self._put_aside(work, "the sweep ended before it", _RESUME.removeprefix("then "))
             self._pool.shutdown(wait=True, cancel_futures=True)
             self.programs.close()
             self.cluster.tell_all("forget", self.id)
@@ -245,6 +250,7 @@ class _Coordinator:
             program.files,
             self._hashes.listing(run_dir) if run_dir.is_dir() else {},
             own_versions(),
+            min(_LOST_S, self.options.device_wait_s / 4),
         )
         self.folder.mark(job, "running")
         lane.visiting = work
@@ -372,7 +378,13 @@ class _Coordinator:
 
     def _fail(self, lane: Lane, work: Work, problem: str, fix: str) -> None:
         lane.end(work)
+        self._put_aside(work, problem, fix)
         self.folder.mark(work.job, "failed", problem, fix)
+
+    def _put_aside(self, work: Work, problem: str, fix: str) -> None:
+        program, run_dir = self.programs.ready.get(work.job.program), self.folder.run_dir(work.job)
+        if program is not None and run_dir.is_dir():
+            put_aside(run_dir, program.path, problem, fix)
 
     def _give_up(self, lane: Lane) -> None:
         for work in lane.left:

@@ -74,6 +74,8 @@ class VisitAsk:
     program: Listing
     run: Listing
     versions: Versions
+    patience_s: float
+    """How long a device that is lost in the middle is waited for there; longer waits are the sweep's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Visited:
     contents: dict[str, bytes]
     over: bool
     """Whether nothing is left to measure; the run is then complete but for what is made of it."""
-    left: Left = Left()
+    left: Left
     seconds: float = 0.0
 
 

@@ -203,7 +203,8 @@ class Station:
             for bench in list(self._benches.values()):
                 with bench.lock:
                     if bench.sweep == sweep:
-                        bench.clear()
+                        with contextlib.suppress(ProfilingError, OSError):  # a device that is gone
+                            bench.clear()
             shutil.rmtree(home, ignore_errors=True)
 
         self.rest()
@@ -269,7 +270,10 @@ class Station:
             lay_out(folder, checked_listing(listing, "what the sweep sent"), self._blobs, self._hashes)
         self._blobs.drop({*ask.program.values(), *ask.run.values()})
         if bench.ready is None:
-            bench.ready = ReadyTarget(open_target(ask.job.choice))
+            target = open_target(ask.job.choice)
+            if isinstance(target, RemoteTarget):
+                target.shell.patience_s = ask.patience_s
+            bench.ready = ReadyTarget(target)
         config = ask.job.config(program / ask.program_file, run_dir, bench.ready.target)
         if ask.device.startswith(HOST):
             config = self._on_quiet_cores(config)

@@ -51,7 +51,9 @@ def test_certificates_and_address_agree(tmp_path: Path) -> None:
 
 
 def test_a_worker_offers_what_it_is_told() -> None:
-    options = WorkerOptions(HERE, ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, machine="m")
+    options = WorkerOptions(
+        HERE, ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, machine="m"
+    )
     assert offered_devices(options) == ("host@m", "emulated", "android:S1", "ssh:board")
     for device in ("host", "emulated", "android", "ssh:", "teapot"):
         with pytest.raises(InputError):
@@ -71,12 +73,14 @@ def test_host_is_the_only_machine_that_offers_itself() -> None:
     assert device_of("host", [one]) == "host@a"
     assert device_of("host@b", [one, two]) == "host@b"
     assert device_of("android:S", [two]) is None
-    with pytest.raises(InputError, match="several machines offer themselves.*host@a, host@b"):
+    with pytest.raises(InputError, match=r"several machines offer themselves.*host@a, host@b"):
         device_of("host", [one, two])
 
 
 def test_workers_of_other_versions_are_refused_by_both_names() -> None:
     check_versions([offer("a")])
     other = Offer("tcp://b:1", "b", Versions("0.0.1", "1.0"))
-    with pytest.raises(InputError, match=r"worker b runs sme2prof 0\.0\.1 with ExecuTorch 1\.0, this sweep sme2prof"):
+    with pytest.raises(
+        InputError, match=r"worker b runs sme2prof 0\.0\.1 with ExecuTorch 1\.0, this sweep sme2prof"
+    ):
         check_versions([offer("a"), other])

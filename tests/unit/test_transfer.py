@@ -9,7 +9,15 @@ import pytest
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.sweep import transfer
-from model_profiling.sweep.transfer import Blobs, Hashes, checked_listing, contents, lay_out, pieces, read_piece
+from model_profiling.sweep.transfer import (
+    Blobs,
+    Hashes,
+    checked_listing,
+    contents,
+    lay_out,
+    pieces,
+    read_piece,
+)
 
 
 def sha256(content: bytes) -> str:
