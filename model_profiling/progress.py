@@ -11,8 +11,9 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """A new stage of the work began."""
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        """`done` of `total` steps of the current stage are finished."""
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        """`done` of `total` steps of the current stage are finished; `left_s` is how long the rest takes,
+        where that is known better than from the steps."""
 
 
 class Silent:
@@ -21,5 +22,5 @@ class Silent:
     def stage(self, text: str) -> None:
         """Nothing is shown."""
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
         """Nothing is shown."""

@@ -86,6 +86,20 @@ def size(count: float | None) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
+def duration(seconds: float) -> str:
+    """In the two largest units that it has: `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    for large, small, name, rest_name in (
+        (86_400, 3600, "d", "h"),
+        (3600, 60, "h", "min"),
+        (60, 1, "min", "s"),
+    ):
+        if whole >= large:
+            count, rest = divmod(whole, large)
+            return f"{count} {name} {rest // small} {rest_name}"
+    return f"{whole} s"
+
+
 def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[float]:
     """`parts`, each rounded so that together they make `whole` as it is shown with `decimals`.
 

@@ -29,8 +29,11 @@ def _threads(text: str) -> tuple[int, ...]:
     "new",
     example="sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json",
 )
-@click.option("--model", type=click.Path(path_type=Path), help="The exported program (.pte).")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="The exported program (.pte); of a sweep, any model."
+)
 @click.option("--output", type=frame.FILE, help="The config to write, or a folder for it.")
+@click.option("--sweep", is_flag=True, help="Make a sweep: many models, dtypes and targets.")
 @click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
 @click.option("--output-root", type=frame.FOLDER, help="The run directory.")
 @click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
@@ -50,6 +53,7 @@ def new(
     *,
     model: Path | None,
     output: Path | None,
+    sweep: bool,
     kind: Kind | None,
     output_root: Path | None,
     threads: tuple[int, ...] | None,
@@ -60,6 +64,10 @@ def new(
 ) -> None:
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
     here: Kind = "mac" if platform.system() == "Darwin" else "linux"
+    if sweep:
+        _refuse_of_sweeps(output_root=output_root, trace=trace, **asked)
+        _new_sweep(model, kind or here, threads or (1,), runs or 10, output, force=force, **asked)
+        return
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
@@ -88,16 +96,56 @@ def new(
         frame.say(f"next: sme2prof run {path}")
 
 
+def _refuse_of_sweeps(**asked: object) -> None:
+    """Options that a sweep decides for each of its runs."""
+    for name in ("output_root", "trace", "runner_on", "runner_off"):
+        if asked[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} has no meaning for a sweep", "leave it out, or leave out --sweep")
+
+
+def _new_sweep(
+    model: Path | None,
+    kind: Kind,
+    threads: tuple[int, ...],
+    runs: int,
+    output: Path | None,
+    *,
+    force: bool,
+    **asked: Any,
+) -> None:
+    from model_profiling.config.new_sweep import NewSweep, write_new_sweep
+
+    if model is None:
+        raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
+    schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
+    given = {name: value for name, value in schedule.items() if value is not None}
+    wanted = NewSweep(str(model), kind, threads, runs, asked["warmup"], given, asked["device"], asked["host"])
+    path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
+    if not files.is_stream(path):
+        frame.say(f"wrote {path}")
+        frame.say(f"next: sme2prof sweep {path} --dry-run")
+
+
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)
 @click.argument("path", metavar="CONFIG.json", type=click.Path(path_type=Path))
 @click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
-    """Say everything that is wrong with a config; exits with 1 if anything is."""
-    from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
+    """Say everything that is wrong with a config or a sweep; exits with 1 if anything is."""
+    from model_profiling.config.json_text import is_sweep, read_object
+    from model_profiling.config.problems import Problem
+    from model_profiling.config.reading import config_warnings, pairs, parse_config
     from model_profiling.wording import plural
 
-    problems = check_config(path, files=not no_files)
-    config = None if problems else load_config(path, files=not no_files)
+    raw = read_object(path)  # once: it may come through a pipe
+    problems: tuple[Problem, ...]
+    if isinstance(raw, Problem):
+        config, problems = None, (raw,)
+    elif is_sweep(raw):
+        return _check_sweep(path, raw, as_json=as_json, no_files=no_files)
+    else:
+        config, problems = parse_config(raw, folder=path.parent, files=not no_files)
+        config = None if problems else config
     warned = config_warnings(config) if config else ()
     if as_json:
         found = [asdict(problem) for problem in problems]
@@ -116,18 +164,43 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     return 0
 
 
-@frame.command("schema", example="sme2prof config schema > config.schema.json")
-def schema() -> None:
-    """Print the JSON Schema of configs."""
-    from model_profiling.config.schema import config_schema
+def _check_sweep(path: Path, raw: dict[str, object], *, as_json: bool, no_files: bool) -> int:
+    from model_profiling.config.sweep_reading import parse_sweep
+    from model_profiling.sweep.cells import all_cells, jobs
+    from model_profiling.wording import plural
 
-    frame.facts(config_schema())
+    sweep, problems = parse_sweep(raw, folder=path.parent, files=not no_files)
+    if as_json:
+        found = [asdict(problem) for problem in problems]
+        frame.facts({"schema_version": 1, "ok": not problems, "problems": found, "warnings": []})
+        return 1 if problems else 0
+    for problem in problems:
+        frame.say(f"{path}: {problem.text}; {problem.fix}")
+    if sweep is None or problems:
+        return 1
+    if no_files:
+        frame.say(f"{path} is fine")
+        return 0
+    cells = all_cells(sweep)
+    left_out = sum(each.state == "left out" for each in cells)
+    counted = f"{plural(len(cells) - left_out, 'cell')} in {plural(len(jobs(sweep)), 'run')}"
+    frame.say(f"{path} is fine: {counted}{f', {left_out} left out' if left_out else ''}")
+    return 0
+
+
+@frame.command("schema", example="sme2prof config schema > config.schema.json")
+@click.option("--sweep", is_flag=True, help="Of sweeps.")
+def schema(sweep: bool) -> None:
+    """Print the JSON Schema of configs, or of sweeps."""
+    from model_profiling.config.schema import config_schema, sweep_schema
+
+    frame.facts(sweep_schema() if sweep else config_schema())
 
 
 command = click.Group(
     "config",
     commands=[new, check, schema],
-    help="Make, check or describe a config.",
+    help="Make, check or describe a config or a sweep.",
     epilog="\b\nExample:\n  sme2prof config check my_run.json",
     params=[frame.debug_option()],
 )

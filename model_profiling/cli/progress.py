@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from model_profiling.cli.frame import say
 from model_profiling.printable import in_short, printable
 from model_profiling.progress import Progress, Silent
+from model_profiling.wording import duration
 
 _SECONDS_BETWEEN_LINES = 10.0
 DRIVEN = "SME2PROF_PROGRESS"
@@ -47,9 +48,11 @@ class LiveLine:
         self._stage, self._began = text, time.monotonic()
         self._show(text)
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
         spent = time.monotonic() - self._began
-        left = f", {_clock(spent / done * (total - done))} left" if 0 < done < total else ""
+        if left_s is None and 0 < done < total:
+            left_s = spent / done * (total - done)
+        left = "" if left_s is None else f", {duration(left_s)} left"
         self._show(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
 
     def _show(self, text: str) -> None:
@@ -72,10 +75,11 @@ class PlainLines:
             self._stage, self._shown = text, time.monotonic()
             say(in_short(text), err=True)
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
         if done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = time.monotonic()
-            say(f"{self._stage} {done}/{total}{f': {text}' if text else ''}", err=True)
+            left = "" if left_s is None else f", {duration(left_s)} left"
+            say(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}", err=True)
 
 
 class JsonLines:
@@ -97,8 +101,9 @@ class JsonLines:
         self._stage = text
         self._write({"stage": text})
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        self._write({"stage": self._stage, "done": done, "total": total, "text": text})
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        left = {} if left_s is None else {"left_s": round(left_s)}
+        self._write({"stage": self._stage, "done": done, "total": total, "text": text, **left})
 
     def _write(self, step: dict[str, object]) -> None:
         # Nobody reads it any more: stdin tells the same, and ends the work in order.
@@ -127,8 +132,3 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
             yield line
     else:
         yield PlainLines() if lines else Silent()
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

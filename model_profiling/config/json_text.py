@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from model_profiling.config.problems import Problem
 from model_profiling.errors import InputError, system_reason
 
 _LARGEST = 4_000_000
+_SWEEPS_OWN = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
+
+
+def is_sweep(raw: Mapping[str, object]) -> bool:
+    """Whether a JSON object is meant as a sweep, not as a config."""
+    return "experiments" not in raw and "model" not in raw and bool(_SWEEPS_OWN & set(raw))
 
 
 def read_object(path: Path) -> dict[str, object] | Problem:

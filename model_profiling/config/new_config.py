@@ -52,17 +52,22 @@ class NewConfig:
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
     """Write a checked config; `output` is the file, or the folder for `config.json`. One that goes into a
     pipe is made for the current folder."""
-    straight = is_stream(output)
-    path = output if straight or output.suffix == ".json" else output / "config.json"
-    if not straight and path.exists() and not force:
-        raise InputError(f"{path} exists", "choose another name or give --force")
-    folder = Path.cwd() if straight else path.resolve().parent
+    path, folder = free_path(output, "config.json", force=force)
     content = new_config(wanted, folder)
     _, problems = parse_config(content, folder=folder)
     if problems:
         raise InputError(problems[0].text, problems[0].fix)
     write_out(path, json_text(content))
     return path
+
+
+def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
+    """The file to write, which is `output` or the `usual` one in it, and the folder its paths start from."""
+    straight = is_stream(output)
+    path = output if straight or output.suffix == ".json" else output / usual
+    if not straight and path.exists() and not force:
+        raise InputError(f"{path} exists", "choose another name or give --force")
+    return path, Path.cwd() if straight else path.resolve().parent
 
 
 def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:

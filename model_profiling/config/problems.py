@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ Location = tuple[int | str, ...]
 
 _MOST_PROBLEMS = 200
 _LONGEST_KEY = 80
+_LISTS = ("experiments", "rungs", "exclude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,11 @@ class Problem:
         return f"{self.where} {self.what}" if self.where else self.what
 
 
-def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Problem, ...]:
-    """The problems pydantic found, in its order; nobody reads more than a page of them.
+def problems_of(
+    error: ValidationError, raw: Mapping[str, object], whole: type[BaseModel] = ProfileConfig
+) -> tuple[Problem, ...]:
+    """The problems pydantic found, in its order; nobody reads more than a page of them. `whole` is what was
+    to be read.
 
     A list whose entries are all wrong counts as empty to pydantic; the entries' own problems say it better.
     """
@@ -43,7 +48,7 @@ def problems_of(error: ValidationError, raw: Mapping[str, object]) -> tuple[Prob
         return any(place != above and place[: len(above)] == above for place in places)
 
     return tuple(
-        _problem(details, raw)
+        _problem(details, raw, whole)
         for details in found
         if details["type"] != "too_short" or not entries_are_wrong(details["loc"])
     )
@@ -101,13 +106,13 @@ _PATTERNS = {
 }
 
 
-def _problem(details: ErrorDetails, raw: Mapping[str, object]) -> Problem:
+def _problem(details: ErrorDetails, raw: Mapping[str, object], whole: type[BaseModel]) -> Problem:
     location = _in_file(details["loc"], raw)
     where = _path(location)
     if details["type"] == "extra_forbidden":
-        return Problem(where, "is no setting", _known_key_cure(location))
+        return Problem(where, "is no setting", _known_key_cure(location, whole))
     if details["type"] == "missing":
-        return Problem(where, "is missing", _addition(location))
+        return Problem(where, "is missing", _addition(location, whole))
     return Problem(where, *_wording(details["type"], details["input"], details))
 
 
@@ -137,14 +142,15 @@ def _wording(kind: str, value: object, details: ErrorDetails) -> tuple[str, str]
     return others.get(kind, (details["msg"].lower(), f"correct {_path(details['loc'])}"))
 
 
-def _known_key_cure(location: Location) -> str:
+def _known_key_cure(location: Location, whole: type[BaseModel]) -> str:
     """Where the key belongs, or the nearest one that is known here."""
-    key, known = _short(str(location[-1])), _keys(_model_at(location[:-1]))
-    if key in ProfileConfig.model_fields:
+    key, known = _short(str(location[-1])), _keys(_model_at(location[:-1], whole))
+    if key in whole.model_fields:
         return "it belongs in the top level"
-    for name in ProfileConfig.model_fields:
-        if key in _keys(_model_at((name,))):
-            return f"it belongs in {name}{'[]' if name == 'experiments' else ''}"
+    for name in whole.model_fields:
+        inner = _model_at((name,), whole)
+        if inner is not whole and key in _keys(inner):
+            return f"it belongs in {name}{'[]' if name in _LISTS else ''}"
     return did_you_mean(key, known) or f"remove it; known here: {', '.join(known)}"
 
 
@@ -152,8 +158,8 @@ def _keys(model: type[BaseModel]) -> list[str]:
     return [*model.model_fields, *(SYNONYMS if model is Experiment else ())]
 
 
-def _model_at(location: Location) -> type[BaseModel]:
-    model: type[BaseModel] = ProfileConfig
+def _model_at(location: Location, whole: type[BaseModel]) -> type[BaseModel]:
+    model = whole
     for name in location:
         if isinstance(name, str):
             model = _model_in(model.model_fields[name].annotation) or model
@@ -166,11 +172,11 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _addition(location: Location) -> str:
+def _addition(location: Location, whole: type[BaseModel]) -> str:
     """How the missing setting is written."""
     key = str(location[-1])
-    field = _model_at(location[:-1]).model_fields[key]
+    field = _model_at(location[:-1], whole).model_fields[key]
     if field.examples:
-        return f'add "{key}": "{field.examples[0]}"'
+        return f'add "{key}": {json.dumps(field.examples[0])}'
     meaning = field.description or ""
     return f'add "{key}": {meaning[:1].lower()}{meaning[1:]}'

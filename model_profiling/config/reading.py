@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems
 from model_profiling.config.earlier_kit import translate
-from model_profiling.config.json_text import read_object
+from model_profiling.config.json_text import is_sweep, read_object
 from model_profiling.config.problems import Problem, problems_of
 from model_profiling.config.settings import (
     BUILTIN,
@@ -148,6 +148,8 @@ def _load(
     raw = read_object(path)
     if isinstance(raw, Problem):
         return None, (raw,)
+    if is_sweep(raw):
+        raise InputError(f"{path} is a sweep, not the config of one run", f"use `sme2prof sweep {path}`")
     return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
 
 
@@ -166,10 +168,10 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
         runner = experiment.runner and str(_runner(experiment.runner, folder))
         update = {"sme2": experiment.side, "runner_path": runner or BUILTIN}
         experiments.append(experiment.model_copy(update=update))
-    files = tuple(_found(file, folder) for file in config.inputs.files)
+    files = tuple(found_path(file, folder) for file in config.inputs.files)
     return config.model_copy(
         update={
-            "model": _found(config.model, folder),
+            "model": found_path(config.model, folder),
             "output_root": _absolute(_start_of_outputs(config, folder) / config.output_root),
             "experiments": tuple(experiments),
             "inputs": config.inputs.model_copy(update={"files": files}),
@@ -188,7 +190,7 @@ def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
     return folder
 
 
-def _found(path: Path, folder: Path) -> Path:
+def found_path(path: Path, folder: Path) -> Path:
     """`path` in the config's folder, or else in the working folder; the first when it is in neither."""
     places = [under_either_name(_absolute(start / path)) for start in (folder, Path.cwd())]
     return next((place for place in places if place.exists()), places[0])
@@ -196,8 +198,8 @@ def _found(path: Path, folder: Path) -> Path:
 
 def _runner(path: Path, folder: Path) -> Path:
     """A runner's path may also start in the checkout, as an earlier kit had it."""
-    found = _found(path, folder)
-    inside = found if found.exists() else _found(Path("executorch") / path, folder)
+    found = found_path(path, folder)
+    inside = found if found.exists() else found_path(Path("executorch") / path, folder)
     return inside if inside.exists() else found
 
 

@@ -100,7 +100,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _as_list(value: object) -> object:
+def as_list(value: object) -> object:
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -125,7 +125,7 @@ def _as_cpus(value: object) -> object:
             if len(cpus) > _MOST_CPUS:
                 raise refuse(f"names more than {_MOST_CPUS} CPUs", "name each CPU once")
         return cpus
-    return _as_list(value)
+    return as_list(value)
 
 
 def _as_cpu(value: object) -> object:
@@ -151,7 +151,7 @@ Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "do
 
 # What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
-_COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
+COUNTS_SCHEMA = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
 _CPU = {"type": "integer", "minimum": 0}
 _CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
 _CLUSTER = {"enum": list(get_args(ClusterName))}
@@ -200,7 +200,7 @@ class Experiment(Settings):
     while the event tracer is on; without it, turns follow from the program's speed and the budget."""
     warmup: Whole = Field(default=3, examples=[3])
     """Untimed inferences at the start of each process, in both modes."""
-    threads: Annotated[tuple[Threads, ...], BeforeValidator(_as_list), WithJsonSchema(_COUNTS)] = Field(
+    threads: Annotated[tuple[Threads, ...], BeforeValidator(as_list), WithJsonSchema(COUNTS_SCHEMA)] = Field(
         default=(1,), min_length=1, max_length=_MOST_ENTRIES, examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""

@@ -88,12 +88,33 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
     elif spec in upstream_table():
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
     else:
-        bare = spec.partition(MARK)[0]
-        if bare in upstream_table():
-            raise InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
-        check_not_skipped(bare)
-        raise unknown_model(bare, [*discover(), *upstream_table()])
+        raise _unknown(spec)
     return loaded if name is None else replace(loaded, name=name)
+
+
+def file_name_of(spec: str) -> str:
+    """What the files of a model are called; it is not loaded, and one that is not known is an error."""
+    chosen = choose(spec)
+    if chosen is not None:
+        return chosen.file_name
+    if ":" in spec or spec.endswith(".py"):
+        place, _, attribute = spec.rpartition(":")
+        if not place or not attribute.isidentifier():
+            raise InputError(f"'{spec}' does not name a factory", REFERENCE_HELP)
+        if place.endswith(".py") and not Path(place).is_file():
+            raise InputError(f"there is no {place}", "correct the path")
+        return _reference_name(spec)
+    if spec in upstream_table():
+        return spec
+    raise _unknown(spec)
+
+
+def _unknown(spec: str) -> InputError:
+    bare = spec.partition(MARK)[0]
+    if bare in upstream_table():
+        return InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
+    check_not_skipped(bare)
+    return unknown_model(bare, [*discover(), *upstream_table()])
 
 
 def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
@@ -112,8 +133,13 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
             f"{place} has no '{attribute}'",
             f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP,
         )
+    return _reference_name(reference), module, getattr(module, attribute)
+
+
+def _reference_name(reference: str) -> str:
+    place, _, attribute = reference.rpartition(":")
     stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
-    return f"{stem}_{attribute}", module, getattr(module, attribute)
+    return re.sub(r"\W", "_", f"{stem}_{attribute}")
 
 
 def _load_reference(reference: str) -> NamedModel:
@@ -123,7 +149,7 @@ def _load_reference(reference: str) -> NamedModel:
     with blaming(f"{reference} failed", "make the factory work when called without arguments"):
         made = factory()
     model = _as_model(reference, made, getattr(module, "calibration", None))
-    return NamedModel(re.sub(r"\W", "_", name), "reference", model)
+    return NamedModel(name, "reference", model)
 
 
 def _as_model(reference: str, made: object, calibration: object) -> EagerModelBase:

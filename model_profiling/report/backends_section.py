@@ -17,7 +17,7 @@ from model_profiling.analysis.outside_lines import (
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.report.breakdown import Breakdown, break_down
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Code, Paragraph, Strong, Table, Text, make_list, make_table
+from model_profiling.report.document import Block, Code, Inline, Paragraph, Table, Text, make_list, make_table
 from model_profiling.report.operator_cells import module_cell
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.run import names
@@ -100,7 +100,7 @@ def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text,
     rows: list[tuple[Text, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
         places = list(dict.fromkeys(module_cell(operator) for operator in members))
-        where: list[str | Code | Strong] = []
+        where: list[Inline] = []
         for place in places[:3]:
             where += [", ", place] if where else [place]
         if len(places) > 3:

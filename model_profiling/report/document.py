@@ -23,7 +23,15 @@ class Strong:
     text: str
 
 
-Inline = str | Code | Strong
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Another page of the kit's, in the folder of this one or below it."""
+
+    text: str
+    file: str
+
+
+Inline = str | Code | Strong | Link
 Text = Inline | tuple[Inline, ...]
 
 

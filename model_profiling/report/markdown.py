@@ -19,6 +19,7 @@ from model_profiling.report.document import (
     Inline,
     Item,
     Items,
+    Link,
     Paragraph,
     Strong,
     Table,
@@ -31,6 +32,7 @@ from model_profiling.report.markdown_text import (
     fence,
     html_text,
     line_start,
+    link,
     only_text,
     picture,
     strong,
@@ -107,6 +109,8 @@ def _inline(before: Inline, part: Inline, after: Inline) -> str:
     match part:
         case Code(text):
             return code(_one_line(text))
+        case Link(text, file):
+            return link(_one_line(text), file)
         case Strong(text):
             return strong(_one_line(text), plain(before), plain(after))
         case str():

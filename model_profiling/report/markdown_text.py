@@ -88,6 +88,11 @@ def fence(text: str, least: int = 3) -> str:
     return "`" * max(least, longest + 1)
 
 
+def link(text: str, file: str) -> str:
+    """Another page; a name in its words must not end it."""
+    return picture(text, file).removeprefix("!")
+
+
 def picture(caption: str, file: str) -> str:
     """A picture that lies beside the page; a name in what stands for it must not end it."""
     words = _IN_CAPTION.sub(r"\\\1", caption)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling.config.new_config import NewConfig, new_config, new_experiments
-from model_profiling.config.reading import ProfileConfig, checked_config
-from model_profiling.config.settings import ScheduleMode, target_settings
-from model_profiling.errors import InputError, SetupError
+from model_profiling.config.new_config import NewConfig
+from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.settings import ScheduleMode
+from model_profiling.errors import SetupError
 from model_profiling.files import StrPath, as_path
 from model_profiling.pipeline.beginning import why_once
 from model_profiling.pipeline.emulation_time import emulated_seconds
@@ -19,16 +19,13 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
-from model_profiling.runner.features import Rung, ladder
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
-from model_profiling.wording import plural
 from model_profiling.workflow.kernel_evidence import keep_evidence
+from model_profiling.workflow.made_configs import ABOUT_LATENCY, make_pair_config
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_made
 from model_profiling.workflow.programs import find_or_export
 
-_EMULATED_TIMEOUT_S = 3600.0
 _UNASKED_EMULATION_S = 900.0
-_ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +191,12 @@ def _check_duration(program: Path, options: ProfileOptions) -> None:
 
 
 def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:
-    """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder. What of it
-    the target's CPU can tell apart is found when it is measured."""
-    emulated = not target.timings_are_latency
+    """The config of one target's run."""
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
-    asked = {name: getattr(options, name) for name in _ABOUT_LATENCY}
+    asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
-    wanted = replace(wanted, sample=options.sample or None)
-    wanted = replace(wanted, runs=1, warmup=0) if emulated else replace(wanted, **given)
-    raw = new_config(wanted, root)
-    raw |= {"model": str(program.resolve()), "output_root": str(root.resolve())}
-    raw["target"] = target_settings(target.choice)
-    if emulated:
-        raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": options.sample}
-    if options.ladder:
-        target.prepare()
-        raw |= _ladder_parts(new_experiments(wanted, root)[0], wanted, ladder(target.facts().features))
-    return checked_config(raw, folder=root)
+    wanted = replace(wanted, sample=options.sample or None, **given)
+    return make_pair_config(target, wanted, root, ladder=options.ladder)
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
@@ -219,35 +205,9 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
         return ()
     return tuple(
         Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name))
-        for name in _ABOUT_LATENCY
+        for name in ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )
-
-
-def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
-    if len(rungs) < 2:
-        raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
-    # Rungs are named by the best feature they still have.
-    rung_names = [f"{wanted.kind}_upto_{rung.left[0] if rung.left else 'neon'}" for rung in rungs]
-    experiments = [
-        {
-            **pattern,
-            "name": name,
-            "sme2": "off" if {"sme2", "sme"} & set(rung.disable) else "on",
-            "disable": list(rung.disable),
-        }
-        for name, rung in zip(rung_names, rungs, strict=True)
-    ]
-    pairs = [
-        {
-            "baseline": {"experiment": rung_names[place + 1], "threads": threads},
-            "candidate": {"experiment": rung_names[place], "threads": threads},
-            "label": f"what {rungs[place].left[0]} buys, {plural(threads, 'thread')}",
-        }
-        for place in range(len(rungs) - 1)
-        for threads in wanted.threads
-    ]
-    return {"experiments": experiments, "analysis": {"compare_pairs": pairs}}
 
 
 def _run_on(

@@ -37,13 +37,22 @@ def find_or_export(
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
-    if chosen := registry.choose(model):
-        folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
-        pte = folder / f"{chosen.file_name}_{backend}_{dtype}.pte"
-        if _is_current(chosen, pte):
-            progress.stage(f"using {pte}")
-            return pte
+    if found := current_export(model, dtype, backend, artifacts):
+        progress.stage(f"using {found}")
+        return found
     return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
+
+
+def current_export(
+    model: str, dtype: str | None, backend: str | None, artifacts: Path | None = None
+) -> Path | None:
+    """An earlier export of a registered model, if a new one would come out the same."""
+    chosen = registry.choose(model)
+    if chosen is None:
+        return None
+    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+    pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{dtype or 'fp32'}.pte"
+    return pte if _is_current(chosen, pte) else None
 
 
 def _named(path: Path) -> Path:

@@ -20,6 +20,7 @@ from model_profiling.report.document import (
     Heading,
     Item,
     Items,
+    Link,
     Paragraph,
     Strong,
     make_list,
@@ -48,6 +49,15 @@ def test_code_holds_any_backticks(text: str) -> None:
     inside = shown[len(fence.group()) : len(shown) - len(fence.group())]
     assert wanted in (inside, inside[1:-1])
     assert not wanted or fence.group() not in re.findall(r"`+", wanted)
+
+
+@given(st.text(), st.text(min_size=1))
+def test_a_link_leads_to_a_file_beside_the_page_whatever_it_is_called(text: str, file: str) -> None:
+    table = make_table(("a",), [(Link(text, file),)])
+    line = render_markdown([table]).splitlines()[-1]
+    assert len(re.findall(r"(?<!\\)\|", line)) == 2
+    (address,) = re.findall(r'<a href="([^"]*)">', block_html(table))
+    assert address.startswith("./") and not set(address) & set("<>\"' \n")
 
 
 def test_empty_cells_show_a_dash() -> None:

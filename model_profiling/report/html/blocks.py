@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from urllib.parse import quote
 
 from model_profiling.report.document import (
     Answers,
@@ -17,6 +18,7 @@ from model_profiling.report.document import (
     Inline,
     Item,
     Items,
+    Link,
     Paragraph,
     Strong,
     Table,
@@ -117,6 +119,8 @@ def _inline(part: Inline) -> str:
     match part:
         case Code(text):
             return f"<code>{escape(text)}</code>" if text else ""
+        case Link(text, file):
+            return f'<a href="{escape(quote(f"./{file}", errors="backslashreplace"))}">{escape(text)}</a>'
         case Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():

@@ -47,7 +47,8 @@ class _Lines:
     def stage(self, text: str) -> None:
         _say(text)
 
-    def advance(self, done: int, total: int, text: str = "") -> None:
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        del left_s
         if sys.stderr.isatty():
             _say(f"\r  {done}/{total} {text}", end="\n" if done == total else "")
 

@@ -1,0 +1,268 @@
+"""`sme2prof sweep`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages
+from model_profiling.cli.progress import shown_progress
+from model_profiling.wording import duration, listing, plural, size
+
+if TYPE_CHECKING:
+    from model_profiling.config.sweep import SweepConfig
+    from model_profiling.store.opened import Store
+    from model_profiling.sweep.concluding import Concluded
+    from model_profiling.sweep.cost import JobCost, SweepCost
+    from model_profiling.sweep.engine import SweepOptions
+    from model_profiling.sweep.records import CellRecord, SweepRecord
+
+_MOST_ROWS = 40
+"""Of a table on a terminal; the report and --json have all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command was given."""
+
+    file: Path
+    sweep: SweepConfig
+    outdir: Path
+    as_json: bool
+    quiet: bool
+
+
+@frame.command(
+    "sweep",
+    example="""sme2prof sweep nightly.json --dry-run
+    sme2prof sweep nightly.json
+    sme2prof sweep nightly.json --scheduler 127.0.0.1:8786 --store /data/runs""",
+    facts=True,
+)
+@click.argument("file", metavar="SWEEP.json", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show the cells and what they cost; measure nothing.")
+@click.option("--outdir", type=frame.FOLDER, help="Folder for everything [default: sweep_NAME].")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="A Dask scheduler, HOST:PORT, whose workers do the work."
+)
+@click.option(
+    "--tls-ca", type=click.Path(path_type=Path), help="Authority that the scheduler's is checked by."
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Your certificate for the scheduler.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its key.")
+@click.option(
+    "--store", metavar="FOLDER", help="Add the runs to this store [default: the sweep's, or the usual]."
+)
+@click.option("--no-store", is_flag=True, help="Add them to none.")
+@click.option(
+    "--resume", is_flag=True, help="Continue a sweep that was cut short; what failed is tried again."
+)
+@click.option("--force", is_flag=True, help="Begin anew; an unfinished sweep is kept under its date.")
+@frame.quiet_option
+def command(
+    *,
+    file: Path,
+    dry_run: bool,
+    outdir: Path | None,
+    scheduler: str | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    store: str | None,
+    no_store: bool,
+    resume: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Measure every cell of SWEEP.json: models, dtypes, backends, threads and CPU features on every target.
+
+    Each device is measured by one process at a time, the runs on it take turns launch by launch, and
+    what fails is kept with its reason while the rest goes on. Without --scheduler everything runs on
+    this machine and the devices it reaches.
+    """
+    if resume and force:
+        raise click.UsageError("--resume continues what --force keeps aside: give one of them")
+    if no_store and store is not None:
+        raise click.UsageError("--store and --no-store contradict each other: give one of them")
+    from model_profiling.config.sweep_reading import load_sweep
+    from model_profiling.sweep.addresses import parse_scheduler, parse_tls
+    from model_profiling.sweep.cells import jobs
+    from model_profiling.sweep.concluding import check_store
+    from model_profiling.sweep.cost import sweep_cost
+    from model_profiling.sweep.records import ARTIFACTS
+
+    tls = parse_tls(tls_ca, tls_cert, tls_key)
+    if tls is not None and scheduler is None:
+        raise click.UsageError("--tls-ca, --tls-cert and --tls-key belong to --scheduler: give it too")
+    where = parse_scheduler(scheduler, tls) if scheduler is not None else None
+    frame.warn_of_skipped_models()
+    sweep = load_sweep(file)
+    folder = outdir or Path(f"sweep_{sweep.name}")
+    asked = _Asked(file, sweep, folder, as_json, quiet)
+    cost = sweep_cost(jobs(sweep), folder / ARTIFACTS)
+    if dry_run:
+        _show_plan(asked, cost, alone=where is None)
+        return 0
+    from model_profiling.sweep.engine import SweepOptions
+
+    if not quiet and not as_json:
+        frame.say(f"{_in_short(cost, alone=where is None)}\n")
+    opened = None if no_store else check_store(store or sweep.store)
+    options = SweepOptions(outdir=folder, scheduler=where, resume=resume, force=force)
+    return _measure(asked, options, opened)
+
+
+def _measure(asked: _Asked, options: SweepOptions, store: Store | None) -> int:
+    from model_profiling.sweep.concluding import conclude
+    from model_profiling.sweep.engine import run_sweep
+
+    try:
+        with shown_progress(lines=True, quiet=asked.quiet) as progress:
+            outcome = run_sweep(asked.sweep, options, progress)
+            concluded = conclude(outcome.folder, outcome.record, store, progress)
+    except KeyboardInterrupt:
+        words = [word for word in frame.command_line() if word not in ("--force", "--resume")]
+        frame.warn(f"every launch that ended is kept; continue with: {shlex.join([*words, '--resume'])}")
+        raise
+    return _show(asked, outcome.record, concluded, outcome.moved)
+
+
+def _in_short(cost: SweepCost, *, alone: bool) -> str:
+    """How much, for how long, on what."""
+    cells = sum(len(each.job.cells) for each in cost.jobs)
+    targets = listing(dict.fromkeys(each.job.target for each in cost.jobs))
+    known = cost.seconds(alone=alone)
+    exports = f"{plural(cost.exports, 'program')} to export; " if cost.exports else ""
+    time = f"measuring takes about {duration(known)}" if known else "how long it takes is not known"
+    open_ones = f"; of {plural(cost.unknown, 'run')} no time is known yet" if known and cost.unknown else ""
+    cells_on = f"{plural(cells, 'cell')} in {plural(len(cost.jobs), 'run')} on {targets}"
+    return f"{cells_on}; {exports}{time}{open_ones}"
+
+
+def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
+    """What would be measured, and what that costs."""
+    from model_profiling.sweep.cells import all_cells
+
+    cells = all_cells(asked.sweep)
+    if asked.as_json:
+        frame.facts(_plan_facts(asked, cost, cells, alone=alone))
+        return
+    rows = [_plan_row(each) for each in cost.jobs]
+    frame.table(
+        ("program", "target", "threads", "rungs", "cells", "launches", "time", "disk"), rows[:_MOST_ROWS]
+    )
+    if rows[_MOST_ROWS:]:
+        frame.say(f"... and {plural(len(rows) - _MOST_ROWS, 'run')} more; --json lists all")
+    frame.say()
+    reasons: dict[str, int] = {}
+    for each in cells:
+        if each.state == "left out":
+            reasons[each.reason] = reasons.get(each.reason, 0) + 1
+    for reason, count in reasons.items():
+        frame.say(f"left out: {plural(count, 'cell')} ({reason})")
+    if any(each.unknown for each in cost.jobs):
+        frame.say("?: " + listing(dict.fromkeys(each.unknown for each in cost.jobs if each.unknown)))
+    frame.say(_in_short(cost, alone=alone))
+    frame.say(f"next: sme2prof sweep {shlex.quote(str(asked.file))}")
+
+
+def _plan_row(cost: JobCost) -> tuple[str, ...]:
+    job = cost.job
+    least, most = cost.launches
+    return (
+        job.program.name,
+        job.target,
+        ", ".join(map(str, dict.fromkeys(cell.threads for cell in job.cells))),
+        ", ".join(rung.name for rung in job.rungs),
+        str(len(job.cells)),
+        str(least) if least == most else f"{least} to {most}",
+        "?" if cost.seconds is None else duration(cost.seconds),
+        "?" if cost.bytes is None else size(cost.bytes),
+    )
+
+
+def _plan_facts(
+    asked: _Asked, cost: SweepCost, cells: tuple[CellRecord, ...], *, alone: bool
+) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "name": asked.sweep.name,
+        "outdir": str(asked.outdir),
+        "cells": [_cell_facts(each) for each in cells],
+        "runs": [
+            {
+                "run_dir": each.job.run_dir,
+                "program": each.job.program.name,
+                "target": each.job.target,
+                "cells": len(each.job.cells),
+                "launches_at_least": each.launches[0],
+                "launches_at_most": each.launches[1],
+                "seconds": each.seconds,
+                "bytes": each.bytes,
+                "unknown": each.unknown or None,
+            }
+            for each in cost.jobs
+        ],
+        "exports": cost.exports,
+        "seconds": cost.seconds(alone=alone),
+        "runs_without_known_time": cost.unknown,
+        "bytes": cost.bytes,
+    }
+
+
+def _cell_facts(each: CellRecord) -> dict[str, object]:
+    cell = each.cell
+    return {
+        "id": cell.id,
+        "model": cell.program.model,
+        "dtype": cell.program.dtype,
+        "backend": cell.program.backend,
+        "threads": cell.threads,
+        "rung": cell.rung,
+        "target": cell.target,
+        "state": each.state,
+        "reason": each.reason or None,
+        "fix": each.fix or None,
+        "run_dir": each.run_dir,
+    }
+
+
+def _show(asked: _Asked, record: SweepRecord, concluded: Concluded, moved: Path | None) -> int:
+    """What came of it; exit code 2 where a cell failed, as for a run's experiments."""
+    from model_profiling.report.terminal import render_terminal
+    from model_profiling.sweep.report import counted, failures, fastest_table
+
+    added, found = concluded.added, concluded.found
+    if asked.as_json:
+        medians = {
+            each.cell.id: row.latency and row.latency.median for row in found.rows for each in row.cells
+        }
+        cells = [{**_cell_facts(each), "median_ms": medians.get(each.cell.id)} for each in record.cells]
+        stored = len(added.runs) if added else 0
+        facts = {"name": record.name, "outdir": str(asked.outdir), "counts": record.counts(), "cells": cells}
+        frame.facts(
+            {"schema_version": 1, **facts, "store": concluded.store, "stored": stored}
+            | page_facts(concluded.report)
+        )
+    else:
+        if found.fastest and not asked.quiet:
+            frame.say(render_terminal([fastest_table(found)]) + "\n")
+        frame.say(f"Sweep {record.name}: {counted(record)}")
+        if moved is not None and not asked.quiet:
+            frame.say(f"The earlier sweep is kept in {moved}")
+        if added is not None and not asked.quiet:
+            frame.say(f"Store: {plural(len(added.runs), 'run')} in {concluded.store}")
+        for path in pages(concluded.report):
+            frame.say(f"Report: {path}")
+    for refused in added.refused if added else ():
+        frame.warn(f"{refused.run_dir} is not in the store: {refused.problem}; {refused.fix}")
+    lines = list(failures(record))
+    for line in lines:
+        frame.fail(line)
+    return 2 if lines else 0

@@ -1,0 +1,157 @@
+"""A sweep's side of Dask: the scheduler it was told or one of its own in this process, the workers there and
+what they offer, and asking them."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_profiling.errors import InputError, ProfilingError, SetupError
+from model_profiling.extras import needed
+from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
+from model_profiling.sweep.messages import HOST, Offer, own_versions
+from model_profiling.sweep.station import Station
+from model_profiling.sweep.worker import machine_name, quieten, remote_call, worker_settings
+
+_CONNECT_S = 20
+_ASK_S = 60
+
+
+class WorkerLost(Exception):
+    """A worker that was asked something is not there any more."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Workers that can be asked. What they do for long is submitted to Dask, which finds one with what it
+    takes and, if that one is lost, another; small things (files, offers) are said to one of them at once."""
+
+    client: Any
+    own: bool
+    """Whether it lives in this process."""
+    _call: Callable[..., bytes | None] = field(default_factory=remote_call)
+    _offers: dict[str, Offer | None] = field(default_factory=dict)
+
+    def submit(self, method: str, ask: object, resources: Mapping[str, float]) -> Any:
+        """A Dask future of the answer, for `answer_of`."""
+        return self.client.submit(
+            self._call, method, pickle.dumps((ask,)), resources=dict(resources), pure=False
+        )
+
+    @staticmethod
+    def answer_of(future: Any) -> object:
+        """What a future that is done came to; raises what went wrong, whatever that was."""
+        packed = future.result()
+        if packed is None:
+            raise WorkerLost("it was no worker of the kit's")
+        return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/sweeps.md says who is trusted
+
+    def ask(self, worker: str, method: str, *arguments: object) -> Any:
+        """Ask one worker now, whatever it is doing."""
+        try:
+            answers = self.client.run(self._call, method, pickle.dumps(arguments), workers=[worker])
+            packed = answers[worker]
+        except ProfilingError:
+            raise
+        except Exception as problem:
+            raise WorkerLost(str(problem)) from problem
+        return pickle.loads(packed)  # noqa: S301
+
+    def tell_all(self, method: str, *arguments: object) -> None:
+        """Say something to every worker; one that is gone need not hear it."""
+        with contextlib.suppress(Exception):
+            self.client.run(self._call, method, pickle.dumps(arguments), on_error="ignore")
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What the workers there are now offer; each is asked once. Others' workers offer nothing."""
+        there = list(self.client.nthreads())
+        new = [worker for worker in there if worker not in self._offers]
+        if new:
+            answers: Mapping[str, bytes | None] = self.client.run(
+                self._call, "offer", pickle.dumps(()), workers=new, on_error="ignore"
+            )
+            for worker, packed in answers.items():
+                self._offers[worker] = pickle.loads(packed) if packed else None  # noqa: S301
+        return tuple(offer for worker in there if (offer := self._offers.get(worker)) is not None)
+
+
+@contextlib.contextmanager
+def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[Cluster]:
+    """The team's cluster, or without an address one of this process that reaches `targets` from here."""
+    if scheduler is None:
+        with (
+            tempfile.TemporaryDirectory(prefix="sme2prof-sweep-") as folder,
+            _own(Path(folder), targets) as own,
+        ):
+            yield own
+        return
+    distributed = needed("distributed", EXTRA)
+    quieten()
+    try:
+        client = distributed.Client(
+            scheduler.address, security=scheduler.security(), timeout=_CONNECT_S, set_as_default=False
+        )
+    except (OSError, TimeoutError, ValueError) as problem:
+        raise SetupError(
+            f"no scheduler answers at {scheduler.address}",
+            "start it (dask scheduler), and correct the address or the certificates",
+        ) from problem
+    with client:
+        yield Cluster(client, own=False)
+
+
+@contextlib.contextmanager
+def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
+    """Scheduler and worker in this process: nobody else can reach them. What takes long runs in processes of
+    its own all the same, and those end with this one."""
+    distributed = needed("distributed", EXTRA)
+    quieten()
+    here = HOST + machine_name()
+    devices = [here if target == "host" else target for target in targets]
+    station = Station("sweep", folder, tuple(dict.fromkeys(devices)))
+    scheduler = {
+        "cls": distributed.Scheduler,
+        "options": {"protocol": "inproc", "dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+    }
+    options = {
+        **worker_settings(station), "protocol": "inproc", "local_directory": str(folder / "dask")
+    }  # fmt: skip
+    workers = {options.pop("name"): {"cls": distributed.Worker, "options": options}}
+    try:
+        with (
+            distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
+            distributed.Client(cluster, set_as_default=False) as client,
+        ):
+            yield Cluster(client, own=True)
+    finally:
+        station.close()
+
+
+def check_versions(offers: Sequence[Offer]) -> None:
+    """Refuse workers that would measure with something else than this sweep says."""
+    own = own_versions()
+    for offer in offers:
+        if offer.versions != own:
+            raise InputError(
+                f"worker {offer.name} runs {offer.versions}, this sweep {own}",
+                "install the same on both, or end that worker",
+            )
+
+
+def device_of(target: str, offers: Sequence[Offer]) -> str | None:
+    """The device that a sweep's target means among those offered; None while nobody offers it."""
+    offered = {device for offer in offers for device in offer.devices}
+    if target != "host":
+        return target if target in offered else None
+    hosts = sorted(device for device in offered if device.startswith(HOST))
+    if len(hosts) > 1:
+        raise InputError(
+            f'several machines offer themselves as "host": {", ".join(hosts)}',
+            "name one of them in the sweep",
+        )
+    return hosts[0] if hosts else None

@@ -1,0 +1,119 @@
+"""Exports in a process of their own that is kept between them: loading torch takes longer than most exports,
+and what an export leaves in memory, or crashes, is no worker's.
+
+The process reads one JSON line for each export and answers with one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+from model_profiling import process
+from model_profiling.errors import ExportError, InputError, ProfilingError
+from model_profiling.process import Child
+from model_profiling.sweep.records import Program
+
+_CRASHED = "export it by hand to see why: sme2prof export {model}"
+
+
+class Exporter:
+    """Starts the process when there is something to export, and ends it when told to."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+        self._lock = threading.Lock()
+
+    def export(self, program: Program, folder: Path) -> Path:
+        """Export into `folder`; the .pte file."""
+        asked = {
+            "model": program.model, "dtype": program.dtype, "backend": program.backend, "folder": str(folder)
+        }  # fmt: skip
+        with self._lock:
+            child = self._running()
+            assert child.stdin is not None and child.stdout is not None
+            try:
+                child.stdin.write(json.dumps(asked).encode() + b"\n")
+                child.stdin.flush()
+                line = child.stdout.readline()
+            except BrokenPipeError:
+                line = b""
+            if not line:
+                self._end()
+                raise ExportError(
+                    f"exporting {program.model} ended the process that did it",
+                    _CRASHED.format(model=program.model),
+                )
+        answer = json.loads(line)
+        if "pte" in answer:
+            return Path(answer["pte"])
+        kind = {"InputError": InputError}.get(answer["kind"], ExportError)
+        raise kind(answer["problem"], answer["fix"])
+
+    def rest(self) -> None:
+        """End the process, unless somebody's export is under way."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the process, whatever it does: who waits for it is told so."""
+        child = self._child
+        if child is not None and not process.has_ended(child):
+            process.kill(child)
+        with self._lock:
+            self._end()
+
+    def _running(self) -> Child:
+        if self._child is not None and process.has_ended(self._child):
+            self._end()
+        if self._child is None:
+            words = [sys.executable, "-m", "model_profiling.sweep.exporting"]
+            self._child = process.start(words, fed=True, stderr=subprocess.DEVNULL)
+        return self._child
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        process.end(child)
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def _serve(asks: IO[bytes], answers: IO[bytes]) -> None:
+    for line in asks:
+        asked = json.loads(line)
+        try:
+            answer = {"pte": _export(asked["model"], asked["dtype"], asked["backend"], Path(asked["folder"]))}
+        except ProfilingError as problem:
+            answer = {"kind": type(problem).__name__, "problem": problem.problem, "fix": problem.fix}
+        except Exception as problem:  # noqa: BLE001  a model's own code may fail in any way
+            said = f"{type(problem).__name__}: {problem}"
+            answer = {"kind": "", "problem": said, "fix": _CRASHED.format(model=asked["model"])}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def _export(model: str, dtype: str, backend: str, folder: Path) -> str:
+    from model_profiling.export import export_model
+
+    return str(export_model(model, dtype=dtype, backend=backend, outdir=folder).pte)
+
+
+if __name__ == "__main__":
+    # What models and compilers print is no answer.
+    own = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(own, "wb") as answers:
+        _serve(sys.stdin.buffer, answers)

@@ -1,0 +1,203 @@
+"""The folder of a sweep: who may begin or continue one there, and the record of its cells.
+
+    OUTDIR/sweep.json     what was asked for
+    OUTDIR/cells.json     what became of each cell
+    OUTDIR/artifacts/     programs
+    OUTDIR/runs/<program>/<place>/    a run directory for each job
+    OUTDIR/report.md, report.html     everything side by side
+
+A sweep that has ended is kept under its date and time when a new one begins there, so that the same command
+can run every night; an unfinished one is continued (`resume`) or kept aside too (`force`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.config.sweep import SweepConfig
+from model_profiling.config.sweep_reading import parse_sweep
+from model_profiling.errors import InputError
+from model_profiling.json_record import read_json_object
+from model_profiling.lock_file import LockFile
+from model_profiling.pipeline.starting import check_folder
+from model_profiling.reading import is_there
+from model_profiling.run.journal import moment
+from model_profiling.run.names import earlier_name
+from model_profiling.sweep.cells import all_cells
+from model_profiling.sweep.records import (
+    ARTIFACTS,
+    CELLS,
+    SWEEP,
+    CellRecord,
+    CellState,
+    Job,
+    SweepRecord,
+    read_sweep_record,
+    write_sweep_record,
+)
+
+_FREE_TO_CHANGE = frozenset({"notes", "store"})
+"""What may differ when a sweep is continued: nothing is measured by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellOutcome:
+    """How a cell ended."""
+
+    state: CellState
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(slots=True)
+class SweepFolder:
+    """An open sweep; whoever holds it has it alone. Every change is on disk when the call returns."""
+
+    path: Path
+    sweep: SweepConfig
+    record: SweepRecord
+    moved: Path | None = None
+    """Where an earlier sweep was kept."""
+    _places: dict[str, int] = field(init=False)
+    """Where each cell stands in the record, which keeps its order."""
+
+    def __post_init__(self) -> None:
+        self._places = {each.cell.id: place for place, each in enumerate(self.record.cells)}
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / ARTIFACTS
+
+    def run_dir(self, job: Job) -> Path:
+        return self.path / job.run_dir
+
+    def of(self, job: Job) -> tuple[CellRecord, ...]:
+        """What is known of the cells of a job."""
+        return tuple(self.record.cells[self._places[cell.id]] for cell in job.cells)
+
+    def waiting(self, job: Job) -> bool:
+        """Whether any of its cells is still to be measured."""
+        return any(not each.ended for each in self.of(job))
+
+    def mark(self, job: Job, state: CellState, reason: str = "", fix: str = "") -> None:
+        """All cells of a job came to `state`; those that have ended stay as they are."""
+        outcome = CellOutcome(state, reason, fix)
+        self._set(job, {each.cell.id: outcome for each in self.of(job) if not each.ended})
+
+    def conclude(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
+        """The cells of a job ended, each as `outcomes` says of its id."""
+        self._set(job, {cell.id: outcomes[cell.id] for cell in job.cells})
+
+    def end(self) -> None:
+        """Nothing more is going to happen in this session."""
+        self._write(replace(self.record, ended=moment()))
+
+    def _set(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
+        """A run directory that is known stays known."""
+        run_dir = job.run_dir if self.run_dir(job).is_dir() else None
+        cells = list(self.record.cells)
+        for cell_id, found in outcomes.items():
+            place = self._places[cell_id]
+            cells[place] = replace(
+                cells[place],
+                state=found.state,
+                reason=found.reason,
+                fix=found.fix,
+                run_dir=run_dir or cells[place].run_dir,
+            )
+        if any(
+            cells[self._places[cell_id]] != self.record.cells[self._places[cell_id]] for cell_id in outcomes
+        ):
+            self._write(replace(self.record, cells=tuple(cells)))
+
+    def _write(self, record: SweepRecord) -> None:
+        write_sweep_record(self.path, record)
+        self.record = record
+
+
+@contextlib.contextmanager
+def opened_sweep(
+    path: Path, sweep: SweepConfig, *, resume: bool = False, force: bool = False
+) -> Iterator[SweepFolder]:
+    """The folder `path` for `sweep`, begun or continued, and nobody else's for the length of the block."""
+    check_folder(path)
+    lock = LockFile(
+        path.parent / f".{path.name}.lock", str(path), "wait for it to end, or choose another --outdir"
+    )
+    with lock.held():
+        moved = settle(path, sweep, resume=resume, force=force)
+        if moved is None and is_there(path / CELLS):
+            record = _continued(path, sweep)
+        else:
+            record = SweepRecord(name=sweep.name, began=moment(), cells=all_cells(sweep))
+        files.make_folder(path)
+        files.write_json(path / SWEEP, written(sweep))
+        write_sweep_record(path, record)
+        yield SweepFolder(path, sweep, record, moved)
+
+
+def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path | None:
+    """Make room for the sweep in `path`, or refuse; where an earlier one was moved to."""
+    if not is_there(path / CELLS):
+        if path.is_dir() and any(path.iterdir()):
+            raise InputError(
+                f"{path} holds files and no sweep", "choose another --outdir, or an empty folder"
+            )
+        return None
+    record = read_sweep_record(path)
+    if resume:
+        if _changed(path, sweep):
+            named = ", ".join(_changed(path, sweep))
+            raise InputError(
+                f"{path} holds a sweep with other settings ({named})",
+                "continue it with its own file, keep it aside with --force, or choose another --outdir",
+            )
+        return None
+    if not record.has_ended and not force:
+        left = sum(not each.ended for each in record.cells)
+        raise InputError(
+            f"{path} holds an unfinished sweep ({left} of {len(record.cells)} cells are left)",
+            "continue it with --resume, or begin anew with --force, which keeps it under its date",
+        )
+    kept = earlier_name(path, record.began)
+    path.rename(kept)
+    return kept
+
+
+def written(sweep: SweepConfig) -> dict[str, object]:
+    """The JSON of a sweep; `parse_sweep` reads it back."""
+    return sweep.model_dump(mode="json", exclude_none=True)
+
+
+def read_sweep_of(path: Path) -> SweepConfig:
+    """What was asked for in the sweep's folder `path`."""
+    fix = "begin the sweep anew with --force"
+    sweep, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
+    if sweep is None:
+        raise InputError(f"{path / SWEEP}: {problems[0].text}", fix)
+    return sweep
+
+
+def _changed(path: Path, sweep: SweepConfig) -> list[str]:
+    """The settings in which the sweep that was begun in `path` differs."""
+    before, now = written(read_sweep_of(path)), written(sweep)
+    names = dict.fromkeys((*before, *now))
+    return [name for name in names if name not in _FREE_TO_CHANGE and before.get(name) != now.get(name)]
+
+
+def _continued(path: Path, sweep: SweepConfig) -> SweepRecord:
+    """The record as it was; what was cut short or failed is tried again."""
+    record = read_sweep_record(path)
+    known = {each.cell.id: each for each in record.cells}
+    cells = tuple(_again(known.get(each.cell.id), each) for each in all_cells(sweep))
+    return replace(record, cells=cells, ended=None)
+
+
+def _again(before: CellRecord | None, now: CellRecord) -> CellRecord:
+    if before is None or now.state == "left out":
+        return now
+    return before if before.state == "done" else replace(now, run_dir=before.run_dir)

@@ -1,0 +1,64 @@
+"""What a sweep makes of a job whose measuring is over: figures, analysis and report, in its own folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from model_profiling.config.reading import checked_config
+from model_profiling.errors import InputError
+from model_profiling.json_record import write_record
+from model_profiling.program.graph_file import record_beside
+from model_profiling.run import names
+from model_profiling.run.journal import moment
+from model_profiling.run.manifest import Manifest, read_manifest
+from model_profiling.sweep.folder import CellOutcome
+from model_profiling.sweep.machine_lock import working_beside
+from model_profiling.sweep.outcomes import cell_outcomes
+from model_profiling.sweep.records import Job
+from model_profiling.workflow.measure import RunOptions, run_config
+
+
+def publish(job: Job, run_dir: Path, program: Path) -> dict[str, CellOutcome]:
+    """Analyse and report the run of `job`; how each of its cells ended."""
+    with working_beside():
+        manifest = _bring_home(run_dir, program)
+        config = checked_config(manifest.settings, folder=run_dir)
+        run_config(config, RunOptions(analysis_only=True))
+    return cell_outcomes(job, run_dir)
+
+
+def put_aside(run_dir: Path, program: Path, problem: str, fix: str) -> None:
+    """Say in a run that is not measured any further in this session why, so that it is one to continue."""
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        return
+    manifest = _at_home(manifest, run_dir, program)
+    if manifest.sessions and manifest.sessions[-1].end == "running":
+        *past, last = manifest.sessions
+        last = replace(last, end="interrupted", ended=moment(), problem=problem, fix=fix or None)
+        manifest = replace(manifest, state="interrupted", sessions=(*past, last))
+    write_record(run_dir / names.MANIFEST, manifest)
+
+
+def _bring_home(run_dir: Path, program: Path) -> Manifest:
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        raise InputError(f"{run_dir} holds no run", "measure it again: continue the sweep with --resume")
+    manifest = _at_home(manifest, run_dir, program)
+    write_record(run_dir / names.MANIFEST, manifest)
+    return manifest
+
+
+def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
+    """A worker measured it with paths of its own; here the program and the run lie elsewhere."""
+    run_dir, program = run_dir.resolve(), program.resolve()
+    own = {"model": str(program), "output_root": str(run_dir)}
+    record = record_beside(program)
+    return replace(
+        manifest,
+        model=own["model"],
+        etrecord=str(record) if record else None,
+        config=str(run_dir / names.CONFIG),
+        settings={**manifest.settings, **own},
+    )

@@ -1,0 +1,358 @@
+"""The page of a sweep: what came of it, what failed and why, the fastest of each model, every cell.
+
+Figures are those of the runs' own `metrics.json`; a page about the runs side by side lies beside it, and each
+run has its own report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import ProfilingError
+from model_profiling.progress import Progress, Silent
+from model_profiling.report.compared_runs import device_of, what_times_are
+from model_profiling.report.data import PairReport, ReportData, report_data
+from model_profiling.report.document import (
+    Answers,
+    Block,
+    Code,
+    Folded,
+    Heading,
+    Link,
+    Paragraph,
+    Table,
+    Text,
+    make_list,
+    make_table,
+)
+from model_profiling.report.pair_words import speedup_text
+from model_profiling.run import Result, Run, names
+from model_profiling.statistics.latency import LatencySummary
+from model_profiling.sweep.outcomes import results_of
+from model_profiling.sweep.records import CellRecord, Program, SweepRecord
+from model_profiling.wording import MISSING, listing, milliseconds, plural
+from model_profiling.workflow.report import write_combined_report, write_page
+
+_PAGE = Path(names.REPORT).with_suffix(names.HTML).name
+_MOST_REASONS = 8
+MOST_SIDE_BY_SIDE = 24
+"""Runs on one page; of more, nobody sees anything any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Cells that were measured as one, or a single cell, with what was measured."""
+
+    cells: tuple[CellRecord, ...]
+    latency: LatencySummary | None = None
+    kernels: str = ""
+    """What it proves of SME2; empty where nothing was tested."""
+    baseline: bool = False
+    """Whether the CPU could not tell its rungs apart."""
+
+    @property
+    def first(self) -> CellRecord:
+        return self.cells[0]
+
+    @property
+    def rung(self) -> str:
+        """On and off are said only of a CPU that has SME2."""
+        return "baseline" if self.baseline else self.first.cell.rung
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sweep with what its runs say."""
+
+    record: SweepRecord
+    rows: tuple[Row, ...]
+    about: tuple[tuple[str, str], ...] = ()
+    """Targets, and what their times are."""
+    pairs: tuple[tuple[CellRecord, PairReport], ...] = ()
+    """What was compared where latencies were measured, each with the first cell of its run."""
+
+    @property
+    def fastest(self) -> tuple[Row, ...]:
+        """Of each model on each target, the row with the smallest median; in the order of the sweep."""
+        best: dict[tuple[str, str], Row] = {}
+        for row in self.rows:
+            key = (row.first.cell.program.model, row.first.cell.target)
+            held = best.get(key)
+            if row.latency is not None and (held is None or row.latency.median < _median(held)):
+                best[key] = row
+        return tuple(best.values())
+
+
+def _median(row: Row) -> float:
+    assert row.latency is not None
+    return row.latency.median
+
+
+def gather(folder: Path, record: SweepRecord) -> Found:
+    """What the runs of the sweep in `folder` say of its cells."""
+    rows: list[Row] = []
+    about: dict[str, str] = {}
+    pairs: list[tuple[CellRecord, PairReport]] = []
+    for run_dir, cells in _by_run(record.cells).items():
+        data = _opened(folder / run_dir) if run_dir else None
+        if data is None:
+            rows += [Row((each,)) for each in cells]
+            continue
+        rows += _rows(data, cells)
+        about.setdefault(cells[0].cell.target, _about(data))
+        pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
+    order = {each.cell.id: place for place, each in enumerate(record.cells)}
+    rows.sort(key=lambda row: order[row.first.cell.id])
+    return Found(record, tuple(rows), tuple(about.items()), tuple(pairs))
+
+
+def _by_run(cells: Iterable[CellRecord]) -> dict[str | None, list[CellRecord]]:
+    found: dict[str | None, list[CellRecord]] = {}
+    for each in cells:
+        found.setdefault(each.run_dir, []).append(each)
+    return found
+
+
+def _opened(run_dir: Path) -> ReportData | None:
+    """Its figures without its dumps; None where nothing was measured."""
+    try:
+        run = Run.open(run_dir)
+    except ProfilingError:
+        return None
+    return report_data(run, None) if run.manifest is not None else None
+
+
+def _about(data: ReportData) -> str:
+    device = device_of(data)
+    return f"{device}: {what_times_are(data)}" if device else what_times_are(data)
+
+
+def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
+    manifest = data.run.manifest
+    assert manifest is not None
+    latencies = {found.series: found.summary for found in data.experiments}
+    kernels = {
+        found.series: found.sme.text
+        for place in data.evidence
+        for found in place.kernels
+        if found.sme.answer != "untested"
+    }
+    groups: dict[tuple[object, ...], list[CellRecord]] = {}
+    results: dict[tuple[object, ...], tuple[Result, ...]] = {}
+    for each in cells:
+        measured = results_of(each.cell, manifest)
+        key: tuple[object, ...] = (tuple(result.series for result in measured) or each.cell.id, each.state)
+        groups.setdefault(key, []).append(each)
+        results[key] = measured
+    for key, group in groups.items():
+        series = [result.series for result in results[key]]
+        known = [summary for one in series if (summary := latencies.get(one)) is not None]
+        stands_for = any(len(manifest.asked_as(one.experiment)) > 1 for one in series)
+        best = min(known, key=lambda summary: summary.median, default=None)
+        proven = "; ".join(dict.fromkeys(kernels[one] for one in series if one in kernels))
+        yield Row(tuple(group), best if group[0].state == "done" else None, proven, stands_for)
+
+
+def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
+    """The whole page; `side_by_side` is the file about all runs, None where there is none."""
+    return [
+        Heading(sweep_title(found.record), 1),
+        _opening(found, side_by_side),
+        *_fastest(found),
+        *_speedups(found),
+        Heading("Cells"),
+        cells_table(found),
+        *make_list(_notes(found)),
+        *_left_out(found.record.cells),
+    ]
+
+
+def _notes(found: Found) -> Iterator[str]:
+    if any(row.baseline for row in found.rows):
+        yield "baseline: rungs that differ only in features this CPU lacks are measured once."
+    yield from (f"{target}: {said}." for target, said in found.about)
+
+
+def sweep_title(record: SweepRecord) -> str:
+    return f"Sweep {record.name}: {counted(record)}"
+
+
+def counted(record: SweepRecord) -> str:
+    """`30 of 34 cells done, 4 failed`, without those that were never to be measured."""
+    counts = record.counts()
+    wanted = sum(count for state, count in counts.items() if state != "left out")
+    others = [f"{counts[state]} {state}" for state in ("failed", "running", "waiting") if state in counts]
+    return ", ".join((f"{counts.get('done', 0)} of {plural(wanted, 'cell')} done", *others))
+
+
+def _opening(found: Found, side_by_side: str | None) -> Block:
+    cells = found.record.cells
+    reasons = list(_by_reason(each for each in cells if each.state == "failed").items())
+    entries: list[tuple[str, Text]] = [
+        (f"{plural(len(held), 'cell')} failed", f"{_places(held)}: {reason}{f'; {fix}' if fix else ''}")
+        for (reason, fix), held in reasons[:_MOST_REASONS]
+    ]
+    if others := reasons[_MOST_REASONS:]:
+        count = sum(len(held) for _, held in others)
+        entries.append((f"{plural(count, 'cell')} failed", "for other reasons: see the table below"))
+    if unfinished := sum(not each.ended for each in cells):
+        entries.append(("Unfinished", f"{plural(unfinished, 'cell')} to go: continue with --resume"))
+    if not entries:
+        entries.append(("Did everything work?", "Yes: every cell that was to be measured is done."))
+    further: Text = "In the report of each run, linked below."
+    if side_by_side:
+        further = (
+            Link("All runs side by side", side_by_side),
+            "; each run has its own report, linked below.",
+        )
+    return Answers((*entries, ("Speedups, where the time goes, kernels", further)))
+
+
+def _places(cells: Iterable[CellRecord]) -> str:
+    """Which runs they belong to, as far as a line has room."""
+    jobs = list(dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells))
+    others = [f"{len(jobs) - 3} more"] if jobs[3:] else []
+    return listing(jobs[:3] + others)
+
+
+def _fastest(found: Found) -> Iterator[Block]:
+    rows = found.fastest
+    if not rows:
+        return
+    yield Heading("The fastest of each model")
+    yield fastest_table(found)
+    yield Paragraph(
+        (
+            "The smallest median of each model on each target. Whether a difference is more than noise, ",
+            Code("sme2prof compare"),
+            " judges; whether a dtype is accurate enough, the export's record tells.",
+        )
+    )
+
+
+def _speedups(found: Found) -> Iterator[Block]:
+    if not found.pairs:
+        return
+    yield Heading("What CPU features bring")
+    rows = [
+        (
+            _linked(cell),
+            cell.cell.target,
+            pair.label,
+            speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
+            pair.speedup.verdict.value,
+            "" if pair.comparable else pair.speedup.reason,
+        )
+        for cell, pair in found.pairs
+    ]
+    yield make_table(("program", "target", "comparison", "speedup", "verdict", "why not"), rows)
+
+
+def fastest_table(found: Found) -> Table:
+    headers = ("model", "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
+    rows = []
+    for row in found.fastest:
+        cell, summary = row.first.cell, row.latency
+        assert summary is not None
+        rows.append(
+            (
+                model_name(cell.program),
+                cell.target,
+                cell.program.dtype or MISSING,
+                cell.program.backend or MISSING,
+                str(cell.threads),
+                row.rung,
+                milliseconds(summary.median),
+                f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}",
+            )
+        )
+    return make_table(headers, rows, numbers=(4, 6))
+
+
+def cells_table(found: Found) -> Table:
+    """Every cell that was to be measured, those that were measured as one in one row."""
+    headers = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
+    rows: list[tuple[Text, ...]] = []
+    for row in found.rows:
+        each = row.first
+        if each.state == "left out":
+            continue
+        middle, spread = MISSING, MISSING
+        if row.latency is not None:
+            middle = milliseconds(row.latency.median)
+            spread = f"{milliseconds(row.latency.p5)} to {milliseconds(row.latency.p95)}"
+        state = f"failed: {each.reason}" if each.state == "failed" else each.state
+        rows.append(
+            (
+                _linked(each),
+                each.cell.target,
+                str(each.cell.threads),
+                row.rung,
+                middle,
+                spread,
+                row.kernels or MISSING,
+                state,
+            )
+        )
+    return make_table(headers, rows, numbers=(2, 4))
+
+
+def _linked(each: CellRecord) -> Text:
+    """The program's name, which leads to the report of its run."""
+    name = each.cell.program.name
+    return Link(name, f"{each.run_dir}/{_PAGE}") if each.run_dir and each.state == "done" else Code(name)
+
+
+def _left_out(cells: Iterable[CellRecord]) -> Iterator[Block]:
+    reasons = _by_reason(each for each in cells if each.state == "left out")
+    if reasons:
+        count = sum(map(len, reasons.values()))
+        lines = [f"{plural(len(held), 'cell')}: {reason}" for (reason, _), held in reasons.items()]
+        yield Folded(f"{plural(count, 'cell')} left out", tuple(make_list(lines)))
+
+
+def _by_reason(cells: Iterable[CellRecord]) -> dict[tuple[str, str], list[CellRecord]]:
+    found: dict[tuple[str, str], list[CellRecord]] = {}
+    for each in cells:
+        found.setdefault((each.reason, each.fix), []).append(each)
+    return found
+
+
+def failures(record: SweepRecord) -> Iterator[str]:
+    """One line for each reason."""
+    for (reason, fix), cells in _by_reason(each for each in record.cells if each.state == "failed").items():
+        first = cells[0].cell.id
+        others = f" and {plural(len(cells) - 1, 'other cell')}" if cells[1:] else ""
+        yield f"{first}{others}: {reason}{f'; {fix}' if fix else ''}"
+
+
+def model_name(program: Program) -> str:
+    """As people call it: without the path of a file, or what its export is."""
+    return names.variant_of(Path(f"{program.name}.pte"))[0]
+
+
+def run_dirs(folder: Path, record: SweepRecord) -> list[Path]:
+    """The runs of which anything ended, in the order of the sweep."""
+    found = dict.fromkeys(each.run_dir for each in record.cells if each.run_dir and each.state == "done")
+    return [folder / run_dir for run_dir in found if (folder / run_dir / names.MANIFEST).is_file()]
+
+
+def write_sweep_report(
+    folder: Path, record: SweepRecord, progress: Progress | None = None
+) -> tuple[Path, Found]:
+    """Write the pages of the sweep in `folder`; returns the first and what it shows."""
+    progress = progress or Silent()
+    progress.stage("writing the report of the sweep")
+    runs = run_dirs(folder, record)
+    side_by_side = None
+    if 2 <= len(runs) <= MOST_SIDE_BY_SIDE:
+        side_by_side = folder / names.COMBINED
+        write_combined_report(runs, side_by_side, progress=progress)
+    found = gather(folder, record)
+    page = folder / names.REPORT
+    title = sweep_title(record)
+    beside = None if side_by_side is None else side_by_side.with_suffix(names.HTML).name
+    write_page(sweep_document(found, beside), page, title)
+    return page, found

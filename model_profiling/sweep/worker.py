@@ -1,0 +1,231 @@
+"""A worker: one process that offers devices, a machine and its quiet cores to sweeps, as Dask's resources.
+
+It is Dask's own worker with a `Station` as its plugin. Nothing else of it listens, and it listens on loopback
+unless it is told an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from model_profiling.config.sweep import choice_of
+from model_profiling.errors import InputError, SetupError
+from model_profiling.extras import needed
+from model_profiling.lock_file import LockFile
+from model_profiling.runner.cache import state_root
+from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
+from model_profiling.sweep.machine_lock import keep_off
+from model_profiling.sweep.messages import EMULATED, HOST
+from model_profiling.sweep.station import NAME, Station
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FIRST_CONNECTION_S = 20
+_MOST_WORKERS = 64
+"""Of one user on one machine, as long as they need not be named."""
+_AGAIN_S = 600
+"""How long a worker looks for a scheduler that went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """`devices` are phones and machines behind ssh, as a sweep names them; `host` offers this machine itself,
+    as `host@MACHINE`. `quiet_cores` are those of it that measuring is pinned to, and that whatever else this
+    worker does keeps off."""
+
+    scheduler: Scheduler
+    devices: tuple[str, ...] = ()
+    host: bool = False
+    emulated: bool = False
+    exports: bool = True
+    quiet_cores: tuple[int, ...] = ()
+    name: str | None = None
+    machine: str | None = None
+    listen: str | None = None
+
+
+def machine_name() -> str:
+    """What a sweep calls this machine in `host@MACHINE`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().partition(".")[0]).strip("-.") or "machine"
+
+
+def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
+    """Offer what `options` say until interrupted; `said` is told what happens, a line at a time."""
+    needed("distributed", EXTRA)
+    if options.listen is None and not options.scheduler.is_loopback:
+        raise InputError(
+            f"{options.scheduler.address} is another machine, and this worker listens on loopback alone",
+            "say with --listen at which of this machine's addresses it is reached",
+        )
+    with _opened_station(options) as station:
+        keep_off(station.quiet_cores)
+        try:
+            asyncio.run(_serve(station, options, said))
+        finally:
+            station.close()
+
+
+@contextlib.contextmanager
+def _opened_station(options: WorkerOptions) -> Iterator[Station]:
+    """What this worker is, in a folder that no other worker of this user has."""
+    for name in filter(None, (options.name, options.machine)):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name!r} names no worker or machine", "use letters, digits, '.', '_' and '-'")
+    with _name_held(options.name) as name:
+        folder = state_root() / "workers" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield Station(
+                name, folder, offered_devices(options), checked_cores(options.quiet_cores), options.exports
+            )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _name_held(wanted: str | None) -> Iterator[str]:
+    """A name that no other worker of this user has: `wanted`, or the machine's with a number."""
+    folder = state_root() / "workers"
+    names = [wanted] if wanted else [f"{machine_name()}-{number}" for number in range(1, _MOST_WORKERS + 1)]
+    for name in names:
+        lock = LockFile(folder / f".{name}.lock", f"the name {name}", "give this worker another --name")
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(lock.held())
+            except InputError:
+                if name == names[-1]:
+                    raise
+                continue
+            yield name
+            return
+
+
+def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
+    found = [HOST + (options.machine or machine_name())] if options.host else []
+    found += [EMULATED] if options.emulated else []
+    for device in options.devices:
+        chosen = choice_of(device)
+        if not (chosen.serial or chosen.remote or chosen.host):
+            raise InputError(
+                f"--device {device} names no device", "write android:SERIAL or ssh:HOST; the rest has options"
+            )
+        found.append(device)
+    if not found and not options.exports:
+        raise InputError("there is nothing this worker would do", "give --host, --emulated or --device")
+    return tuple(dict.fromkeys(found))
+
+
+def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
+    """`cores`, if this machine has each of them and this process may use it."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if cores and not usable:
+        raise InputError("this system pins nothing to a core", "leave --quiet-cores out")
+    for core in cores:
+        if core not in usable:
+            raise InputError(f"there is no CPU {core} to use here", f"choose from {_ranges(usable)}")
+    return cores
+
+
+def _ranges(cores: set[int]) -> str:
+    return f"{min(cores)} to {max(cores)}"
+
+
+async def _serve(station: Station, options: WorkerOptions, said: Callable[[str], None]) -> None:
+    """Serve until the scheduler goes away, then wait for its return, so that a worker outlives a restart."""
+    address, patience = options.scheduler.address, _FIRST_CONNECTION_S
+    while True:
+        worker = dask_worker(station, options.scheduler, options.listen or LOOPBACK, patience)
+        try:
+            await worker
+        except Exception as problem:
+            with contextlib.suppress(Exception):
+                await worker.close(timeout=1, executor_wait=False)
+            why = "no scheduler answers" if isinstance(problem, TimeoutError | OSError) else str(problem)
+            raise SetupError(
+                f"cannot join {address}: {why.splitlines()[0] if why else type(problem).__name__}",
+                "start it first (dask scheduler), and correct the address or the certificates",
+            ) from problem
+        offered = ", ".join((*station.devices, *(["exports"] if station.exports else [])))
+        said(f"worker {station.name} serves {address}: {offered}")
+        try:
+            await worker.finished()
+        finally:
+            with contextlib.suppress(Exception):
+                await worker.close(timeout=2, executor_wait=False)
+        said(f"the scheduler {address} went away; waiting for it")
+        patience = _AGAIN_S
+
+
+def dask_worker(station: Station, scheduler: Scheduler, host: str, patience_s: float) -> Any:
+    distributed = needed("distributed", EXTRA)
+    quieten()
+    return distributed.Worker(
+        scheduler.address,
+        security=scheduler.security(),
+        death_timeout=patience_s,
+        local_directory=str(station.folder / "dask"),
+        **worker_settings(station),
+        host=host,
+    )
+
+
+def worker_settings(station: Station) -> dict[str, Any]:
+    """What every worker of the kit's is made with: a thread for each device and one to export; no page for
+    browsers but on loopback; files are for the kit to move, so memory needs no watching."""
+    return {
+        "name": station.name,
+        "nthreads": len(station.devices) + 1,
+        "resources": station.resources,
+        "plugins": [_plugin(station)],
+        "dashboard": False,
+        "dashboard_address": f"{LOOPBACK}:0",
+        "memory_limit": 0,
+        "validate": False,
+    }
+
+
+def quieten() -> None:
+    """Dask tells what it does on stderr; people are told by the kit."""
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _plugin(station: Station) -> Any:
+    distributed = needed("distributed", EXTRA)
+
+    class Plugin(distributed.WorkerPlugin):  # type: ignore[misc,name-defined]
+        """Dask finds the station by this name; `remote_call` asks it."""
+
+        name = NAME
+
+        def setup(self, worker: Any) -> None:
+            self.worker = worker
+
+        def answer(self, method: str, packed: bytes) -> bytes:
+            station.address = self.worker.address
+            return station.answer(method, packed)
+
+    return Plugin()
+
+
+def remote_call() -> Callable[..., bytes | None]:
+    """What a sweep sends to workers. It is made here and not a function of the module, so that it travels as
+    itself: a scheduler that unpacks it needs no kit."""
+    name = NAME
+
+    def call(method: str, packed: bytes, dask_worker: Any = None) -> bytes | None:
+        from distributed import get_worker
+
+        plugin: Any = (dask_worker or get_worker()).plugins.get(name)
+        answer: bytes | None = plugin.answer(method, packed) if plugin is not None else None
+        return answer
+
+    return call

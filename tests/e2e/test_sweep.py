@@ -1,0 +1,299 @@
+"""A sweep on a real scheduler and real workers: host, emulation and two phones, of which things break."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Artifact
+from virtual_phone import AdbServer, VirtualPhone
+
+from model_profiling import files, process
+from model_profiling.config.sweep_reading import load_sweep
+from model_profiling.errors import SetupError
+from model_profiling.run import Run
+from model_profiling.sweep.addresses import Tls, parse_scheduler
+from model_profiling.sweep.cluster import connected
+from model_profiling.sweep.engine import SweepOptions, SweepOutcome, run_sweep
+from model_profiling.sweep.messages import own_versions
+from model_profiling.targets.emulated import EmulatedTarget
+
+distributed = pytest.importorskip("distributed")
+QUIET_CORE = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+
+
+@contextlib.contextmanager
+def scheduler(**options: object) -> Iterator[str]:
+    """A Dask scheduler on loopback, without a page for browsers."""
+    silent = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    made = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "port": 0, **silent, **options}}
+    security = options.get("security")
+    with distributed.SpecCluster(scheduler=made, workers={}, silence_logs=False, security=security) as own:
+        yield own.scheduler_address
+
+
+@dataclass
+class Workers:
+    """`sme2prof worker` processes; all end with the test, also if that is killed."""
+
+    address: str
+    running: dict[str, process.Child] = field(default_factory=dict)
+
+    def start(self, name: str, *words: object, **env: str) -> None:
+        asked = ["worker", "--scheduler", self.address, "--name", name, *map(str, words)]
+        self.running[name] = process.start(
+            [sys.executable, "-m", "model_profiling", *asked],
+            env={"PYTHONPATH": str(ROOT), **env},
+            stderr=subprocess.STDOUT,
+        )
+
+    def kill(self, name: str) -> None:
+        """The worker dies at once; what it had started is ended by its own keeper."""
+        self.running[name].kill()
+        self._end(self.running.pop(name))
+
+    def said(self, name: str) -> str:
+        """The next line of a worker."""
+        stream = self.running[name].stdout
+        assert stream is not None
+        return stream.readline().decode()
+
+    def close(self) -> None:
+        for child in self.running.values():
+            child.terminate()
+        for child in self.running.values():
+            self._end(child)
+
+    def _end(self, child: process.Child) -> None:
+        child.wait(timeout=60)
+        process.end(child)
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+@contextlib.contextmanager
+def started(address: str) -> Iterator[Workers]:
+    made = Workers(address)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    with scheduler() as address, started(address) as made:
+        yield made
+
+
+def listens_at(child: process.Child) -> set[str]:
+    """The addresses at which a process can be reached."""
+    psutil = pytest.importorskip("psutil")
+    process_info = psutil.Process(child.pid)
+    look = getattr(process_info, "net_connections", None) or process_info.connections
+    return {each.laddr.ip for each in look("inet") if each.status == psutil.CONN_LISTEN}
+
+
+@dataclass
+class Breaking:
+    """Watches a sweep, and once `due` holds does the harm."""
+
+    harms: list[tuple[Callable[[], bool], Callable[[], None]]]
+    stages: list[str] = field(default_factory=list)
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        del done, total, text, left_s
+        for due, harm in list(self.harms):
+            if due():
+                self.harms.remove((due, harm))
+                harm()
+
+
+def steps(outdir: Path, place: str) -> Counter[str]:
+    """How often each step of the runs on a device stands in their journals."""
+    found: Counter[str] = Counter()
+    for journal in (outdir / "runs").glob(f"*/{place}/journal.jsonl"):
+        for line in journal.read_text().splitlines():
+            entry = json.loads(line)
+            what = (entry["kind"], str(entry["round"]), entry["experiment"], str(entry["threads"]))
+            found["/".join((journal.parts[-3], *what))] += 1
+    return found
+
+
+def test_a_sweep_outlives_a_worker_and_a_phone(
+    workers: Workers,
+    arm_phones: Callable[..., VirtualPhone],
+    adb: AdbServer,
+    emulated: EmulatedTarget,
+    tmp_path: Path,
+) -> None:
+    """2 models x 2 dtypes on the host (one core of it named as what measuring needs), emulated, and on two
+    phones. The host's worker is killed in the middle of a launch and another takes over; one phone dies."""
+    del emulated  # where it cannot be had, this test cannot be run
+    phones = arm_phones("One"), arm_phones("Two")
+    core = ("--quiet-cores", QUIET_CORE)
+    on_host = ("--host", "--machine", "here", "--no-exports", *core)
+    workers.start("host", *on_host)
+    workers.start("emulating", "--emulated", *core)
+    devices = [word for phone in phones for word in ("--device", f"android:{phone.serial}")]
+    workers.start("phones", *devices, "--no-exports", *core, **adb.environment)
+    (tmp_path / "sweep.json").write_text(
+        json.dumps(
+            {
+                "name": "small",
+                "models": ["linear", "conv1d"],
+                "dtypes": ["fp32", "fp16"],
+                "rungs": ["on"],
+                "targets": ["host@here", "emulated", *(f"android:{phone.serial}" for phone in phones)],
+                "runs": 1,
+                "warmup": 0,
+                "schedule": {"mode": "rounds", "rounds": 2},
+            }
+        )
+    )
+    outdir, before = tmp_path / "out", Counter[str]()
+
+    def kill_worker() -> None:
+        before.update(steps(outdir, "host-here"))
+        workers.kill("host")
+        workers.start("host-2", *on_host)
+
+    lost = f"android-{phones[1].serial.replace(':', '-')}"
+    breaking = Breaking(
+        [
+            (lambda: sum(steps(outdir, "host-here").values()) >= 6, kill_worker),
+            (lambda: sum(steps(outdir, lost).values()) >= 5, phones[1].switch_off),
+        ]
+    )
+    assert listens_at(workers.running["emulating"]) <= {"127.0.0.1"}
+    options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=40)
+    outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), options, breaking)
+    assert not breaking.harms, "nothing was killed"
+    assert listens_at(workers.running["phones"]) == {"127.0.0.1"}
+    check_all_ended(outcome, f"android:{phones[1].serial}")
+    for place in ("host-here", "emulated", lost, f"android-{phones[0].serial.replace(':', '-')}"):
+        assert set(steps(outdir, place).values()) == {1}, f"something was measured twice on {place}"
+    assert before.keys() < steps(outdir, "host-here").keys(), "what was measured before the kill is lost"
+    check_runs(outdir)
+    said = " / ".join(breaking.stages)
+    assert "waiting for host@here" in said and f"waiting for android:{phones[1].serial}" in said
+
+
+def check_all_ended(outcome: SweepOutcome, lost: str) -> None:
+    """Every cell is done, but for those of the lost phone, which say why."""
+    cells = outcome.record.cells
+    assert len({each.cell.id for each in cells}) == len(cells) == 16
+    for each in cells:
+        assert each.ended, each
+        assert each.state == ("failed" if each.cell.target == lost else "done"), each
+        assert bool(each.reason) == (each.state == "failed")
+        assert each.state == "done" or ("connect" in each.reason and "--resume" in each.fix)
+    assert len(outcome.published) == 12
+
+
+def check_runs(outdir: Path) -> None:
+    """Runs are of the same programs everywhere, those of the host on the core that was named, and what
+    emulation proved stands in them."""
+    programs = {path.stem: files.sha256(path) for path in (outdir / "artifacts").glob("*.pte")}
+    assert len(programs) == 4
+    runs = [Run.open(path.parent) for path in (outdir / "runs").glob("*/*/manifest.json")]
+    assert len(runs) == 16
+    sessions = []
+    for run in runs:
+        manifest = run.manifest
+        assert manifest is not None
+        name, place = run.path.parts[-2:]
+        assert manifest.model_sha256 == programs[name]
+        assert Path(manifest.model) == outdir / "artifacts" / f"{name}.pte"
+        assert (manifest.state, manifest.sessions[-1].problem is None) in {
+            ("finished", True),
+            ("interrupted", False),
+        }
+        if place != "host-here":
+            continue
+        sessions.append(len(manifest.sessions))
+        experiments = manifest.settings["experiments"]
+        assert isinstance(experiments, list) and experiments[0]["cpu_affinity"] == [QUIET_CORE]
+        assert manifest.has_sme2 or (run.path / "evidence.json").is_file()
+    assert max(sessions) == 2  # begun by the worker that was killed, ended by its successor
+
+
+def test_only_who_has_a_certificate_takes_part(tmp_path: Path) -> None:
+    """TLS as Dask does it: a worker and a sweep of the same authority meet, nobody else is let in."""
+    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    security = parse_scheduler("lab:1", ours).security()
+    security.tls_scheduler_cert, security.tls_scheduler_key = str(ours.cert), str(ours.key)
+    with scheduler(security=security, protocol="tls://") as address, started(address) as workers:
+        files_of = [word for name in ("ca", "cert", "key") for word in (f"--tls-{name}", getattr(ours, name))]
+        workers.start("safe", "--emulated", *files_of)
+        assert "worker safe serves tls://127.0.0.1" in workers.said("safe")
+        with connected(parse_scheduler(address, ours), ()) as cluster:
+            (offer,) = cluster.offers()
+            assert (offer.name, offer.devices, offer.versions) == ("safe", ("emulated",), own_versions())
+            assert offer.worker.startswith("tls://127.0.0.1")
+        plain = parse_scheduler(address.replace("tls://", "tcp://"))
+        for stranger in (parse_scheduler(address, theirs), plain):
+            with pytest.raises(SetupError, match="no scheduler answers"), connected(stranger, ()):
+                pass
+
+
+def certificates(folder: Path) -> Tls:
+    """An authority of its own, and one certificate that it signed."""
+    folder.mkdir()
+
+    def openssl(*words: str) -> None:
+        done = process.run(["openssl", *words], timeout=60, cwd=folder)
+        assert done.ok, done.stderr
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=sweeps")
+    openssl("req", *key, "-keyout", "own.key", "-out", "own.csr", "-subj", "/CN=own")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "own.pem")
+    openssl("x509", "-req", "-in", "own.csr", *signed)
+    return Tls(folder / "ca.pem", folder / "own.pem", folder / "own.key")
+
+
+def test_a_killed_sweep_goes_on_where_it_was(exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    """Alone on one machine, killed in the middle: nothing is left running, nothing is measured again."""
+    sweep = {
+        "name": "alone",
+        "models": [str(exported("toy_cnn").pte)],
+        "rungs": ["on"],
+        "schedule": {"mode": "rounds", "rounds": 3},
+        "runs": 1,
+        "warmup": 0,
+    }
+    (tmp_path / "alone.json").write_text(json.dumps(sweep))
+    words = [sys.executable, "-m", "model_profiling", "sweep", "alone.json", "--no-store"]
+    outdir = tmp_path / "sweep_alone"
+    child = process.start(words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stderr=subprocess.STDOUT)
+    assert child.stdout is not None
+    until = time.monotonic() + 120
+    while sum(steps(outdir, "host").values()) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert listens_at(child) <= {"127.0.0.1"}
+    child.kill()
+    said = child.stdout.read().decode()
+    child.stdout.close()
+    process.end(child)
+    before = steps(outdir, "host")
+    assert 3 <= sum(before.values()) < 6, said
+    done = process.run([*words, "--resume"], timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert done.ok, done.stderr
+    after = steps(outdir, "host")
+    assert before.keys() < after.keys() and set(after.values()) == {1}
+    (run_dir,) = (outdir / "runs").glob("*/host")
+    manifest = Run.open(run_dir).manifest
+    assert manifest is not None and [each.end for each in manifest.sessions] == ["killed", "done"]

@@ -1,0 +1,172 @@
+"""Jobs of a sweep, measured by replay: the configs they make, how their cells end, and the sweep's page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64
+from replay import ReplayTarget
+
+from model_profiling.config.reading import pairs
+from model_profiling.config.sweep_reading import load_sweep
+from model_profiling.errors import InputError, RunError
+from model_profiling.pipeline.session import measure
+from model_profiling.process import Completed
+from model_profiling.sweep import engine, report
+from model_profiling.sweep.cells import jobs
+from model_profiling.sweep.concluding import conclude
+from model_profiling.sweep.engine import SweepOutcome
+from model_profiling.sweep.folder import SweepFolder, opened_sweep
+from model_profiling.sweep.outcomes import cell_outcomes
+from model_profiling.targets import Job as Process
+
+TARGETS = ("host", "emulated", "ssh:fast", "android:GONE")
+
+
+@pytest.fixture(scope="module")
+def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFactory) -> SweepFolder:
+    """A sweep over three machines and a phone that was not there."""
+    place = tmp_path_factory.mktemp("swept")
+    exclude = [{"target": "android:GONE", "rung": "off", "why": "it has no SME2"}]
+    raw = {"name": "three", "models": [str(PROGRAM)], "targets": TARGETS, "exclude": exclude}
+    (place / "sweep.json").write_text(json.dumps(raw))
+    sweep = load_sweep(place / "sweep.json")
+    runs = "runs/xnnpack_fp16"
+    measured = {
+        "host": arm_home / runs / "linux",
+        "emulated": arm_home / runs / "emulated",
+        "ssh:fast": sme2_home / runs / "linux",
+    }
+    with opened_sweep(place / "out", sweep) as folder:
+        for job in jobs(sweep):
+            if job.target in measured:
+                shutil.copytree(measured[job.target], folder.run_dir(job))
+                folder.conclude(job, cell_outcomes(job, folder.run_dir(job)))
+            else:
+                folder.mark(job, "failed", "there is no device GONE", "connect it")
+        folder.end()
+        return folder
+
+
+def broken(process: Process) -> None:
+    if process.disable:
+        raise RunError("the program ended with signal 4", "leave that rung out", log_tail="")
+
+
+def test_every_cell_ends_once_with_its_reason(swept: SweepFolder) -> None:
+    assert swept.record.counts() == {"done": 6, "failed": 1, "left out": 1}
+    (failed,) = (each for each in swept.record.cells if each.state == "failed")
+    assert (failed.cell.target, failed.reason, failed.fix) == (
+        "android:GONE", "there is no device GONE", "connect it",
+    )  # fmt: skip
+    assert failed.run_dir is None
+    done = {each.cell.target: each.run_dir for each in swept.record.cells if each.state == "done"}
+    assert done["ssh:fast"] == f"runs/{PROGRAM.stem}/ssh-fast"
+
+
+def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: SweepFolder) -> None:
+    concluded = conclude(swept.path, swept.record, None)
+    page = concluded.report.read_text()
+    assert page.startswith("# Sweep three: 6 of 7 cells done, 1 failed\n")
+    assert "there is no device GONE; connect it" in page and "it has no SME2" in page
+    above, _, below = page.partition("## Cells")
+    speedup = next(line for line in above.splitlines() if "| SME2 |" in line)
+    assert "ssh:fast" in speedup and "faster" in speedup
+    lines = [line for line in below.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
+    by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
+    assert set(by_rung) == {
+        ("host", "baseline"),
+        ("emulated", "on"),
+        ("emulated", "off"),
+        ("ssh:fast", "on"),
+        ("ssh:fast", "off"),
+        ("android:GONE", "on"),
+    }
+    linked = re.findall(r"\]\(([^)]*)\)", page)
+    assert len(linked) == 8 and all((swept.path / file).is_file() for file in linked)
+    assert "SME2 ran" in by_rung["emulated", "on"]
+    for switch in ("on", "off"):
+        assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
+    assert {(row.first.cell.target, row.rung) for row in concluded.found.fastest} == {
+        ("host", "baseline"),
+        ("ssh:fast", "on"),
+    }
+    assert (swept.path / "report.html").is_file() and (swept.path / "combined_report.html").is_file()
+    assert concluded.added is None
+
+
+def test_the_command_shows_what_came_of_it(
+    swept: SweepFolder, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The engine has tests of its own; here its answer is the sweep above."""
+    monkeypatch.setattr(report, "MOST_SIDE_BY_SIDE", 0)
+    answer = SweepOutcome(swept.path, swept.record)
+    monkeypatch.setattr(engine, "run_sweep", lambda *_: answer)
+    words = ("sweep", swept.path.parent / "sweep.json", "--outdir", swept.path)
+    shown = sme2prof(*words, "--store", tmp_path / "store")
+    assert shown.returncode == 2 and "Sweep three: 6 of 7 cells done, 1 failed" in shown.stdout
+    assert f"Store: 3 runs in {tmp_path / 'store'}" in shown.stdout
+    assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
+    facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
+    assert facts["counts"] == {"done": 6, "failed": 1, "left out": 1} and facts["store"] is None
+    medians = {cell["id"]: cell["median_ms"] for cell in facts["cells"]}
+    assert medians[f"{PROGRAM.stem}/ssh-fast/on/t1"] > 0
+    assert medians[f"{PROGRAM.stem}/emulated/on/t1"] is None
+
+    def interrupted(*_: object) -> SweepOutcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "run_sweep", interrupted)
+    cut = sme2prof(*words, "--no-store", "--force")
+    assert cut.returncode == 130
+    assert f"continue with: sme2prof sweep {words[1]} --outdir {swept.path} --no-store --resume" in cut.stderr
+
+
+def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> None:
+    raw = {
+        "name": "rungs",
+        "models": [str(INT8)],
+        "threads": [1, 2],
+        "rungs": ["on", "off", {"name": "no_dot", "disable": ["dotprod"]}],
+        "exclude": [{"rung": "no_dot", "threads": 2}],
+        "power_mode": "boost",
+    }
+    (tmp_path / "s.json").write_text(json.dumps(raw))
+    (job,) = jobs(load_sweep(tmp_path / "s.json"))
+    config = job.config(INT8, tmp_path / "run", ReplayTarget(SME2))
+    found = {each.name: (each.sme2, each.switched_off, each.threads) for each in config.experiments}
+    assert found == {
+        "linux_sme2_on": ("on", (), (1, 2)),
+        "linux_sme2_off": ("off", ("sme2", "sme"), (1, 2)),
+        "linux_no_dot": ("on", ("i8mm", "dotprod"), (1,)),
+    }
+    assert [str(pair.baseline) for pair in pairs(config)] == [
+        "linux_sme2_off, 1 thread", "linux_sme2_off, 2 threads", "linux_no_dot, 1 thread",
+    ]  # fmt: skip
+    (tmp_path / "s.json").write_text(json.dumps({**raw, "rungs": ["ladder"], "exclude": []}))
+    (job,) = jobs(load_sweep(tmp_path / "s.json"))
+    ladder = job.config(INT8, tmp_path / "run", ReplayTarget(ARM))
+    assert ladder.experiments[0].name.startswith("linux_upto_")
+    assert all(each.threads == (1, 2) for each in ladder.experiments)
+    emulated = job.config(INT8, tmp_path / "run", ReplayTarget(EMULATED))
+    assert emulated.experiments[0].runs == 1 and emulated.schedule.timeout_s == 3600
+    with pytest.raises(InputError, match="no feature the ladder could take away"):
+        job.config(INT8, tmp_path / "run", ReplayTarget(X86_64))
+
+
+def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
+    raw = {"name": "one", "models": [str(PROGRAM)], "runs": RUNS, "schedule": {"rounds": 6, "seed": 3}}
+    (tmp_path / "s.json").write_text(json.dumps(raw))
+    (job,) = jobs(load_sweep(tmp_path / "s.json"))
+    target = ReplayTarget(SME2, before=broken)
+    measure(job.config(PROGRAM, tmp_path / "run", target), target)
+    found = cell_outcomes(job, tmp_path / "run")
+    assert [(each.state, each.reason) for each in found.values()] == [
+        ("done", ""), ("failed", "the program ended with signal 4"),
+    ]  # fmt: skip
+    assert {each.state for each in cell_outcomes(job, tmp_path / "nothing").values()} == {"failed"}

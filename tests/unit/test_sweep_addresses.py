@@ -1,0 +1,86 @@
+"""Where a scheduler is, who is trusted, and what a worker offers: bad words are refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model_profiling.errors import InputError
+from model_profiling.sweep.addresses import Tls, parse_scheduler, parse_tls
+from model_profiling.sweep.cluster import check_versions, device_of
+from model_profiling.sweep.messages import Offer, Versions, own_versions
+from model_profiling.sweep.worker import WorkerOptions, checked_cores, offered_devices
+
+PEM = Path(__file__)
+TLS = Tls(PEM, PEM, PEM)
+HERE = parse_scheduler("127.0.0.1:8786")
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "loopback"),
+    [
+        ("127.0.0.1:8786", "tcp://127.0.0.1:8786", True),
+        ("localhost:1", "tcp://localhost:1", True),
+        ("[::1]:8786", "tcp://[::1]:8786", True),
+        ("tcp://lab-3.example:8786/", "tcp://lab-3.example:8786", False),
+        ("127.evil.example:80", "tcp://127.evil.example:80", False),
+    ],
+)
+def test_addresses(text: str, address: str, loopback: bool) -> None:
+    found = parse_scheduler(text)
+    assert (found.address, found.is_loopback) == (address, loopback)
+
+
+@pytest.mark.parametrize("text", ["", "lab", "lab:", ":8786", "lab:0", "lab:99999", "http://lab:1", "a b:1"])
+def test_other_words_are_no_address(text: str) -> None:
+    with pytest.raises(InputError, match="no scheduler's address"):
+        parse_scheduler(text)
+
+
+def test_certificates_and_address_agree(tmp_path: Path) -> None:
+    assert parse_scheduler("lab:1", TLS).address == "tls://lab:1"
+    for text, tls in (("tls://lab:1", None), ("tcp://lab:1", TLS)):
+        with pytest.raises(InputError, match="certificates"):
+            parse_scheduler(text, tls)
+    assert parse_tls(None, None, None) is None
+    with pytest.raises(InputError, match="three files"):
+        parse_tls(PEM, None, PEM)
+    with pytest.raises(InputError, match="there is no file"):
+        parse_tls(PEM, PEM, tmp_path / "none.pem")
+
+
+def test_a_worker_offers_what_it_is_told() -> None:
+    options = WorkerOptions(
+        HERE, ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, machine="m"
+    )
+    assert offered_devices(options) == ("host@m", "emulated", "android:S1", "ssh:board")
+    for device in ("host", "emulated", "android", "ssh:", "teapot"):
+        with pytest.raises(InputError):
+            offered_devices(WorkerOptions(HERE, (device,)))
+    with pytest.raises(InputError, match="nothing this worker would do"):
+        offered_devices(WorkerOptions(HERE, exports=False))
+    with pytest.raises(InputError, match=r"no CPU 60000|pins nothing"):
+        checked_cores((60000,))
+
+
+def offer(name: str, *devices: str) -> Offer:
+    return Offer(f"tcp://{name}:1", name, own_versions(), devices)
+
+
+def test_host_is_the_only_machine_that_offers_itself() -> None:
+    one, two = offer("a", "host@a", "android:S"), offer("b", "host@b")
+    assert device_of("host", [one]) == "host@a"
+    assert device_of("host@b", [one, two]) == "host@b"
+    assert device_of("android:S", [two]) is None
+    with pytest.raises(InputError, match=r"several machines offer themselves.*host@a, host@b"):
+        device_of("host", [one, two])
+
+
+def test_workers_of_other_versions_are_refused_by_both_names() -> None:
+    check_versions([offer("a")])
+    other = Offer("tcp://b:1", "b", Versions("0.0.1", "1.0"))
+    with pytest.raises(
+        InputError, match=r"worker b runs sme2prof 0\.0\.1 with ExecuTorch 1\.0, this sweep sme2prof"
+    ):
+        check_versions([offer("a"), other])

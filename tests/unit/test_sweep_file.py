@@ -1,0 +1,281 @@
+"""A sweep file: what it may say, which cells and jobs it comes to, what they cost, the folder they fill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from recorded_runs import INT8, PROGRAM
+
+from model_profiling.config.schema import sweep_schema
+from model_profiling.config.sweep_reading import load_sweep, parse_sweep
+from model_profiling.errors import FormatError, InputError
+from model_profiling.json_record import parse_record, record_json
+from model_profiling.process import Completed
+from model_profiling.progress import Silent
+from model_profiling.sweep.cells import all_cells, cells, jobs, programs
+from model_profiling.sweep.cost import NOT_EXPORTED, NOT_MEASURED, sweep_cost
+from model_profiling.sweep.folder import CellOutcome, opened_sweep
+from model_profiling.sweep.progress import SweepProgress
+from model_profiling.sweep.records import CELLS, Job, SweepRecord, read_sweep_record
+from model_profiling.wording import duration
+
+CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
+Sme2prof = Callable[..., Completed]
+Raw = dict[str, Any]
+GOOD: Raw = {
+    "name": "nightly",
+    "models": ["toy_cnn"],
+    "dtypes": ["fp32", "int8"],
+    "threads": [1, 2],
+    "targets": ["host", "emulated"],
+    "exclude": [{"target": "emulated", "threads": 2, "why": "no times there"}],
+}
+
+
+def sweep_of(tmp_path: Path, **changed: Any) -> Any:
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(GOOD | changed))
+    return load_sweep(path)
+
+
+def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path)
+    found = all_cells(sweep)
+    assert len(found) == 16 and len({each.cell.id for each in found}) == 16
+    left_out = [each for each in found if each.state == "left out"]
+    assert {each.reason for each in left_out} == {"exclude[0]: no times there"}
+    assert all(each.cell.target == "emulated" and each.cell.threads == 2 for each in left_out)
+    assert len(cells(sweep)) == 12
+    assert [(job.id, len(job.cells)) for job in jobs(sweep)] == [
+        ("toy_cnn_xnnpack_fp32/host", 4),
+        ("toy_cnn_xnnpack_fp32/emulated", 2),
+        ("toy_cnn_xnnpack_int8/host", 4),
+        ("toy_cnn_xnnpack_int8/emulated", 2),
+    ]
+    assert [program.name for program in programs(sweep)] == ["toy_cnn_xnnpack_fp32", "toy_cnn_xnnpack_int8"]
+    record = SweepRecord(name="nightly", began="now", cells=found)
+    assert parse_record(SweepRecord, record_json(record), "here", "fix") == record
+
+
+def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
+    shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
+    models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
+    found = programs(sweep_of(tmp_path, models=models, exclude=[]))
+    known = {program.name: (program.dtype, program.backend) for program in found}
+    assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
+    assert [name for name in known if name.startswith("edge")] == ["edgetam_image_encoder_xnnpack_fp32"]
+    left_out = {
+        each.reason for each in all_cells(sweep_of(tmp_path, models=models)) if each.state == "left out"
+    }
+    assert any(reason.startswith("'edgetam_image_encoder' does not support int8") for reason in left_out)
+    only = sweep_of(tmp_path, models=models, exclude=[{"dtype": ["int8"]}, {"model": "elsewhere.pte"}])
+    assert {cell.program.name for cell in cells(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"modells": []}, "modells is no setting"),
+        ({"budget_s": 3}, "it belongs in schedule"),
+        ({"disable": ["i8mm"]}, "it belongs in rungs[]"),
+        ({"models": []}, "models is empty"),
+        ({"models": ["toy_cn"]}, "did you mean 'toy_cnn'"),
+        ({"models": ["gone.pte"]}, "there is no program gone.pte"),
+        ({"models": ["gone.py:make"]}, "there is no"),
+        ({"models": ["toy_cnn", "toy_cnn"]}, "models lists toy_cnn twice"),
+        ({"models": ["toy_cnn", "toy_cnn@size=32"]}, "models[1] is 'toy_cnn@size=32'"),
+        ({"dtypes": ["fp8"]}, 'choose from "fp32", "fp16", "int8"'),
+        ({"threads": 0}, "threads[0] is 0, which is too small"),
+        ({"rungs": ["of"]}, "did you mean 'off'"),
+        ({"rungs": ["ladder", "on"]}, 'keep "ladder" alone'),
+        ({"rungs": [{"name": "off", "disable": ["i8mm"]}]}, "which the kit itself gives"),
+        ({"rungs": [{"name": "x"}]}, 'rungs[0].disable is missing; add "disable": ["i8mm"]'),
+        ({"rungs": [{"name": "no_sme2", "disable": ["i8mm"]}]}, "choose a name that says what it does"),
+        ({"targets": ["phone"]}, 'choose from "host"'),
+        ({"targets": ["auto"]}, "which says nothing of where"),
+        ({"targets": ["android"]}, 'name it: "android:SERIAL"'),
+        ({"targets": ["ssh"]}, 'write "ssh:HOST"'),
+        ({"targets": ["ssh:a@b", "ssh:a-b"]}, "whose runs would lie where those of 'ssh:a@b' do"),
+        ({"exclude": [{"why": "x"}]}, "matches every cell"),
+        ({"exclude": [{"target": "hots"}]}, "did you mean 'host'"),
+        ({"exclude": [{"threads": 8}]}, "write one of 1, 2"),
+        ({"schedule": {"rounds": 2, "precision": 0.01}}, "raise rounds or lower min_rounds"),
+        ({"store": "s3://bucket/x"}, "runs are added to a folder only"),
+        ({"name": "a b"}, "use letters, digits"),
+        (
+            {"threads": list(range(1, 200)), "targets": [f"ssh:h{n}" for n in range(60)], "exclude": []},
+            "at most",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_its_cure(tmp_path: Path, changed: Raw, said: str) -> None:
+    _, problems = parse_sweep(GOOD | changed, folder=tmp_path)
+    lines = [f"{problem.text}; {problem.fix}" for problem in problems]
+    assert any(said in line for line in lines), lines
+
+
+def test_paths_start_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(PROGRAM, home / "own.pte")
+    (home / "make.py").write_text("def model(): ...\n")
+    monkeypatch.chdir(tmp_path)
+    sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept", exclude=[{"model": "own.pte"}])
+    assert sweep.models == (str(home / "own.pte"), f"{home / 'make.py'}:model")
+    assert sweep.store == str(home / "kept") and sweep.exclude[0].model == (str(home / "own.pte"),)
+    assert {cell.program.name for cell in cells(sweep)} == {
+        "make_model_xnnpack_fp32",
+        "make_model_xnnpack_int8",
+    }
+
+
+def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    shipped = json.loads((CONFIGS / "sweep_schema.json").read_text())
+    assert shipped == sweep_schema()
+    for content in (json.loads((CONFIGS / "sweep_template.json").read_text()), GOOD):
+        jsonschema.validate(content, shipped)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(GOOD | {"rungs": ["nothing"]}, shipped)
+    checked = sme2prof("config", "check", CONFIGS / "sweep_template.json")
+    assert checked.returncode == 0 and "34 cells in 11 runs, 14 left out" in checked.stdout
+    made = sme2prof("config", "new", "--sweep", "--model", "toy_cnn", "--budget", 5, "--output", tmp_path)
+    assert made.returncode == 0 and "sme2prof sweep" in made.stdout
+    assert load_sweep(tmp_path / "sweep.json").schedule.budget_s == 5
+    assert sme2prof("config", "new", "--sweep", "--model", "toy_cnn", "--trace").returncode == 2
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(GOOD | {"models": [], "x": 1}))
+    said = sme2prof("config", "check", wrong)
+    assert said.returncode == 1 and said.stdout.count("\n") == 2
+    assert f"use `sme2prof sweep {wrong}`" in sme2prof("run", wrong).stderr
+
+
+def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
+    sweep = sweep_of(
+        tmp_path, models=["toy_cnn", PROGRAM.name], targets=["host", "emulated", "android:S"], dtypes=["fp32"]
+    )
+    cost = {each.job.id: each for each in sweep_cost(jobs(sweep), tmp_path).jobs}
+    known = cost[f"{PROGRAM.stem}/emulated"]
+    assert known.launches == (2, 2) and known.seconds and known.bytes and not known.unknown
+    assert cost["toy_cnn_xnnpack_fp32/emulated"].seconds is None
+    assert cost["toy_cnn_xnnpack_fp32/emulated"].unknown == NOT_EXPORTED
+    host, phone = cost[f"{PROGRAM.stem}/host"], cost[f"{PROGRAM.stem}/android-S"]
+    assert host.launches == (6, 60) and host.seconds == 30 and phone.seconds == 30 + 4 * 12
+    alone = sweep_cost([each.job for each in (known, host, phone)], tmp_path)
+    assert alone.seconds(alone=True) == pytest.approx(max(78, 30 + known.seconds))
+    assert alone.seconds(alone=False) == pytest.approx(78)
+    slow = sweep_of(
+        tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"mode": "rounds"}
+    )
+    (rounds,) = sweep_cost(jobs(slow), tmp_path).jobs
+    assert rounds.launches == (12, 12) and rounds.seconds is None and rounds.unknown == NOT_MEASURED
+    shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
+    assert shown.returncode == 0 and "4 cells in 1 run on host" in shown.stdout
+    assert NOT_MEASURED in shown.stdout and not (tmp_path / "out").exists()
+    facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
+    assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
+
+
+@dataclass
+class Work:
+    job: Job
+    seconds_left: float | None = None
+    over: bool = False
+
+
+@dataclass
+class Noted(Silent):
+    said: tuple[int, int, str, float | None] = (0, 0, "", None)
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        self.said = done, total, text, left_s
+
+
+def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
+    shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
+    shutil.copy(INT8, tmp_path / INT8.name)
+    sweep = sweep_of(tmp_path, models=[PROGRAM.name, INT8.name], targets=["host", "android:S"], exclude=[])
+    costs = {each.job.id: each for each in sweep_cost(jobs(sweep), tmp_path).jobs}
+    works = [Work(job) for job in jobs(sweep)]
+    noted = Noted()
+    shown = SweepProgress(noted, costs, alone=True)
+    assert shown.seconds_left(works) == 2 * (30 + 4 * 12)
+    for work in works:
+        if work.job.target != "host":
+            work.seconds_left = 5
+    assert shown.seconds_left(works) == 60
+    works[0].over = True
+    record = SweepRecord(name="x", began="now", cells=all_cells(sweep))
+    record = replace(record, cells=(replace(record.cells[0], state="failed"), *record.cells[1:]))
+    shown.show(record, works, [works[2].job])
+    assert noted.said == (1, 16, f"1 failed; host: {works[2].job.program.name}", 30)
+    shown.show(record, works, [], (2, 3))
+    assert noted.said == (2, 3, "1 failed", None)
+    assert SweepProgress(noted, {}, alone=False).seconds_left([Work(works[0].job)]) is None
+    assert [duration(s) for s in (9.6, 200, 7500, 360_000)] == ["10 s", "3 min 20 s", "2 h 5 min", "4 d 4 h"]
+
+
+def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
+    sweep, out = sweep_of(tmp_path), tmp_path / "out"
+    first, second, *_ = jobs(sweep)
+    with opened_sweep(out, sweep) as folder:
+        with pytest.raises(InputError, match="in use by another run"), opened_sweep(out, sweep):
+            pass
+        folder.mark(first, "running")
+        folder.conclude(first, {cell.id: CellOutcome("done") for cell in first.cells})
+        folder.mark(second, "failed", "the phone is gone", "connect it")
+        folder.mark(first, "failed", "too late")
+        assert folder.record.counts() == {"done": 4, "failed": 2, "waiting": 6, "left out": 4}
+        assert read_sweep_record(out) == folder.record and not folder.waiting(first)
+    with pytest.raises(InputError, match=r"unfinished sweep \(6 of 16 cells are left\); continue it"):
+        opened_sweep(out, sweep).__enter__()
+    with pytest.raises(InputError, match=r"with other settings \(runs\)"):
+        opened_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
+    with opened_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
+        assert folder.record.counts() == {"done": 4, "waiting": 8, "left out": 4} and folder.waiting(second)
+        for job in (second, *jobs(sweep)[2:]):
+            folder.mark(job, "failed", "no")
+        folder.end()
+    with opened_sweep(out, sweep) as folder:
+        assert folder.moved is not None and read_sweep_record(folder.moved).ended
+        assert folder.record.counts() == {"waiting": 12, "left out": 4}
+    with opened_sweep(out, sweep, force=True) as folder:
+        assert folder.moved is not None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds files and no sweep"):
+        opened_sweep(tmp_path / "other", sweep).__enter__()
+
+
+def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path)
+    with opened_sweep(tmp_path / "out", sweep):
+        pass
+    path = tmp_path / "out" / CELLS
+    path.write_text(path.read_text().replace('"run_dir": null', '"run_dir": "../../etc"', 1))
+    with pytest.raises(FormatError, match="leads out"):
+        read_sweep_record(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--resume", "--force"), "give one of them"),
+        (("--store", "x", "--no-store"), "contradict each other"),
+        (("--tls-ca", "x"), "TLS needs three files"),
+        (("--scheduler", "nowhere"), "is no scheduler's address"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    tmp_path: Path, sme2prof: Sme2prof, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(GOOD))
+    done = sme2prof("sweep", tmp_path / "s.json", "--outdir", tmp_path / "out", *words)
+    assert done.returncode == 2 and said in done.stderr and not (tmp_path / "out").exists()
