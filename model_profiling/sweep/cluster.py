@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model_profiling import process
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.extras import needed
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
@@ -127,7 +128,12 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
             distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
-            yield Cluster(client, own=True)
+            try:
+                yield Cluster(client, own=True)
+            except BaseException:
+                # A launch may take minutes, and nobody is there for what it would bring.
+                process.kill_running()
+                raise
     finally:
         station.close()
 
