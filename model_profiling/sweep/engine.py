@@ -424,7 +424,7 @@ class _Coordinator:
             self._stage("measuring")
         works = [work for lane in self.lanes for work in lane.works]
         visited = [lane.visiting.job for lane in self.lanes if lane.visiting is not None]
-        self._shown.show(self.folder.record, works, visited)
+        self._shown.show(self.folder.record, works, visited, self.programs.exported)
 
     def _reckoned(self) -> SweepProgress:
         """Progress with what the jobs cost by what is exported so far."""

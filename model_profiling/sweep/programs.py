@@ -45,6 +45,12 @@ class Programs:
     def settled(self, program: Program) -> bool:
         return program in self.ready or program in self.failed
 
+    @property
+    def exported(self) -> tuple[int, int] | None:
+        """How many there are of how many that are wanted; None once all are settled."""
+        settled = len({*self.ready, *self.failed})
+        return (settled, settled + len(self.under_way)) if self.under_way else None
+
     def find(self, program: Program) -> bool:
         """Whether it needs no export: it is one, or was exported before and would come out the same."""
         try:

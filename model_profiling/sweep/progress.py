@@ -35,14 +35,24 @@ class SweepProgress:
     costs: Mapping[str, JobCost]
     alone: bool
 
-    def show(self, record: SweepRecord, works: Sequence[UnderWay], visited: Iterable[Job]) -> None:
-        """Say how many cells have ended, how long the rest takes, and what is measured where."""
+    def show(
+        self,
+        record: SweepRecord,
+        works: Sequence[UnderWay],
+        visited: Iterable[Job],
+        exported: tuple[int, int] | None = None,
+    ) -> None:
+        """Say how many cells have ended, how long the rest takes, and what is measured where; before that how
+        many programs of how many are `exported`, which nobody knows the time of."""
         cells = [each for each in record.cells if each.state != "left out"]
         ended = sum(each.ended for each in cells)
         failed = sum(each.state == "failed" for each in cells)
         said = [f"{failed} failed"] if failed else []
         said += [f"{job.target}: {job.program.name}" for job in visited]
-        self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
+        if exported is not None:
+            self.progress.advance(*exported, "; ".join(said))
+        else:
+            self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
 
     def seconds_left(self, works: Sequence[UnderWay]) -> float | None:
         """How long what is left takes; None where of nothing a time is known. A job without one is taken to

@@ -13,7 +13,7 @@ from pathlib import Path
 from model_profiling.errors import ProfilingError
 from model_profiling.progress import Progress, Silent
 from model_profiling.report.compared_runs import device_of, what_times_are
-from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.document import (
     Answers,
     Block,
@@ -27,6 +27,7 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
+from model_profiling.report.pair_words import speedup_text
 from model_profiling.run import Result, Run, names
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.sweep.outcomes import results_of
@@ -69,6 +70,8 @@ class Found:
     rows: tuple[Row, ...]
     about: tuple[tuple[str, str], ...] = ()
     """Targets, and what their times are."""
+    pairs: tuple[tuple[CellRecord, PairReport], ...] = ()
+    """What was compared where latencies were measured, each with the first cell of its run."""
 
     @property
     def fastest(self) -> tuple[Row, ...]:
@@ -91,6 +94,7 @@ def gather(folder: Path, record: SweepRecord) -> Found:
     """What the runs of the sweep in `folder` say of its cells."""
     rows: list[Row] = []
     about: dict[str, str] = {}
+    pairs: list[tuple[CellRecord, PairReport]] = []
     for run_dir, cells in _by_run(record.cells).items():
         data = _opened(folder / run_dir) if run_dir else None
         if data is None:
@@ -98,9 +102,10 @@ def gather(folder: Path, record: SweepRecord) -> Found:
             continue
         rows += _rows(data, cells)
         about.setdefault(cells[0].cell.target, _about(data))
+        pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}
     rows.sort(key=lambda row: order[row.first.cell.id])
-    return Found(record, tuple(rows), tuple(about.items()))
+    return Found(record, tuple(rows), tuple(about.items()), tuple(pairs))
 
 
 def _by_run(cells: Iterable[CellRecord]) -> dict[str | None, list[CellRecord]]:
@@ -156,6 +161,7 @@ def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
         Heading(sweep_title(found.record), 1),
         _opening(found, side_by_side),
         *_fastest(found),
+        *_speedups(found),
         Heading("Cells"),
         cells_table(found),
         *make_list(_notes(found)),
@@ -174,13 +180,11 @@ def sweep_title(record: SweepRecord) -> str:
 
 
 def counted(record: SweepRecord) -> str:
-    """`34 cells: 30 done, 4 failed`, without those that were never to be measured."""
+    """`30 of 34 cells done, 4 failed`, without those that were never to be measured."""
     counts = record.counts()
     wanted = sum(count for state, count in counts.items() if state != "left out")
-    told = [
-        f"{counts[state]} {state}" for state in ("done", "failed", "running", "waiting") if state in counts
-    ]
-    return f"{plural(wanted, 'cell')}: {', '.join(told) or 'none measured'}"
+    others = [f"{counts[state]} {state}" for state in ("failed", "running", "waiting") if state in counts]
+    return ", ".join((f"{counts.get('done', 0)} of {plural(wanted, 'cell')} done", *others))
 
 
 def _opening(found: Found, side_by_side: str | None) -> Block:
@@ -226,6 +230,24 @@ def _fastest(found: Found) -> Iterator[Block]:
             " judges; whether a dtype is accurate enough, the export's record tells.",
         )
     )
+
+
+def _speedups(found: Found) -> Iterator[Block]:
+    if not found.pairs:
+        return
+    yield Heading("What CPU features bring")
+    rows = [
+        (
+            _linked(cell),
+            cell.cell.target,
+            pair.label,
+            speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
+            pair.speedup.verdict.value,
+            "" if pair.comparable else pair.speedup.reason,
+        )
+        for cell, pair in found.pairs
+    ]
+    yield make_table(("program", "target", "comparison", "speedup", "verdict", "why not"), rows)
 
 
 def fastest_table(found: Found) -> Table:

@@ -8,6 +8,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 from made_runs import MadeRun, make_run
@@ -26,6 +27,7 @@ from model_profiling.targets.device.records import DeviceState
 from model_profiling.workflow.analyse import analyse
 
 NO_COMMIT = Labels(commit="")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,12 @@ def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
     for table in TABLES.values():
         store.rows(f"SELECT {', '.join(table.names)} FROM {table.name} LIMIT 1")  # noqa: S608
         assert all(column.meaning and column.meaning[-1] not in ".;" for column in table.columns)
+
+
+def test_the_page_has_every_column() -> None:
+    made = run_path(str(ROOT / "docs" / "make_store_tables.py"))
+    page = (ROOT / "docs" / "store.md").read_text()
+    assert made["with_tables"](page) == page, "run docs/make_store_tables.py"
 
 
 def test_a_run_is_known_wherever_it_lies(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path, runs: list[Path
 def test_a_kill_at_any_moment_leaves_a_store_that_reads(
     tmp_path: Path, runs: list[Path], adders: Adders
 ) -> None:
-    """Of all that adding and merging do with files, the process dies before the first thing, the tenth, ..."""
+    """Of all that adding and merging do with files, it dies before the first thing, before the tenth, ..."""
     place, killed, known = tmp_path / "store", 0, set[str]()
     assert adders.ask(place, runs[:2]) == 0
     for kill_at in range(1, 200, 9):
@@ -298,3 +298,36 @@ def test_names_that_a_shell_or_duckdb_would_take_for_something_else(tmp_path: Pa
     store.add(runs[:1], NO_COMMIT)
     assert len(store.rows("SELECT * FROM operators")) == 11
     assert Log(store.root).numbers() == [1]
+
+
+def test_a_store_at_an_address_is_fetched_once(
+    tmp_path: Path, sound: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As s3:// is read, by DuckDB; only what carries the bytes is another."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "store [1]"
+    shutil.copytree(sound, place)
+    address = f"file://{place}"
+    assert len(Store.open(address).rows("SELECT * FROM runs")) == 9
+    fetched = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.parquet")}
+    Store.open(place).add(runs[9:10], NO_COMMIT)
+    assert len(Store.open(address).rows("SELECT * FROM operators")) == 110
+    assert all(path.stat().st_mtime_ns == at for path, at in fetched.items())
+    changes: tuple[Callable[[Store], object], ...] = (
+        lambda store: store.add(runs, NO_COMMIT),
+        lambda store: store.tag(["0" * 32], ["x"]),
+        lambda store: store.compact(),
+        lambda store: store.repair(),
+    )
+    for change in changes:
+        with pytest.raises(InputError, match="can only be read"):
+            change(Store.open(address))
+    shutil.rmtree(place)
+    Store.open(place, make=True).add(runs[:1], NO_COMMIT)
+    assert len(Store.open(address).rows("SELECT * FROM runs")) == 1, "another store has taken its place"
+    _flipped(_one(place, "runs"))
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(FormatError, match="is damaged"):
+        Store.open(address)
+    with pytest.raises(InputError, match="there is no store at"):
+        Store.open(f"{address}/nowhere")

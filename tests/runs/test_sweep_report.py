@@ -72,9 +72,12 @@ def test_every_cell_ends_once_with_its_reason(swept: SweepFolder) -> None:
 def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: SweepFolder) -> None:
     concluded = conclude(swept.path, swept.record, None)
     page = concluded.report.read_text()
-    assert page.startswith("# Sweep three: 7 cells: 6 done, 1 failed\n")
+    assert page.startswith("# Sweep three: 6 of 7 cells done, 1 failed\n")
     assert "there is no device GONE; connect it" in page and "it has no SME2" in page
-    lines = [line for line in page.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
+    above, _, below = page.partition("## Cells")
+    speedup = next(line for line in above.splitlines() if "| SME2 |" in line)
+    assert "ssh:fast" in speedup and "faster" in speedup
+    lines = [line for line in below.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
     by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
     assert set(by_rung) == {
         ("host", "baseline"),
@@ -85,7 +88,7 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
         ("android:GONE", "on"),
     }
     linked = re.findall(r"\]\(([^)]*)\)", page)
-    assert len(linked) == 6 and all((swept.path / file).is_file() for file in linked)
+    assert len(linked) == 8 and all((swept.path / file).is_file() for file in linked)
     assert "SME2 ran" in by_rung["emulated", "on"]
     for switch in ("on", "off"):
         assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
@@ -106,7 +109,7 @@ def test_the_command_shows_what_came_of_it(
     monkeypatch.setattr(engine, "run_sweep", lambda *_: answer)
     words = ("sweep", swept.path.parent / "sweep.json", "--outdir", swept.path)
     shown = sme2prof(*words, "--store", tmp_path / "store")
-    assert shown.returncode == 2 and "Sweep three: 7 cells: 6 done, 1 failed" in shown.stdout
+    assert shown.returncode == 2 and "Sweep three: 6 of 7 cells done, 1 failed" in shown.stdout
     assert f"Store: 3 runs in {tmp_path / 'store'}" in shown.stdout
     assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
     facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
