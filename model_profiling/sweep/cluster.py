@@ -149,11 +149,13 @@ def check_versions(offers: Sequence[Offer]) -> None:
             )
 
 
-def device_of(target: str, offers: Sequence[Offer]) -> str | None:
-    """The device that a sweep's target means among those offered; None while nobody offers it."""
+def device_of(target: str, offers: Sequence[Offer], known: str | None = None) -> str | None:
+    """The device that a sweep's target means among those offered; None while nobody offers it. Once it is
+    `known`, it is that one: a run does not move to another machine that comes along."""
     offered = {device for offer in offers for device in offer.devices}
-    if target != "host":
-        return target if target in offered else None
+    if known is not None or target != "host":
+        meant = known or target
+        return meant if meant in offered else None
     hosts = sorted(device for device in offered if device.startswith(HOST))
     if len(hosts) > 1:
         raise InputError(
