@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 
 from model_profiling import files
@@ -70,6 +70,7 @@ class Rounds:
     _fit: dict[object, str | None] = field(default_factory=dict)
     """Why programs cannot take turns; asked once, what memory is free changes from moment to moment."""
     _taking_turns: bool = True
+    _begun: bool = False
     _number: int = 0
     """The round to measure next."""
     over: bool = False
@@ -80,9 +81,7 @@ class Rounds:
         if not any(run.steps_of(0) for run in self.runs):
             self.over = True
             return
-        measured = [entry for run in self.runs for entry in run.timed_entries]
-        # A run that is continued goes on as it went: what could not take turns will not.
-        self._taking_turns = not measured or any(entry.launch for entry in measured)
+        self._go_on_as_before()
         self._begin()
         self._decide()
         while not self.over:
@@ -98,20 +97,34 @@ class Rounds:
             if missing:
                 yield Piece("launch", f"{'launch' if in_turns else 'round'} {number + 1}")
 
+    def _go_on_as_before(self) -> None:
+        """A run that is continued goes on as it went: what could not take turns will not."""
+        measured = [entry for run in self.runs for entry in run.timed_entries]
+        self._taking_turns = not measured or any(entry.launch for entry in measured)
+
     def _decide(self) -> None:
-        """Whether that is enough. What was begun is finished, whatever it took: half a round is none."""
-        begun = max(run.rounds_begun for run in self.runs)
-        ended = self._have_ended(self._number) if self._number >= begun else None
-        if ended:
+        self._begun = True
+        if ended := self._enough(self._number):
             self.over = True
             for run in self.runs:
                 run.ended = ended
+
+    def _enough(self, rounds: int) -> Ended | None:
+        """What ends measuring now. What was begun is finished, whatever it took: half a round is none."""
+        begun = max(run.rounds_begun for run in self.runs)
+        return self._have_ended(rounds) if rounds >= begun else None
 
     def left(self) -> RoundsLeft:
         """What is still to come, told by what was measured until now; the time limit where nothing was."""
         if self.over or not any(run.steps_of(0) for run in self.runs):
             return RoundsLeft()
-        settings, done = self._settings, max(run.rounds_begun for run in self.runs)
+        done = self._number
+        if not self._begun:
+            self._go_on_as_before()
+            done = next(number for number in count() if not self._steps(number) or not self._done(number))
+            if self._enough(done):
+                return RoundsLeft()
+        settings = self._settings
         whole = settings.most_rounds if self._in_turns else self._most_alone
         least = max(1, min(settings.min_rounds, whole) - done)
         most = max(least, whole - done)

@@ -22,8 +22,8 @@ from model_profiling.runner.cache import state_root
 
 _POLL_S = 0.02
 _MOST_CPUS = 1 << 16
-_MEASURING, _DOOR = _MOST_CPUS, _MOST_CPUS + 1
-"""Bytes of the file that stand for the machine, and for the way in; those below stand for a CPU each."""
+_MEASURING = _MOST_CPUS
+"""The byte of the file that stands for the machine; those below stand for a CPU each."""
 Told = Callable[[], object]
 
 
@@ -62,10 +62,10 @@ def keep_off(cores: Iterable[int]) -> None:
 def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> Iterator[None]:
     tell = _Once(waiting)
     with contextlib.ExitStack() as held:
-        handle = _opened(held)
+        handle = _opened(held, ".this-machine.lock")
         with contextlib.ExitStack() as door:
             # Who waits at the door lets nobody pass: a measurement is not kept waiting by ever new work.
-            _take(_opened(door), _DOOR, 1, exclusive=True, tell=tell)
+            _take(_opened(door, ".this-machine-door.lock"), 0, 1, exclusive=True, tell=tell)
             if exclusive:
                 _take(handle, _MEASURING, 1, exclusive=True, tell=tell)
             for start, length in _ranges(cpus):
@@ -85,8 +85,8 @@ class _Once:
             waiting()
 
 
-def _opened(until: contextlib.ExitStack) -> int:
-    path = state_root() / "devices" / ".this-machine.lock"
+def _opened(until: contextlib.ExitStack, name: str) -> int:
+    path = state_root() / "devices" / name
     elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
     try:
         files.make_folder(path.parent)
@@ -129,17 +129,16 @@ def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Told) 
         time.sleep(_POLL_S)
 
 
-if sys.platform == "linux":
+def _try_range(handle: int, start: int, length: int, *, exclusive: bool) -> None:
+    """Lock these bytes for whoever has `handle`, not for the whole process: its threads are several."""
+    kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+    fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
 
-    def _try(handle: int, start: int, length: int, *, exclusive: bool) -> None:
-        """Lock these bytes for whoever has `handle`, not for the whole process: its threads are several."""
-        kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
-        fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
 
-else:
+def _try_whole(handle: int, start: int, length: int, *, exclusive: bool) -> None:
+    """Where nothing can be pinned the machine is one."""
+    del start, length
+    fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
-    def _try(handle: int, start: int, length: int, *, exclusive: bool) -> None:
-        """Nothing is pinned here: the machine is one, and who waits at the door is passed."""
-        del length
-        if start != _DOOR:
-            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+
+_try = _try_range if sys.platform == "linux" else _try_whole

@@ -23,6 +23,8 @@ from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline.beginning import Start
+from model_profiling.pipeline.open_run import ReadyTarget, open_run
 from model_profiling.pipeline.session import measure
 from model_profiling.process import Completed
 from model_profiling.progress import Silent
@@ -456,4 +458,38 @@ def test_a_run_that_is_ended_from_outside(
     else:
         assert "interrupted" in said and bench.manifest.state == "interrupted"
     assert bench.phone.settings() == USED
+    bench.check_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bench", ["boost"], indirect=True)
+def test_a_phone_that_is_lost_under_two_runs_says_so_in_both(bench: Bench, tmp_path: Path) -> None:
+    configs = [bench.config.model_copy(update={"output_root": tmp_path / name}) for name in ("one", "other")]
+    target = bench.target()
+    target.shell.patience_s = 0.5
+    ready = ReadyTarget(target)
+    one, other = (open_run(config, ready) for config in configs)
+    assert bench.phone.settings() == bench.mode, "set once, for both"
+    assert other.step() and not other.left().evidence
+    bench.phone.switch_off()
+    with pytest.raises(SetupError, match="was lost and did not come back") as lost:
+        one.step()
+    with pytest.raises(SetupError, match="its power settings could not be put back") as told:
+        ready.give_up(lost.value)
+    for config, said in zip(configs, (lost.value, told.value), strict=True):
+        found = read_manifest(config.output_root)
+        assert found is not None and found.state == "interrupted" and found.why_unfinished is not None
+        assert (found.why_unfinished.problem, found.why_unfinished.fix) == (said.problem, said.fix)
+    bench.phone.switch_on()
+    with ReadyTarget(bench.target()) as ready:
+        runs = [open_run(config, ready, Start(resume=True)) for config in configs]
+        assert [run.left().evidence for run in runs] == [1, 0]
+        while any(run.step() for run in runs):
+            pass
+        measured = [run.finish() for run in runs]
+        assert bench.phone.settings() == bench.mode
+    assert bench.phone.settings() == USED
+    assert all(each.manifest.state == "analysing" and not each.failed for each in measured)
+    for run in runs:
+        run.close()
     bench.check_nothing_left()
