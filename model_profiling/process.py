@@ -220,6 +220,12 @@ def kill(child: Child) -> None:
             child.kill()
 
 
+def kill_running() -> None:
+    """Kill everything that threads of this process have started and wait for; each is told how it ended."""
+    for mark, (pid, began) in _keeper.running().items():
+        end_all(pid, mark, began)
+
+
 def has_ended(child: Child) -> bool:
     """Whether it has; where the system allows that, its number stays taken."""
     if child.returncode is not None:

@@ -60,6 +60,11 @@ class Keeper:
             self._running.pop(mark, None)
             self._write()
 
+    def running(self) -> dict[str, tuple[int, int]]:
+        """What runs now: the number and the start of each process, by its mark."""
+        with self._lock:
+            return dict(self._running)
+
     def _write(self) -> None:
         if not self._lives() and self._running:
             self._start()

@@ -60,6 +60,14 @@ class _Asked:
 )
 @click.option("--no-store", is_flag=True, help="Add them to none.")
 @click.option(
+    "--device-wait",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=300.0,
+    show_default="300",
+    help="How long to wait for a device that nobody offers or that went away.",
+)
+@click.option(
     "--resume", is_flag=True, help="Continue a sweep that was cut short; what failed is tried again."
 )
 @click.option("--force", is_flag=True, help="Begin anew; an unfinished sweep is kept under its date.")
@@ -75,6 +83,7 @@ def command(
     tls_key: Path | None,
     store: str | None,
     no_store: bool,
+    device_wait: float,
     resume: bool,
     force: bool,
     quiet: bool,
@@ -114,7 +123,7 @@ def command(
     if not quiet and not as_json:
         frame.say(f"{_in_short(cost, alone=where is None)}\n")
     opened = None if no_store else check_store(store or sweep.store)
-    options = SweepOptions(outdir=folder, scheduler=where, resume=resume, force=force)
+    options = SweepOptions(folder, where, resume=resume, force=force, device_wait_s=device_wait)
     return _measure(asked, options, opened)
 
 

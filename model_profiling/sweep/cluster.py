@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model_profiling import process
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.extras import needed
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
@@ -127,7 +128,12 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
             distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
-            yield Cluster(client, own=True)
+            try:
+                yield Cluster(client, own=True)
+            except BaseException:
+                # A launch may take minutes, and nobody is there for what it would bring.
+                process.kill_running()
+                raise
     finally:
         station.close()
 
@@ -143,11 +149,13 @@ def check_versions(offers: Sequence[Offer]) -> None:
             )
 
 
-def device_of(target: str, offers: Sequence[Offer]) -> str | None:
-    """The device that a sweep's target means among those offered; None while nobody offers it."""
+def device_of(target: str, offers: Sequence[Offer], known: str | None = None) -> str | None:
+    """The device that a sweep's target means among those offered; None while nobody offers it. Once it is
+    `known`, it is that one: a run does not move to another machine that comes along."""
     offered = {device for offer in offers for device in offer.devices}
-    if target != "host":
-        return target if target in offered else None
+    if known is not None or target != "host":
+        meant = known or target
+        return meant if meant in offered else None
     hosts = sorted(device for device in offered if device.startswith(HOST))
     if len(hosts) > 1:
         raise InputError(

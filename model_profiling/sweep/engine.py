@@ -145,6 +145,8 @@ class _Coordinator:
 
     def run(self) -> None:
         check_versions(self.cluster.offers())
+        for lane in self.lanes:
+            lane.device = device_of(lane.target, self.cluster.offers())
         self._begin_exports()
         exporting = True
         while self._is_left():
@@ -229,7 +231,7 @@ class _Coordinator:
                 continue
             if not all(self.programs.settled(work.job.program) for work in lane.works):
                 continue  # all of a device's jobs begin together, so that drift meets them alike
-            device = device_of(lane.target, self.cluster.offers())
+            device = device_of(lane.target, self.cluster.offers(), lane.device)
             if device is None:
                 lane.lost(f"no worker offers {lane.target}", self._how_to_offer(lane.target))
                 continue
@@ -399,7 +401,7 @@ class _Coordinator:
             if not lane.left:
                 continue
             if lane.future is not None:
-                offered = device_of(lane.target, self.cluster.offers()) is not None
+                offered = device_of(lane.target, self.cluster.offers(), lane.device) is not None
                 why = f"the worker that offered {lane.target} went away"
                 lane.offered(offered, why, self._how_to_offer(lane.target))
             if lane.waited_s() > self.options.device_wait_s:

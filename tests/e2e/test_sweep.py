@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Artifact
+from conftest import ROOT, Artifact, missing
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling import files, process
@@ -251,6 +252,8 @@ def test_only_who_has_a_certificate_takes_part(tmp_path: Path) -> None:
 
 def certificates(folder: Path) -> Tls:
     """An authority of its own, and one certificate that it signed."""
+    if shutil.which("openssl") is None:
+        missing("openssl")
     folder.mkdir()
 
     def openssl(*words: str) -> None:

@@ -73,6 +73,8 @@ def test_host_is_the_only_machine_that_offers_itself() -> None:
     assert device_of("host", [one]) == "host@a"
     assert device_of("host@b", [one, two]) == "host@b"
     assert device_of("android:S", [two]) is None
+    assert device_of("host", [one, two], known="host@a") == "host@a"  # another machine came along
+    assert device_of("host", [two], known="host@a") is None
     with pytest.raises(InputError, match=r"several machines offer themselves.*host@a, host@b"):
         device_of("host", [one, two])
 
