@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -194,6 +195,8 @@ def run_python(source: str, *words: object) -> dict:
 def alike(ours: list, theirs: list) -> bool:
     def close(one: object, other: object) -> bool:
         if isinstance(one, float) and isinstance(other, int | float):
+            if math.isnan(one):  # an operator that takes no time at all is not slower by any factor
+                return math.isnan(other)
             return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
         return one == other
 

@@ -132,7 +132,7 @@ class Clone:
         self._venv = folder / "venv"
         self._git = folder / "gitconfig"
         copy_to(self.root)
-        _make_environment(self._venv)
+        make_environment(self._venv)
         (self.root / ".venv").symlink_to(self._venv)
         rules = (f'[url "{place}"]\n\tinsteadOf = {url}\n' for url, place in (stand_ins or {}).items())
         self._git.write_text('[protocol "file"]\n\tallow = always\n' + "".join(rules))
@@ -173,7 +173,7 @@ bash() { case "$1" in *setup_repo.sh) _set_up ;; *) command bash "$@" ;; esac; }
 """Installing is what `make test` itself did just before: a clone has an environment once it is set up."""
 
 
-def _make_environment(folder: Path) -> None:
+def make_environment(folder: Path) -> None:
     """An environment whose commands are this one's, on the clone's package."""
     commands = folder / "bin"
     commands.mkdir(parents=True)

@@ -80,7 +80,7 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
     if kept is None:
         return (own,)
     proven = tuple(
-        _proving(
+        proving(
             found.series,
             found.sme2,
             tuple(
@@ -126,7 +126,7 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
         if not counted:
             uses = (*_sampled(run, series), *uses)
         note = (result.kernels_note or "") if result else ""
-        found.append(_proving(series, run.sme2_of(series), uses, counted, has_sme2=has_sme2, note=note))
+        found.append(proving(series, run.sme2_of(series), uses, counted, has_sme2=has_sme2, note=note))
     return tuple(found)
 
 
@@ -149,7 +149,7 @@ def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:
     return kernel_uses(read_xnntrace(log)) if log and is_there(log) else ()
 
 
-def _proving(
+def proving(
     series: Series,
     sme2: bool | None,
     uses: tuple[KernelUse, ...],

@@ -170,10 +170,10 @@ def pair_series(
     )
 
 
-_Pairs = list[tuple[tuple[Operator, ...], tuple[Operator, ...]]]
+Pairs = list[tuple[tuple[Operator, ...], tuple[Operator, ...]]]
 
 
-def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[MatchedBy, _Pairs]:
+def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[MatchedBy, Pairs]:
     """Which operators stand for the same work, in the order they run, and how that was told."""
     if _same_graph(ours, theirs):
         return "graph node", _by_key(ours, theirs, _graph_key)
@@ -220,12 +220,12 @@ def _named(operators: Sequence[Operator]) -> bool:
 
 def _by_key(
     ours: Sequence[Operator], theirs: Sequence[Operator], key: Callable[[Operator], Hashable]
-) -> _Pairs:
+) -> Pairs:
     pairs: dict[Hashable, tuple[list[Operator], list[Operator]]] = {}
     for side, operators in enumerate((ours, theirs)):
         for operator in operators:
             pairs.setdefault(key(operator), ([], []))[side].append(operator)
-    found: _Pairs = []
+    found: Pairs = []
     for left, right in pairs.values():
         if len(left) == len(right):
             found.extend(((one,), (other,)) for one, other in zip(left, right, strict=True))
@@ -236,10 +236,10 @@ def _by_key(
 
 def _by_order(
     ours: Sequence[Operator], theirs: Sequence[Operator], token: Callable[[Operator], Hashable]
-) -> _Pairs:
+) -> Pairs:
     """Pair the longest runs of equal tokens; what is left between them appeared, vanished or was replaced."""
     before, after = list(map(token, ours)), list(map(token, theirs))
-    pairs: _Pairs = []
+    pairs: Pairs = []
     # Looking for the longest runs can take long, and mostly there is only one.
     runs = (
         [("equal", 0, len(ours), 0, len(theirs))]
@@ -255,12 +255,12 @@ def _by_order(
     return pairs
 
 
-def _by_category(left: list[Operator], right: list[Operator]) -> _Pairs:
+def _by_category(left: list[Operator], right: list[Operator]) -> Pairs:
     """Within a stretch that differs, operators of one category still belong together in their order."""
     waiting: dict[Category, deque[int]] = {}
     for place, other in enumerate(right):
         waiting.setdefault(other.category, deque()).append(place)
-    pairs: _Pairs = []
+    pairs: Pairs = []
     for operator in left:
         places = waiting.get(operator.category)
         pairs.append(((operator,), (right[places.popleft()],) if places else ()))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from model_profiling import files
+from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import print_warnings
-from model_profiling.errors import InputError
+from model_profiling.cli.store_choice import StoreChoice, store_options
+from model_profiling.errors import InputError, ProfilingError
+from model_profiling.json_record import record_json
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
     comparison_document,
@@ -26,6 +30,7 @@ from model_profiling.report.terminal import render_terminal
 from model_profiling.run import Times
 from model_profiling.run.remarks import warning_lines
 from model_profiling.targets import parse_target, target_kinds
+from model_profiling.workflow.baselines import Kept
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.compare_programs import are_programs, compare_programs
 from model_profiling.workflow.measure import RunOptions
@@ -36,17 +41,34 @@ from model_profiling.workflow.measure import RunOptions
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
     sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
     sme2prof compare before.pte after.pte --budget 60
-    sme2prof compare before.pte after.pte --target android:SERIAL""",
+    sme2prof compare before.pte after.pte --target android:SERIAL
+    sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
     facts=True,
 )
 @click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--against",
+    metavar="store:BASELINE",
+    help="Judge one run against one of a store: its id, name or tag, or last-good.",
+)
+@store_options
 @click.option(
     "--fail-on-regression",
     "limit",
     type=click.FloatRange(min=0, max=1000),
     metavar="PCT",
     help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
+)
+@click.option(
+    "--fail-on-kernel-change",
+    is_flag=True,
+    help="Exit with 1 when other kernels ran, or an operator runs on another; emulated runs will do.",
+)
+@click.option(
+    "--fail-on-structure-change",
+    is_flag=True,
+    help="Exit with 1 when operators, their shapes, types or delegation changed; emulated runs will do.",
 )
 @click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request.")
 @click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system.")
@@ -62,8 +84,12 @@ from model_profiling.workflow.measure import RunOptions
 def command(
     *,
     a: Path,
-    b: Path,
+    b: Path | None,
+    against: str | None,
+    kept_in: StoreChoice,
     limit: float | None,
+    fail_on_kernel_change: bool,
+    fail_on_structure_change: bool,
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
@@ -72,50 +98,92 @@ def command(
     as_json: bool,
     **measuring: Any,  # click has typed them; they concern programs
 ) -> int:
-    """Say what changed from A to B, and how sure that is.
+    """Say what changed from A to B, and how sure that is; or from a stored run to the one that is named.
 
     A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte)
-    are measured here first, taking turns, which finds the smallest differences. With
-    --fail-on-regression, what cannot be compared exits with 2 and says why; it never passes silently.
+    are measured here first, taking turns, which finds the smallest differences. With a --fail-on-...
+    gate, what cannot be compared exits with 2 and says why; it never passes silently.
     """
-    share, failed = None if limit is None else limit / 100, 0
-    if are_programs(a, b):
+    share = None if limit is None else limit / 100
+    asked: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
+    fail_on = tuple(aspect for aspect, wanted in asked.items() if wanted)
+    given = [name.removesuffix("_s") for name, value in measuring.items() if value]
+    kept: Kept | None = None
+    unkept: ProfilingError | None = None
+    failed = 0
+    if against is not None:
+        given += ["times"] if times is not None else []
+        _refuse_besides_baseline(b, given)
+        comparison = kept_in.compare(a, against, share, fail_on, across_machines=across_machines)
+        kept, unkept = kept_in.keep(a, comparison)
+    elif b is None or kept_in.given:
+        _refuse_without_baseline(b, kept_in)
+    elif are_programs(a, b):
         if across_machines or times is not None:
             raise click.UsageError("--across-machines and --times are about measurements, not programs")
-        comparison, failed = _measured(a, b, share, quiet=quiet, as_json=as_json, **measuring)
+        comparison, failed = _measured(a, b, share, fail_on, quiet=quiet, as_json=as_json, **measuring)
+    elif given:
+        raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
     else:
-        given = [name.removesuffix("_s") for name, value in measuring.items() if value]
-        if given:
-            raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
-        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times)
+        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times, fail_on=fail_on)
+    _write_files(comparison, markdown, junit)
+    _print(comparison, kept, quiet=quiet, as_json=as_json)
+    return _exit_code(comparison, unkept) or failed
+
+
+def _refuse_besides_baseline(b: Path | None, given: Sequence[str]) -> None:
+    if b is not None:
+        raise click.UsageError("--against names what a run is judged against: give that run alone")
+    if given:
+        raise click.UsageError(f"--{given[0]} has no meaning with --against")
+
+
+def _refuse_without_baseline(b: Path | None, kept_in: StoreChoice) -> NoReturn:
+    if b is None:
+        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
+    raise click.UsageError(f"{kept_in.given} is about a store: name a baseline with --against")
+
+
+def _write_files(comparison: Comparison, markdown: Path | None, junit: Path | None) -> None:
     for_tools.tell_github_of(comparison)
     if markdown is not None:
         files.write_out(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
         files.write_out(junit, comparison_junit(comparison))
+
+
+def _print(comparison: Comparison, kept: Kept | None, *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        frame.facts(comparison_facts(comparison))
-    else:
-        # The headline stands last, where a terminal's reader looks first.
-        if not quiet:
-            shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
-            frame.say(render_terminal(shown).strip())
-        frame.say(headline(comparison))
-    if comparison.regressions:
+        frame.facts({**comparison_facts(comparison), "kept": record_json(kept) if kept else None})
+        return
+    # The headline stands last, where a terminal's reader looks first.
+    if not quiet:
+        shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
+        frame.say(render_terminal(shown).strip())
+        if kept is not None:
+            frame.say(f"Kept in {kept.store} as {kept.tag}: {kept.run_id}.")
+    frame.say(headline(comparison))
+
+
+def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
+    """A gate's no comes before what went wrong besides."""
+    if comparison.answer == "failed":
+        if unkept is not None:
+            frame.warn(f"the run is not kept in the store: {unkept}")
         return 1
-    if comparison.limit is not None and comparison.not_comparable:
-        first = comparison.not_comparable[0]
-        raise InputError(
-            f"{first.name} cannot be compared: {first.end_to_end.reason}",
-            "a gate without an answer does not pass",
-        )
-    return failed
+    if comparison.answer == "no answer":
+        what, why = comparison.unanswered[0]
+        raise InputError(f"{what} cannot be compared: {why}", "a gate without an answer does not pass")
+    if unkept is not None:
+        raise unkept
+    return 0
 
 
 def _measured(
     a: Path,
     b: Path,
     limit: float | None,
+    fail_on: tuple[Aspect, ...],
     *,
     quiet: bool,
     as_json: bool,
@@ -140,6 +208,7 @@ def _measured(
                 outdir=outdir,
                 run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
                 limit=limit,
+                fail_on=fail_on,
                 progress=progress,
             )
     except KeyboardInterrupt:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.report import run_tables
 from model_profiling.report.records import Records
 from model_profiling.run import Series, Times
 from model_profiling.run.latencies import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
+
+Answer = Literal["passed", "failed", "no answer", "first"]
+"""`first`: there is nothing yet to be held against, and that is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,7 @@ class SideFacts:
     name: str
     """As the user wrote it."""
     kind: str
-    """`run directory`, `dump` or `latencies`."""
+    """`run directory`, `dump`, `latencies` or `stored run`."""
     model: str
     model_sha256: str
     platform: str
@@ -109,7 +115,13 @@ class Comparison:
     only_a: tuple[Series, ...]
     only_b: tuple[Series, ...]
     limit: float | None
-    """The regression that fails, as a share; None where nothing is to fail."""
+    """The regression that fails, as a share; None where no time is to fail."""
+    differences: tuple[Differences, ...] = ()
+    """What differs apart from time, experiment by experiment; also of what emulation proved for each side."""
+    gated: tuple[Aspect, ...] = ()
+    """Which of these differences fail."""
+    first: str = ""
+    """Why there is nothing to be held against, where whoever asked takes that for an answer."""
 
     def __repr__(self) -> str:
         from model_profiling.report.comparison_document import headline
@@ -156,6 +168,37 @@ class Comparison:
     @property
     def not_comparable(self) -> tuple[SeriesComparison, ...]:
         return tuple(found for found in self.series if not found.comparable)
+
+    @property
+    def changed(self) -> tuple[tuple[Aspect, Differences], ...]:
+        """What differs and is to fail."""
+        return tuple(
+            (aspect, found) for aspect in self.gated for found in self.differences if found.of(aspect)
+        )
+
+    @property
+    def unanswered(self) -> tuple[tuple[str, str], ...]:
+        """What was to be judged and cannot be: what, and why."""
+        return tuple(self._unanswered())
+
+    def _unanswered(self) -> Iterator[tuple[str, str]]:
+        if self.limit is not None:
+            yield from ((found.name, found.end_to_end.reason) for found in self.not_comparable)
+        for aspect in self.gated:
+            known = [(found.name, found.unknown(aspect)) for found in self.differences]
+            yield from ((f"{aspect} of {name}", why) for name, why in known if why)
+
+    @property
+    def answer(self) -> Answer | None:
+        """What a build does with it; None where nothing was to fail. That something failed is an answer even
+        where something else has none."""
+        if self.limit is None and not self.gated:
+            return None
+        if self.first:
+            return "first"
+        if self.regressions or self.changed:
+            return "failed"
+        return "no answer" if self.unanswered else "passed"
 
     @property
     def loads_differ(self) -> bool:

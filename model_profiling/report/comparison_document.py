@@ -24,6 +24,12 @@ from model_profiling.report.document import (
 from model_profiling.report.junit import Outcome, TestCase, junit_xml
 from model_profiling.report.method_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
+from model_profiling.report.structure_section import (
+    sentences,
+    structure_blocks,
+    structure_cases,
+    structure_facts,
+)
 from model_profiling.run.remarks import Remark, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.wording import MISSING, change, milliseconds, percent, plural, several
@@ -32,16 +38,29 @@ _OPERATORS_SHOWN = 10
 
 
 def headline(comparison: Comparison) -> str:
-    """One line: passed or not, and the largest change."""
+    """One line: what each gate says, the failures first; without gates the largest change."""
+    if comparison.first:
+        return f"The first run: {comparison.first}."
+    if comparison.answer is None:
+        return _largest(comparison)
+    said = list(sentences(comparison))
     if comparison.limit is not None:
-        limit = percent(comparison.limit)
-        if comparison.regressions:
-            worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
-            slower = percent(worst.slowdown)
-            return f"Regression: {worst.name} is {slower} slower, more than the {limit} allowed."
-        if comparison.not_comparable:
-            return f"No answer: {plural(len(comparison.not_comparable), 'experiment')} not comparable."
-        return f"No regression beyond {limit}."
+        said.insert(0, _about_time(comparison, comparison.limit))
+    return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
+
+
+def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
+    """Whether the gate passed, and what it says."""
+    if comparison.regressions:
+        worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
+        slower = percent(worst.slowdown)
+        return False, f"Regression: {worst.name} is {slower} slower, more than the {percent(limit)} allowed."
+    if comparison.not_comparable:
+        return False, f"No answer: {plural(len(comparison.not_comparable), 'experiment')} not comparable."
+    return True, f"No regression beyond {percent(limit)}."
+
+
+def _largest(comparison: Comparison) -> str:
     changed = [
         found for found in comparison.series if found.end_to_end.verdict in (Verdict.FASTER, Verdict.SLOWER)
     ]
@@ -68,7 +87,7 @@ def _remarks(comparison: Comparison) -> Iterator[Remark]:
             seen = "compared with the event tracer on, for want of latencies without it"
             yield Remark(found.after, "with_tracer", seen)
         yield from (Remark(found.after, "pairing", note) for note in found.notes)
-    if comparison.loads_differ:
+    if comparison.loads_differ and not _only_apart_from_time(comparison):
         seen = (
             f"the machine's load was {comparison.a.load:.1f} before A and {comparison.b.load:.1f} before B: "
             "part of the change may be other work"
@@ -81,27 +100,46 @@ def _remarks(comparison: Comparison) -> Iterator[Remark]:
 
 def comparison_document(comparison: Comparison) -> list[Block]:
     """The whole summary; details of each experiment are folded away."""
+    if comparison.first:
+        told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
+        return [Heading(headline(comparison)), Paragraph(told)]
     blocks: list[Block] = [
         Heading(headline(comparison)),
         Paragraph(("B ", Code(comparison.b.name), " against A ", Code(comparison.a.name), ".")),
-        _end_to_end_table(comparison),
+        *structure_blocks(comparison),
     ]
+    if not _only_apart_from_time(comparison):
+        blocks.append(_end_to_end_table(comparison))
     notes = dict.fromkeys(
         ratio_note(found.end_to_end, side_by_side=found.way != "apart")
         for found in comparison.series
         if found.end_to_end.ratio is not None
     )
     blocks += [Paragraph(note) for note in notes]
-    reasons = warning_lines(
-        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
-    )
-    blocks += make_list((*(line.text for line in reasons), *warnings(comparison)))
+    reasons = _not_compared(comparison)
+    blocks += make_list((*reasons, *warnings(comparison)))
     if comparison.differing_facts:
         blocks += [Paragraph("What else differs:"), make_table(("", "A", "B"), comparison.differing_facts)]
     for found in comparison.series:
         if details := tuple(_details(found)):
             blocks.append(Folded(f"{found.name}: categories and operators", details))
     return blocks
+
+
+def _not_compared(comparison: Comparison) -> tuple[str, ...]:
+    if _only_apart_from_time(comparison):
+        return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
+    told = (
+        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
+    )
+    return tuple(line.text for line in warning_lines(told))
+
+
+def _only_apart_from_time(comparison: Comparison) -> bool:
+    """Whether nobody asked about times and there are none, as of emulated runs: a table would be empty."""
+    timed = any(found.end_to_end.ratio is not None for found in comparison.series)
+    wanted = comparison.limit is not None or not comparison.gated
+    return not wanted and not timed and bool(comparison.not_comparable)
 
 
 def _end_to_end_table(comparison: Comparison) -> Block:
@@ -162,12 +200,17 @@ def _speedup(found: Speedup) -> str:
 
 
 def comparison_junit(comparison: Comparison) -> str:
-    """One test case per experiment; categories that slowed down are told in its output."""
-    return junit_xml("sme2prof compare", [_case(comparison, found) for found in comparison.series])
-
-
-def _case(comparison: Comparison, compared: SeriesComparison) -> TestCase:
+    """One test case per experiment; categories that slowed down are told in its output. Gates that are not
+    about time have cases of their own."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
+    if comparison.first:
+        only = TestCase(group, "the first run", "skipped", comparison.first)
+        return junit_xml("sme2prof compare", [only])
+    cases = [_case(comparison, found, group) for found in comparison.series]
+    return junit_xml("sme2prof compare", [*cases, *structure_cases(comparison, group)])
+
+
+def _case(comparison: Comparison, compared: SeriesComparison, group: str) -> TestCase:
     found = compared.end_to_end
     slower = [
         f"{part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, slower"
@@ -195,6 +238,8 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
         "b": record_json(comparison.b),
         "limit": comparison.limit,
         "regressions": [found.name for found in comparison.regressions],
+        **structure_facts(comparison),
+        "first": comparison.first,
         "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
         "warnings": list(warnings(comparison)),
         "series": [_series_facts(found) for found in comparison.series],

@@ -27,6 +27,8 @@ class TestCase:
     outcome: Outcome
     message: str = ""
     details: str = ""
+    kind: str = "regression"
+    """What a failure is."""
 
     # pytest would otherwise collect it, for its name.
     __test__ = False
@@ -60,7 +62,7 @@ def _add_outcome(element: ElementTree.Element, case: TestCase) -> None:
         return
     attributes = {"message": _text(case.message)}
     if case.outcome != "skipped":
-        attributes["type"] = "regression" if case.outcome == "failed" else "not comparable"
+        attributes["type"] = _text(case.kind) if case.outcome == "failed" else "not comparable"
     answer = ElementTree.SubElement(element, _TAGS[case.outcome], attributes)
     answer.text = _text(case.details) or None
 

@@ -33,6 +33,7 @@ _WITHOUT_RECORD = {
     "wheels": r"executorch-\d[\w.+]*-(?:aarch64|arm64|x86_64)(?:-\w+)?",
     "sysroots": r"(?:debian|ubuntu)-[\w.+-]+-aarch64",
     "adb": r"(?:debian|ubuntu)-[\w.+-]+",
+    "stores": r"[0-9a-f]{16}",
 }
 _FILES = ("vega", "qemu")
 """Kinds that earlier versions kept as single files; all others are folders."""

@@ -8,7 +8,8 @@ from model_profiling.files import StrPath
 
 VARIABLE = "SME2PROF_STORE"
 DEFAULT = "sme2prof_store"
-_REMOTE = ("s3://", "gs://", "gcs://", "r2://", "az://", "abfss://", "https://", "http://", "hf://")
+_REMOTE = ("s3://", "gs://", "gcs://", "r2://", "az://", "abfss://", "file://")
+"""What DuckDB can list and read, each with an extension; `file` with none, so that the way can be tested."""
 
 
 def store_address(given: StrPath | None = None) -> str:

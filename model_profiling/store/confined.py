@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -93,7 +94,8 @@ def main() -> int:
     sys.meta_path.insert(0, _NoPandas())
     request = Request(**json.loads(sys.stdin.buffer.read()))
     try:
-        _answer(request, sys.stdout.buffer)
+        with _alone_on_stdout() as stream:
+            _answer(request, stream)
     except BrokenPipeError:
         return 0
     except Exception as problem:  # noqa: BLE001  whatever it is, the process that asked words it
@@ -101,6 +103,15 @@ def main() -> int:
         sys.stderr.write(found.to_json())
         return REFUSED
     return 0
+
+
+def _alone_on_stdout() -> IO[bytes]:
+    """Standard output for the answer alone: DuckDB draws the progress of a long question there."""
+    ours = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return os.fdopen(ours, "wb")
 
 
 def _answer(request: Request, stream: IO[bytes]) -> None:

@@ -190,7 +190,7 @@ def sync_folder(folder: Path) -> None:
 def _give_name(part: Path, path: Path) -> bool:
     """Call the whole file `part` `path` too, unless something has that name."""
     try:
-        os.link(part, path, follow_symlinks=False)
+        os.link(part, path)
         return True
     except FileExistsError:
         return False

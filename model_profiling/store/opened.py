@@ -30,6 +30,7 @@ from model_profiling.store.log import FOLDER as LOG
 from model_profiling.store.log import Log
 from model_profiling.store.moments import now
 from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
+from model_profiling.store.remote import fetch_store
 from model_profiling.store.tables import TABLES
 from model_profiling.wording import plural
 
@@ -67,9 +68,11 @@ class Store:
         """The store at `address`, else at $SME2PROF_STORE, else in `sme2prof_store`; with `make` an empty one
         where there is none."""
         named = store_address(address)
-        if is_remote(named):
-            raise InputError(f"{named} is no folder", "name a folder of this machine")
-        root = as_path(named)
+        if is_remote(named) and make:
+            raise InputError(
+                f"{named} can only be read", "add to a folder of this machine, and copy that there"
+            )
+        root = fetch_store(named, MARK) if is_remote(named) else as_path(named)
         if make and not is_there(root / MARK):
             _make_store(root)
         if not is_store(root):
@@ -100,6 +103,7 @@ class Store:
         was. What cannot be read is told in `refused`, and the others are added. Without a commit in `labels`
         it is the one that CI names, or that of git in the current folder.
         """
+        self._check_writable()
         # Who only asks loads none of what runs are read with.
         from model_profiling.run.folders import expand_runs
         from model_profiling.store.adding import Adder
@@ -116,15 +120,21 @@ class Store:
 
     def compact(self, *, grace_s: float | None = None) -> Compacted:
         """Merge all files of each table and month; remove what nothing has named for `grace_s`, or a day."""
+        self._check_writable()
         from model_profiling.store.compaction import GRACE_S, compact
 
         grace_s = GRACE_S if grace_s is None else grace_s
         return compact(self.root, self._log, self.contents(), grace_s=grace_s)
 
+    def _check_writable(self) -> None:
+        if is_remote(self.address):
+            raise InputError(f"{self.address} can only be read", "change the store that it was copied from")
+
     def tag(
         self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
     ) -> None:
         """Give runs tags, or take them away."""
+        self._check_writable()
         from model_profiling.store.adding import add_tags
 
         sign = "-" if remove else ""
@@ -143,6 +153,7 @@ class Store:
 
     def repair(self, progress: Progress | None = None) -> Repaired:
         """Leave out what is damaged; see `check`."""
+        self._check_writable()
         from model_profiling.store.checking import repair_store
 
         done = repair_store(self.root, self._log, progress)

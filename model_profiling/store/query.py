@@ -184,7 +184,7 @@ def answering(
         if child.timed_out:
             raise InputError(
                 f"the question took longer than {limits.seconds:g} s and was ended",
-                "ask for less, or give it more time: --time-limit SECONDS",
+                "ask for less, or allow more: sme2prof query --time-limit SECONDS",
             )
         if child.failed:
             raise _refused(child.process, sql, limits)
@@ -260,7 +260,7 @@ def _refused(child: process.Child, sql: str, limits: Limits) -> ProfilingError:
     how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
     return RunError(
         f"DuckDB ended in the middle of the question ({how})",
-        "ask for less, or give it more memory: --memory MB",
+        "ask for less, or allow more memory: sme2prof query --memory MB",
         log_tail=one_line(text),
     )
 

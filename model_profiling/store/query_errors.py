@@ -30,7 +30,7 @@ def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
         case "OutOfMemoryException" | "MemoryError" | "ArrowMemoryError":
             return InputError(
                 f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
-                "ask for fewer rows or columns, or give it more: --memory MB",
+                "ask for fewer rows or columns, or allow more: sme2prof query --memory MB",
             )
         case "PermissionException":
             return InputError(

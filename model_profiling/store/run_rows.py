@@ -76,7 +76,7 @@ def _run(
 ) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
     before = _machine(manifest)
-    model, dtype, backend = _variant(run)
+    model, dtype, backend = variant_of(run)
     platform = run.platform
     place = labels.device or platform or "unknown"
     return (
@@ -102,7 +102,7 @@ def _executorch(run: Run) -> str:
     return (run.manifest.executorch.version or "") if run.manifest else ""
 
 
-def _variant(run: Run) -> tuple[str, str, str]:
+def variant_of(run: Run) -> tuple[str, str, str]:
     """The model, its dtype and its backend, by the program's name and what the manifest says of it."""
     model, variant = names.variant_of(Path(f"{run.model_name}.pte"))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
@@ -119,7 +119,8 @@ def _experiments(run: Run) -> Iterator[Row]:
         yield (
             series.experiment, series.threads, times.value, run.sme2_of(series),
             list(result.disable) if result else [], result.state if result else "",
-            (result.problem or "") if result else "", *_figures(run, series, found),
+            (result.problem or "") if result else "", *_figures(run, series, found), _counted(run, series),
+            (result.kernels_note or "") if result else "",
         )  # fmt: skip
 
 
@@ -183,17 +184,25 @@ def _median(latencies: Sequence[float]) -> float | None:
 
 def _kernels(run: Run) -> Iterator[Row]:
     for series in run.series:
-        yield from (_kernel(series, use, "run") for use in listed_kernels(run, series))
+        counted = _counted(run, series)
+        yield from (_kernel(series, use, "run", counted) for use in listed_kernels(run, series))
     for kept in run.evidence.kernels if run.evidence else ():
         for call in kept.kernels:
-            yield _kernel(kept.series, kernel_named(call.name, call.evidence, call.calls), "evidence")
+            yield _kernel(
+                kept.series, kernel_named(call.name, call.evidence, call.calls), "evidence", kept.counted
+            )
 
 
-def _kernel(series: Series, use: KernelUse, proven_by: str) -> Row:
+def _counted(run: Run, series: Series) -> bool:
+    result = run.result(series)
+    return result is not None and result.counted_kernels
+
+
+def _kernel(series: Series, use: KernelUse, proven_by: str, counted: bool) -> Row:
     kernel = use.kernel
     return (
         series.experiment, series.threads, kernel.name, use.calls, kernel.has_sme2, kernel.has_sme,
-        kernel.isa, kernel.role, kernel.library, use.evidence, proven_by,
+        kernel.isa, kernel.role, kernel.library, use.evidence, proven_by, counted,
     )  # fmt: skip
 
 

@@ -130,6 +130,8 @@ EXPERIMENTS = Table(
         Column("joules", "number", "energy of one inference, of the whole phone"),
         Column("joules_low", "number", "its 95% interval"),
         Column("joules_high", "number", "its upper end"),
+        Column("kernels_counted", "flag", "whether every KleidiAI call was listed: only then absence proves"),
+        Column("kernels_note", "text", "why they were not; empty where they were"),
     ),
 )
 ROUNDS = Table(
@@ -232,6 +234,7 @@ KERNELS = Table(
         Column("library", "text", "kleidiai, xnnpack; operator for a family of operators"),
         Column("evidence", "text", "executed, or only configured"),
         Column("proven_by", "text", "run, or evidence: an emulated run of the same program"),
+        Column("counted", "flag", "whether every KleidiAI call of its experiment was listed"),
     ),
 )
 _SPEEDUP_MEANINGS = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.analysis.structure import Aspect
 from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import target_settings
 from model_profiling.errors import InputError
@@ -13,7 +15,7 @@ from model_profiling.progress import Progress
 from model_profiling.report.comparison import Comparison
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
-from model_profiling.workflow.compare import compare
+from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import RunOptions, run_made
 from model_profiling.workflow.programs import find_or_export
 
@@ -52,6 +54,7 @@ def compare_programs(
     outdir: Path | None = None,
     run: RunOptions | None = None,
     limit: float | None = None,
+    fail_on: Iterable[Aspect] = (),
     progress: Progress | None = None,
 ) -> ProgramsCompared:
     """Measure both programs in the same launches and judge B against A.
@@ -62,10 +65,12 @@ def compare_programs(
     run = run or RunOptions()
     programs = [find_or_export(str(path)) for path in (a, b)]
     place = open_target(plan_targets(target or TargetChoice()).main)
-    if not place.timings_are_latency:
+    gates = asked_gates(limit, fail_on)
+    if not place.timings_are_latency and (limit is not None or not gates):
         raise InputError(
             f"times on target {place.name} are no latencies: nothing could be compared",
-            "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
+            "give gates without times (--fail-on-kernel-change, --fail-on-structure-change), or measure on "
+            "an Arm machine; --target host compares on this CPU, which says nothing about Arm",
         )
     home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
     check_folder(home)
@@ -75,7 +80,7 @@ def compare_programs(
         check_startable(root, resume=run.resume, force=run.force)
         configs.append(_config(place, program, root, threads, budget_s))
     ours, theirs = run_made(configs, place, run, progress=progress)
-    found = compare(ours.run_dir, theirs.run_dir, limit=limit)
+    found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
     return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))
 

@@ -36,6 +36,7 @@ from model_profiling.mcp_server.reading import advised_operator
 from model_profiling.mcp_server.server import make_server
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
+from model_profiling.store.opened import Store
 from model_profiling.targets.protocol import TargetKind
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
@@ -109,6 +110,24 @@ def test_tools_say_what_they_take_give_and_change(client: Assistant) -> None:
     in_schema = listed["top_operators"].input_schema["$defs"]["Category"]["enum"]
     assert in_schema == [category.value for category in Category]
     assert "title" in listed["advice"].output_schema["$defs"]["Advice"]["properties"]  # a name, not a title
+
+
+def test_a_store_is_asked_within_the_root_and_within_bounds(client: Assistant, root: Path) -> None:
+    store = Store.open(root / "sme2prof_store", make=True)
+    store.add([root / RUN, root / WITH_SME2])
+    told = client.ask("query_store")
+    assert {"runs", "latest_latencies"} <= {table["name"] for table in told["tables"]} and not told["rows"]
+    gain = client.ask("query_store", sql="SELECT verdict, ratio, 'nan'::DOUBLE FROM sme2_gains")
+    assert [column["type"] for column in gain["columns"]] == ["VARCHAR", "DOUBLE", "DOUBLE"]
+    assert gain["rows"] == [["faster", pytest.approx(2.0, abs=0.2), None]] and gain["left_out"] is None
+    long = client.ask("query_store", sql="SELECT i, repeat('x', 1000) FROM range(300) t(i)", limit=200)
+    assert len(long["rows"][0][1]) == 503 and len(json.dumps(long["rows"])) < 50_000
+    assert long["left_out"].startswith("there are more than 200 rows") and "too long" in long["left_out"]
+    refused = client.refused("query_store", sql="FROM lattencies")
+    assert "did you mean 'latencies'?" in refused
+    shutil.copytree(store.root, root.parent / "outside" / "store")
+    assert "outside of the root" in client.refused("query_store", store="link_out/store", sql="FROM runs")
+    assert "there is no store" in client.refused("query_store", store="empty", sql="FROM runs")
 
 
 def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof: Callable[..., Any]) -> None:

@@ -96,7 +96,8 @@ def texts() -> dict[str, str]:
             found[f"{name}-{number}.sh"] = f"#!/bin/sh\n{inner}\n"
     found["as_sent.sh"] = f"#!/bin/sh\n{as_sent('true')}\n"
     found |= {f"{name}-program.sh": text for name, text in WRITTEN.items()}
-    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+    folders = ROOT / ".github" / "workflows", ROOT / "docs" / "examples" / "github-actions"
+    for path in (found for folder in folders for found in sorted(folder.glob("*.yml"))):
         for job, told in YAML(typ="safe").load(path)["jobs"].items():
             steps = [step["run"] for step in told["steps"] if "run" in step]
             for number, text in enumerate(steps):

@@ -24,6 +24,7 @@ from model_profiling.statistics.speedup import (
     compare_many,
     compare_rounds,
     compare_separate,
+    median_interval,
     precise_enough,
 )
 
@@ -316,3 +317,17 @@ def test_precision_asks_for_the_minimum_and_for_a_narrow_interval() -> None:
     assert looks(steady, 0.01, 12)[0] == 12
     assert looks(steady, 0.01, 3)[0] == 6
     assert looks(wild, 0.01, 6) == []
+
+
+def test_the_interval_of_a_median_is_that_of_whole_rounds() -> None:
+    """A thousand inferences of three processes are three measurements, not three thousand."""
+    generator = np.random.default_rng(5)
+    few = [generator.normal(10 * factor, 0.01, 1000).tolist() for factor in (1.0, 1.04, 0.97)]
+    low, high = median_interval(few) or (0.0, 0.0)
+    assert low < 9.7 and high > 10.4
+    many = [generator.normal(10, 0.01, 50).tolist() for _ in range(12)]
+    low, high = median_interval([*many, []]) or (0.0, 0.0)
+    assert low <= float(np.median(np.concatenate(many))) <= high
+    assert 9.99 < low < high < 10.01
+    assert median_interval(few[:2]) is None
+    assert median_interval([[0.0], [0.0], [0.0]]) is None

@@ -1,0 +1,209 @@
+"""What two runs did differently apart from time: operators, delegation, kernels, SME2.
+
+None of it is a time, so it holds for emulated runs too, and a machine without Arm hardware can keep it from
+changing unseen. Structure is what the program asks for; kernels are what it was given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from model_profiling.analysis.evidence import SeriesEvidence
+from model_profiling.analysis.kernels import KernelUse, compare_kernels
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import Pairs
+from model_profiling.wording import plural
+
+Aspect = Literal["structure", "kernels"]
+ASPECTS: tuple[Aspect, ...] = ("structure", "kernels")
+NOTHING = "none"
+_TESTED = ("sme2", "sme", "sme-or-sme2", "none")
+_SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 ran", "none": "neither ran"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference, with what stood there before and what stands there now."""
+
+    of: Aspect
+    what: str
+    """In two or three words: `left the delegate`."""
+    subject: str
+    """The operator or kernel."""
+    before: str
+    after: str
+    where: str = ""
+    """Its place in the model."""
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"{self.subject}{place}: {self.what}, {self.before} before, {self.after} now"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What one series, or what was proven for one, did differently on the other side."""
+
+    name: str
+    changes: tuple[Change, ...] = ()
+    structure_unknown: str = ""
+    """Why structure cannot be compared; empty where it was."""
+    kernels_unknown: str = ""
+    """Why kernels cannot."""
+    notes: tuple[str, ...] = ()
+    only_kernels: bool = False
+    """It has no operators of its own: it is what emulation proved of the kernels."""
+
+    def of(self, aspect: Aspect) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.of == aspect)
+
+    def unknown(self, aspect: Aspect) -> str:
+        return self.structure_unknown if aspect == "structure" else self.kernels_unknown
+
+
+def operator_changes(pairs: Pairs) -> Iterator[Change]:
+    """What became of every operator, in the order they run."""
+    for ours, theirs in pairs:
+        main = (theirs or ours)[0]
+        if len(ours) == len(theirs):
+            for before, after in zip(ours, theirs, strict=True):
+                yield from _between(before, after)
+        else:
+            grew = len(theirs) > len(ours)
+            words = ("appeared", "is now several") if grew else ("vanished", "is now fewer")
+            what = words[0] if not ours or not theirs else words[1]
+            yield _structure(what, _types(ours), _types(theirs), main)
+    yield from _delegates(pairs)
+
+
+def _between(before: Operator, after: Operator) -> Iterator[Change]:
+    if before.kind != after.kind:
+        yield _structure("became another kind", _types((before,)), _types((after,)), after)
+        return
+    facts = (
+        (_moved(before, after), _ran_by(before), _ran_by(after)),
+        ("moved to another category", before.category.value, after.category.value),
+        ("computes in another precision", before.precision, after.precision),
+        ("has other shapes", _shapes(before), _shapes(after)),
+        ("has another amount of arithmetic", _flops(before), _flops(after)),
+    )
+    for what, ours, theirs in facts:
+        if ours and theirs and ours != theirs:
+            yield _structure(what, ours, theirs, after)
+    if before.type != after.type and before.delegated == after.delegated:
+        yield Change("kernels", "changed its kernel", after.name, before.type, after.type, after.place)
+
+
+def _structure(what: str, before: str, after: str, operator: Operator) -> Change:
+    return Change("structure", what, operator.name, before, after, operator.place)
+
+
+def _moved(before: Operator, after: Operator) -> str:
+    if before.delegated == after.delegated:
+        return "moved to another backend"
+    return "left the delegate" if before.delegated else "entered a delegate"
+
+
+def _ran_by(operator: Operator) -> str:
+    """Empty where only a program could name the delegate, and none was at hand."""
+    return "" if operator.backend == "delegate" else operator.backend
+
+
+def _delegates(pairs: Pairs) -> Iterator[Change]:
+    """How many calls of delegates an inference makes: each more costs copies at its edges."""
+    calls = [
+        len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
+        for side in (0, 1)
+    ]
+    if calls[0] != calls[1]:
+        yield Change("structure", "are another number", "calls of delegates", *map(str, calls))
+
+
+def _types(operators: Sequence[Operator]) -> str:
+    return " + ".join(operator.type for operator in operators) or NOTHING
+
+
+def _shapes(operator: Operator) -> str:
+    source = operator.source
+    if not source.output_shape:
+        return ""
+    taken = ", ".join("x".join(map(str, shape)) for shape in source.input_shapes)
+    return f"{taken} to {'x'.join(map(str, source.output_shape))}"
+
+
+def _flops(operator: Operator) -> str:
+    return f"{operator.source.flops:,} operations" if operator.source.flops else ""
+
+
+def kernel_changes(
+    before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """Kernels that ran on one side only or were called more or less often, and what became of SME2; and what
+    is to be known about it. Without `labels` operators are left out: they were compared one by one."""
+    ours, theirs = (_executed(side.uses, labels) for side in (before, after))
+    changes, notes = [], []
+    for pair in compare_kernels(theirs, ours):
+        if pair.on is None or pair.off is None:
+            what = "runs no more" if pair.on is None else "runs now"
+            changes.append(Change("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on)))
+    called = _called_differently(ours, theirs)
+    if called and (before.series.threads, after.series.threads) == (1, 1):
+        changes += called
+    elif called:
+        # How threads share the work decides into how many calls it is cut.
+        notes.append(f"{plural(len(called), 'kernel')} called another number of times, which threads decide")
+    answers = before.sme.answer, after.sme.answer
+    if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
+        changes.insert(0, Change("kernels", "changed", "SME2", *(_SME_WORDS[answer] for answer in answers)))
+    return tuple(changes), tuple(notes)
+
+
+def why_kernels_unknown(before: SeriesEvidence | None, after: SeriesEvidence | None) -> str:
+    """Why the kernels of two series cannot be compared; empty where they can."""
+    for name, side in (("A", before), ("B", after)):
+        if side is None:
+            return f"{name} has no list of the kernels that ran"
+        if not side.counted:
+            return f"the kernels of {name} were not counted{f': {side.note}' if side.note else ''}"
+    assert before is not None and after is not None
+    if before.sme2 is not False and before.sme.answer in _TESTED and after.sme.answer not in _TESTED:
+        return f"A tells whether SME2 ran, B does not: {after.sme.text}"
+    return ""
+
+
+def _executed(uses: Iterable[KernelUse], labels: bool) -> tuple[KernelUse, ...]:
+    return tuple(
+        use for use in uses if use.evidence == "executed" and (labels or use.kernel.library != "operator")
+    )
+
+
+def _calls(use: KernelUse | None) -> str:
+    if use is None:
+        return "not called"
+    return plural(use.calls, "call") if use.calls is not None else "called"
+
+
+def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[Change]:
+    """By how often each was called in an inference. Sides may have counted over another number of them: most
+    kernels then were called so many times as often, and those that were not have changed."""
+    counts = {use.kernel.name: use.calls for use in ours if use.calls}
+    both = [(use, counts[use.kernel.name]) for use in theirs if use.calls and use.kernel.name in counts]
+    ratios = Counter(Fraction(use.calls or 0, before) for use, before in both)
+    if not ratios:
+        return []
+    usual = Fraction(1) if Fraction(1) in ratios else ratios.most_common(1)[0][0]
+    return [
+        Change(
+            "kernels",
+            "is called another number of times",
+            use.kernel.name,
+            plural(before, "call"),
+            f"{float((use.calls or 0) / usual):g} calls",
+        )
+        for use, before in both
+        if Fraction(use.calls or 0, before) != usual
+    ]

@@ -1,0 +1,278 @@
+"""What a run is judged against when nobody names a folder: a run of the store, by id, name or tag.
+
+A baseline is of the same model, dtype, backend and device as the run that is judged, and never that run
+itself. Its program may be another: that is what a change is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.structure import Aspect
+from model_profiling.errors import InputError
+from model_profiling.files import StrPath, as_path
+from model_profiling.report.comparison import Comparison, SideFacts
+from model_profiling.report.comparison_document import headline
+from model_profiling.run import Run, Times, names
+from model_profiling.run.device import device_of
+from model_profiling.store.identity import Identity, identity_of
+from model_profiling.store.labels import Labels
+from model_profiling.store.opened import Store
+from model_profiling.store.run_rows import variant_of
+from model_profiling.wording import listing, plural
+from model_profiling.workflow.compare import asked_gates, compare_sides
+from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.stored_side import Row, stored_side
+
+PREFIX = "store:"
+LAST_GOOD = "last-good"
+GOOD, BAD = "good", "bad"
+"""The tags that a verdict leaves."""
+_FEWEST_LETTERS = 6
+"""Of a run's id, that it is meant by."""
+_TOLD = 4
+_FIRST = "let the first one pass with --add --first-is-good"
+
+
+class NoBaseline(InputError):
+    """There is none yet: no run of this model, dtype and backend on this device was ever kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The run that is judged, as the store would know it."""
+
+    path: Path
+    identity: Identity
+    model: str
+    dtype: str
+    backend: str
+    device: str
+    device_title: str
+    unfinished: str | None
+    """How far it came; None where it is whole."""
+
+    @property
+    def words(self) -> str:
+        told = ", ".join(filter(None, (self.dtype, self.backend)))
+        return f"{self.model}{f' ({told})' if told else ''}"
+
+
+def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
+    """Read who `run_dir` is; `device` is the name that the store was given for this machine."""
+    path = as_path(run_dir)
+    folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else path
+    run = Run.open(folder)
+    if run.manifest is None:
+        raise InputError(
+            f"{folder} has no {names.MANIFEST}: nothing says what it ran on", "name a run directory"
+        )
+    found = device_of(run.manifest)
+    return Judged(
+        folder,
+        identity_of(run),
+        *variant_of(run),
+        device or found.name,
+        device or found.title,
+        run.manifest.unfinished,
+    )
+
+
+def baseline_word(against: str) -> str:
+    """What follows `store:`."""
+    word = against.removeprefix(PREFIX)
+    if word == against or not word or not word.isprintable():
+        raise InputError(
+            f"{against!r} is no baseline",
+            f"name a run of the store: {PREFIX}{LAST_GOOD}, {PREFIX}TAG, {PREFIX}NAME or {PREFIX}RUN_ID",
+        )
+    return word
+
+
+def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
+    """The row of the run that `word` means for `judged`; why there is none is said with what to do."""
+    others = _others(store, judged)
+    if word == LAST_GOOD:
+        fitting = _fitting(store, judged, others, across_machines=across_machines)
+        good = [row for row in fitting if row["state"] == "finished" and BAD not in row["tags"]]
+        if not good:
+            raise InputError(
+                f"none of the {plural(len(fitting), 'run')} of {judged.words} in {store.address} is good",
+                f"take the tag {BAD} from one, or add one: {_add_command(store)}",
+            )
+        return good[0]
+    return _named(store, word, judged, others, across_machines=across_machines)
+
+
+def _others(store: Store, judged: Judged) -> list[Row]:
+    """Every run but this one in any of its states, the newest first, each with its tags."""
+    return [
+        row
+        for row in store.rows(
+            """
+            SELECT runs.*, coalesce(held.tags, []) AS tags FROM runs
+            LEFT JOIN (SELECT run_id, list(tag) AS tags FROM tags GROUP BY run_id) held USING (run_id)
+            ORDER BY coalesce(measured_at, added_at) DESC, added_at DESC, run_id
+            """
+        )
+        if row["begun"] != judged.identity.begun
+    ]
+
+
+def _is_variant(row: Row, judged: Judged) -> bool:
+    return (row["model"], row["dtype"], row["backend"]) == (judged.model, judged.dtype, judged.backend)
+
+
+def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> list[Row]:
+    """Those of the same model, dtype and backend on the same device."""
+    alike = [row for row in rows if _is_variant(row, judged)]
+    if not alike:
+        raise NoBaseline(
+            f"{store.address} has no other run of {judged.words}",
+            f"{_FIRST}, or add one that is good: {_add_command(store)}",
+        )
+    here = [row for row in alike if across_machines or row["device"] == judged.device]
+    if not here:
+        raise NoBaseline(
+            f"{store.address} has no run of {judged.words} on {judged.device_title}: {_devices(alike)}",
+            f"{_FIRST}, name one by its id with --across-machines, or add one: {_add_command(store)}",
+        )
+    return here
+
+
+def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> Row:
+    """By tag, name or id; a tag or a name that several have means the newest that fits."""
+    if word == judged.identity.run_id or (
+        len(word) >= _FEWEST_LETTERS and judged.identity.run_id.startswith(word)
+    ):
+        raise InputError(f"{PREFIX}{word} is the run that is judged", "name another one: sme2prof store list")
+    by_id = [row for row in rows if len(word) >= _FEWEST_LETTERS and row["run_id"].startswith(word)]
+    by_word = [row for row in rows if word in row["tags"] or row["name"] == word]
+    if len(by_id) + bool(by_word) > 1:
+        meant = [row["run_id"][:12] for row in (*by_id, *by_word)]
+        raise InputError(
+            f"{word!r} means several runs: {listing(meant[:_TOLD])}", "give more of the run's id"
+        )
+    if by_id:
+        (found,) = by_id
+        if found["device"] != judged.device and not across_machines:
+            raise InputError(
+                f"run {found['run_id'][:12]} was measured on {found['device_name']}, this one on "
+                f"{judged.device_title}",
+                "name one of this device, or compare the machines: --across-machines",
+            )
+        return found
+    if not by_word:
+        raise InputError(
+            f"no run in {store.address} has the tag, the name or the id {word!r}", "see: sme2prof store list"
+        )
+    alike = [row for row in by_word if _is_variant(row, judged)]
+    here = [row for row in alike if across_machines or row["device"] == judged.device]
+    if not alike:
+        seen = list(dict.fromkeys(f"{row['model']} {row['dtype']}".strip() for row in by_word))
+        raise InputError(
+            f"{word!r} is no run of {judged.words}, but of {listing(seen[:_TOLD])}",
+            "name one of this model, dtype and backend",
+        )
+    if not here:
+        raise InputError(
+            f"{word!r} has no run on {judged.device_title}: {_devices(alike)}",
+            "name one of this device, or compare the machines: --across-machines",
+        )
+    return here[0]
+
+
+def _devices(rows: Iterable[Row]) -> str:
+    seen = list(dict.fromkeys(str(row["device_name"]) for row in rows))
+    more = [f"{len(seen) - _TOLD} more"] if len(seen) > _TOLD else []
+    return f"they are of {listing([*seen[:_TOLD], *more])}"
+
+
+def _add_command(store: Store) -> str:
+    return f"sme2prof store add RUN_DIR --store {store.address}"
+
+
+def compare_with_baseline(
+    b: StrPath,
+    baseline: str = LAST_GOOD,
+    *,
+    store: Store,
+    limit: float | None = None,
+    across_machines: bool = False,
+    fail_on: Iterable[Aspect] = (),
+    device: str | None = None,
+    first_is_good: bool = False,
+) -> Comparison:
+    """Judge the run in `b` against one of `store`, by the same statistics as any two runs.
+
+    That there is none yet of its model, dtype and backend on its device is `NoBaseline`, or with
+    `first_is_good` an answer of its own; every other reason is an `InputError`.
+    """
+    gated = asked_gates(limit, fail_on)
+    judged = judged_run(b, device)
+    try:
+        row = find_baseline(store, baseline, judged, across_machines=across_machines)
+    except NoBaseline as problem:
+        if not first_is_good:
+            raise
+        return _first(judged, baseline, limit, gated, problem.problem)
+    return compare_sides(
+        stored_side(store, row, _shown_name(baseline, row)),
+        load_side(judged.path),
+        limit=limit,
+        across_machines=across_machines,
+        gated=gated,
+    )
+
+
+def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, ...], why: str) -> Comparison:
+    """A run with nothing to be held against; it must be whole, for the next ones are held against it."""
+    if judged.unfinished:
+        raise InputError(
+            f"{judged.path} is {judged.unfinished}: it cannot be the first that others are judged by",
+            "continue it with --resume",
+        )
+    nobody = SideFacts(f"{PREFIX}{word}", "nothing", "", "", "", "", "", "", Times.UNKNOWN)
+    return Comparison(nobody, load_side(judged.path).facts, (), (), (), limit, gated=gated, first=why)
+
+
+def _shown_name(word: str, row: Row) -> str:
+    """What the user wrote, and which run that was."""
+    measured = row["measured_at"] or row["added_at"]
+    told = [row["run_id"][:12], row["name"], measured.strftime("%Y-%m-%d %H:%M") if measured else ""]
+    told += [f"commit {row['commit'][:12]}"] if row["commit"] else []
+    return f"{PREFIX}{word} ({', '.join(filter(None, told))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a judged run is, and the tag that its verdict left."""
+
+    store: str
+    run_id: str
+    tag: str
+
+
+def keep_verdict(
+    store: Store, run_dir: StrPath, comparison: Comparison, *, device: str | None = None
+) -> Kept:
+    """Add the judged run to `store` with its verdict as a tag; one without an answer is no baseline."""
+    if comparison.answer in (None, "no answer"):
+        raise InputError(f"{run_dir} was not judged, and is not kept", "add it by hand: sme2prof store add")
+    judged = judged_run(run_dir, device)
+    added = store.add([judged.path], Labels(device=device))
+    if added.refused:
+        raise InputError(added.refused[0].problem, added.refused[0].fix)
+    run_id = added.runs[0].run_id
+    if added.runs[0].outcome == "an earlier state of one that is there":
+        raise InputError(
+            f"{judged.path} is {added.runs[0].outcome}",
+            "judge the run as it is now: its verdict was not kept",
+        )
+    tag, other = (BAD, GOOD) if comparison.answer == "failed" else (GOOD, BAD)
+    store.tag([run_id], [tag], note=headline(comparison))
+    if store.rows("SELECT 1 FROM tags WHERE run_id = ? AND tag = ?", [run_id, other]):
+        store.tag([run_id], [other], note=headline(comparison), remove=True)
+    return Kept(store.address, run_id, tag)

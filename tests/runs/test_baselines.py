@@ -1,0 +1,323 @@
+"""`sme2prof compare --against store:BASELINE`: which stored run is meant, what it answers, what is kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from recorded_runs import ARM, EMULATED, SME2, Json, edit
+
+from model_profiling.errors import FormatError, InputError
+from model_profiling.run import Times
+from model_profiling.run.journal import Journal
+from model_profiling.statistics.speedup import Verdict
+from model_profiling.store.labels import Labels
+from model_profiling.store.opened import Store
+from model_profiling.workflow import stored_side as workflow_stored_side
+from model_profiling.workflow.baselines import (
+    NoBaseline,
+    compare_with_baseline,
+    find_baseline,
+    judged_run,
+    keep_verdict,
+)
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.stored_side import stored_side
+
+HERE = Labels(commit="c0ffee", branch="main")
+GATE = ("--fail-on-regression", 5)
+
+
+def another(recorded: Path, to: Path, day: int) -> Path:
+    """The same measurements as if made on another day of December, in other launches."""
+    shutil.copytree(recorded, to)
+    launches = {entry.launch for entry in Journal(to).entries() if entry.launch}
+    for path in (to / "journal.jsonl", to / "manifest.json"):
+        text = path.read_text()
+        for launch in launches:
+            text = text.replace(launch, f"{day:02}{launch[2:]}")
+        path.write_text(text)
+
+    def later(manifest: Json) -> None:
+        for session in manifest["sessions"]:
+            session["started"] = f"2026-12-{day:02}T10:00:00+00:00"
+
+    edit(to / "manifest.json", later)
+    _slim(to)
+    return to
+
+
+def _slim(run_dir: Path) -> None:
+    """One thread and one dump of each series, which is read in a quarter of the time."""
+
+    def first(manifest: Json) -> None:
+        manifest["results"] = [
+            {**result, "etdump_rounds": [], "etdump_launches": [], "boundaries": []}
+            for result in manifest["results"]
+            if result["threads"] == 1
+        ]
+
+    def one_thread(metrics: Json) -> None:
+        metrics["latencies"] = [each for each in metrics["latencies"] if each["threads"] == 1]
+
+    edit(run_dir / "manifest.json", first)
+    edit(run_dir / "metrics.json", one_thread)
+    for path in (*run_dir.glob("*/rounds"), *run_dir.glob("*/*_t2*")):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def slower(run_dir: Path, factor: float) -> Path:
+    def slow(stats: Json) -> None:
+        rounds = stats["end_to_end_rounds_ms"]
+        stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
+
+    for path in run_dir.rglob("*_robust_stats.json"):
+        edit(path, slow)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("runs")
+    made = {
+        name: another(SME2, home / name, day) for day, name in enumerate(("one", "two", "three"), start=1)
+    }
+    return {**made, "emulated": another(EMULATED, home / "emulated", 4)}
+
+
+@pytest.fixture(scope="module")
+def filled(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Store.open(tmp_path_factory.mktemp("filled") / "store", make=True)
+    made.add([runs["one"], runs["emulated"]], HERE)
+    made.add([runs["two"]], Labels(commit="beef", branch="main", tags=("release",), name="nightly"))
+    return made.root
+
+
+@pytest.fixture
+def store(filled: Path, tmp_path: Path) -> Store:
+    """Two runs on one device and one of another, under emulation."""
+    shutil.copytree(filled, tmp_path / "store")
+    return Store.open(tmp_path / "store")
+
+
+def id_of(run_dir: Path) -> str:
+    return judged_run(run_dir).identity.run_id
+
+
+def test_a_stored_run_answers_as_its_directory_does(store: Store, runs: dict[str, Path]) -> None:
+    """The same statistics on the same latencies, whatever became of the directory."""
+    stored = compare_with_baseline(runs["three"], store=store, limit=0.05, fail_on=("kernels", "structure"))
+    named = compare(runs["two"], runs["three"], limit=0.05, fail_on=("kernels", "structure"))
+    assert stored.answer == named.answer == "passed" and len(stored.series) == len(named.series) == 2
+    for ours, theirs in zip(stored.series, named.series, strict=True):
+        assert ours.after == theirs.after and ours.way == theirs.way == "apart"
+        assert ours.end_to_end.as_dict() == pytest.approx(theirs.end_to_end.as_dict())
+    assert [found.changes for found in stored.differences] == [found.changes for found in named.differences]
+    assert stored.differing_facts == named.differing_facts == () and stored.a.load == named.a.load
+    assert "beef" in stored.a.name and id_of(runs["two"])[:12] in stored.a.name
+
+
+@pytest.mark.parametrize("recorded", [ARM, EMULATED], ids=lambda path: path.name)
+def test_structure_and_kernels_come_back_out_of_the_store(recorded: Path, tmp_path: Path) -> None:
+    """Against itself a run has no difference; against a changed one those that its directory shows."""
+    a, b = (another(recorded, tmp_path / name, day) for day, name in ((8, "a"), (9, "b")))
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([a], HERE)
+    for path in b.rglob("*_kernels.csv"):
+        path.write_text(path.read_text().replace("sme2_mopa", "sme_mopa"))
+    for path in b.glob("evidence.json"):
+        path.write_text(path.read_text().replace("sme2_mopa", "sme_mopa"))
+    (row,) = store.rows("SELECT * FROM runs")
+    ours, theirs = stored_side(store, row, "a"), load_side(a)
+    assert len(ours.series) == len(theirs.series) and len(ours.proven) == len(theirs.proven)
+    for stored, read in zip(ours.series, theirs.series, strict=True):
+        assert [each.type for each in stored.operators] == [each.type for each in read.operators]
+        assert stored.kernels and read.kernels and stored.kernels.sme == read.kernels.sme
+    asked = ("kernels", "structure")
+    found = compare_with_baseline(b, store=store, fail_on=asked)
+    direct = compare(a, b, fail_on=asked)
+    assert {each.name: set(each.changes) for each in found.differences} == {
+        each.name: set(each.changes) for each in direct.differences
+    }
+    assert found.answer == "failed" and all(aspect == "kernels" for aspect, _ in found.changed)
+
+
+def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: dict[str, Path]) -> None:
+    judged = judged_run(runs["three"])
+
+    def last_good() -> str:
+        return str(find_baseline(store, "last-good", judged)["run_id"])
+
+    assert last_good() == id_of(runs["two"])
+    store.tag([id_of(runs["two"])], ["bad"])
+    assert last_good() == id_of(runs["one"])
+    store.tag([id_of(runs["two"])], ["bad"], remove=True)
+    assert last_good() == id_of(runs["two"])
+    store.tag([id_of(runs["one"]), id_of(runs["two"])], ["bad"])
+    with pytest.raises(InputError, match=r"none of the 2 runs of small_cnn .* is good") as refused:
+        last_good()
+    # That all are bad is no reason to take the next one for the first.
+    assert not isinstance(refused.value, NoBaseline)
+
+
+def test_a_run_is_never_its_own_baseline(store: Store, runs: dict[str, Path], tmp_path: Path) -> None:
+    """Whether it is in the store already, and wherever its copy lies."""
+    moved = tmp_path / "moved"
+    shutil.copytree(runs["two"], moved)
+    assert find_baseline(store, "last-good", judged_run(moved))["run_id"] == id_of(runs["one"])
+    with pytest.raises(InputError, match="is the run that is judged"):
+        find_baseline(store, id_of(moved)[:8], judged_run(moved))
+    with pytest.raises(InputError, match="no run in"):
+        find_baseline(store, "release", judged_run(moved))
+
+
+def test_a_baseline_is_meant_by_tag_name_or_id(store: Store, runs: dict[str, Path]) -> None:
+    judged, two = judged_run(runs["three"]), id_of(runs["two"])
+    for word in ("release", "nightly", two, two[:6]):
+        assert find_baseline(store, word, judged)["run_id"] == two
+    store.tag([id_of(runs["one"])], [two[:6]])
+    with pytest.raises(InputError, match="means several runs"):
+        find_baseline(store, two[:6], judged)
+    # A tag that several have means the newest that fits; one that none fits is refused with what it is of.
+    store.tag([id_of(runs["one"])], ["release"])
+    assert find_baseline(store, "release", judged)["run_id"] == two
+    store.tag([id_of(runs["emulated"])], ["elsewhere"])
+    with pytest.raises(InputError, match=r"'elsewhere' has no run on made SME2 CPU.*emulated"):
+        find_baseline(store, "elsewhere", judged)
+
+
+def test_another_device_is_refused_unless_machines_are_the_question(
+    store: Store, runs: dict[str, Path], sme2prof, tmp_path: Path
+) -> None:
+    arm = another(ARM, tmp_path / "arm", 5)
+    done = sme2prof("compare", arm, "--against", "store:last-good", "--store", store.root, *GATE)
+    assert done.returncode == 2 and "Neoverse-N1" in done.stderr and "made SME2 CPU" in done.stderr
+    assert done.stderr.count("\n") == 1 and "--across-machines" in done.stderr
+    named = f"store:{id_of(runs['two'])}"
+    assert sme2prof("compare", arm, "--against", named, "--store", store.root, *GATE).returncode == 2
+    across = sme2prof(
+        "compare", arm, "--against", named, "--store", store.root, *GATE, "--across-machines", "--json"
+    )
+    assert across.returncode == 1, across.stderr
+    assert [found["what"] for found in json.loads(across.stdout)["differing"]] == ["CPU"]
+
+
+def test_a_named_machine_has_baselines_of_its_own(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Two boards of one kind are told apart by the name that their owner gives them."""
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([runs["one"]], Labels(commit="", device="board-1"))
+    with pytest.raises(NoBaseline, match="has no run of small_cnn"):
+        compare_with_baseline(runs["two"], store=store)
+    assert compare_with_baseline(runs["two"], store=store, device="board-1", limit=0.05).answer == "passed"
+
+
+def test_emulated_baselines_gate_kernels_and_no_times(store: Store, tmp_path: Path) -> None:
+    b = another(EMULATED, tmp_path / "b", 6)
+    found = compare_with_baseline(b, store=store, fail_on=["kernels", "structure"])
+    assert found.answer == "passed" and found.a.times is Times.EMULATED
+    timed = compare_with_baseline(b, store=store, limit=0.05)
+    assert timed.answer == "no answer"
+    assert {each.end_to_end.verdict for each in timed.series} == {Verdict.NOT_COMPARABLE}
+
+
+def test_a_regression_is_kept_as_bad_and_is_no_baseline(
+    store: Store, runs: dict[str, Path], sme2prof, tmp_path: Path
+) -> None:
+    b = slower(another(SME2, tmp_path / "b", 7), 1.25)
+    junit, page = tmp_path / "j.xml", tmp_path / "s.md"
+    done = sme2prof(
+        "compare", b, "--against", "store:last-good", "--store", store.root, *GATE, "--add", "--junit", junit,
+        "--markdown", page,
+    )  # fmt: skip
+    assert done.returncode == 1 and "Regression" in done.stdout, done.stderr
+    assert "store:last-good" in page.read_text() and f"as bad: {id_of(b)}" in done.stdout
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.get("failures") == "2"
+    (tag,) = store.rows("SELECT tag, note FROM tags WHERE run_id = ?", [id_of(b)])
+    assert tag["tag"] == "bad" and tag["note"].startswith("Regression")
+    assert find_baseline(store, "last-good", judged_run(runs["three"]))["run_id"] == id_of(runs["two"])
+    # Judged again by a wider gate it is good, and bad no more.
+    found = compare_with_baseline(b, store=store, limit=0.5)
+    assert found.answer == "passed" and keep_verdict(store, b, found).tag == "good"
+    assert store.rows("SELECT tag FROM tags WHERE run_id = ?", [id_of(b)]) == [{"tag": "good"}]
+
+
+def test_the_first_run_passes_only_where_that_was_said(
+    runs: dict[str, Path], sme2prof, tmp_path: Path
+) -> None:
+    junit, place = tmp_path / "j.xml", tmp_path / "store"
+    words = ("compare", runs["one"], "--against", "store:last-good", "--store", place, *GATE)
+    none = sme2prof(*words)
+    assert none.returncode == 2 and "there is no store" in none.stderr and not place.exists()
+    first = sme2prof(*words, "--add", "--first-is-good", "--junit", junit)
+    assert first.returncode == 0, first.stderr
+    assert "The first run" in first.stdout
+    (case,) = ElementTree.parse(junit).getroot().iter("testcase")
+    assert case.find("skipped") is not None
+    # Asked again it is the first still; without the word it has no answer, and says how to give one.
+    assert json.loads(sme2prof(*words, "--add", "--first-is-good", "--json").stdout)["answer"] == "first"
+    alone = sme2prof(*words)
+    assert alone.returncode == 2 and "no other run of small_cnn" in alone.stderr
+    assert "--first-is-good" in alone.stderr and "store add" in alone.stderr
+    # The next one is judged.
+    second = sme2prof(
+        *(runs["two"] if word == runs["one"] else word for word in words), "--add", "--first-is-good"
+    )
+    assert second.returncode == 0 and "No regression beyond 5.0%." in second.stdout
+
+
+def test_a_run_that_is_not_whole_is_not_the_first(runs: dict[str, Path], tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    shutil.copytree(runs["one"], b)
+    edit(b / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
+    store = Store.open(tmp_path / "store", make=True)
+    with pytest.raises(InputError, match="is interrupted"):
+        compare_with_baseline(b, store=store, first_is_good=True)
+
+
+def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: Path) -> None:
+    b = another(EMULATED, tmp_path / "b", 8)
+    words = ("compare", b, "--against", "store:last-good", "--store", store.root, *GATE, "--add")
+    done = sme2prof(*words)
+    assert done.returncode == 2 and "emulated run" in done.stderr
+    assert not store.rows("SELECT 1 FROM runs WHERE run_id = ?", [id_of(b)])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--against", "last-good"), "is no baseline"),
+        (("--against", "store:"), "is no baseline"),
+        (("--against", "store:last-good", "--add"), "give a --fail-on-... gate"),
+        (("--against", "store:last-good", *GATE, "--first-is-good"), "without --add"),
+        (("--against", "store:x", *GATE, "--add", "--first-is-good"), "is about store:last-good"),
+        (("--against", "store:x", "--times", "hardware"), "--times has no meaning"),
+        (("--against", "store:x", "--resume"), "--resume has no meaning"),
+        (("--store", "x", SME2), "--store is about a store"),
+        (("--against", "store:x", SME2), "give that run alone"),
+        ((), "Missing argument 'B'"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], said: str, sme2prof) -> None:
+    done = sme2prof("compare", SME2, *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_rows_that_make_no_sense_are_the_stores_fault(
+    store: Store, runs: dict[str, Path], monkeypatch
+) -> None:
+    def spoilt(store: Store, run_id: str) -> object:
+        tables = read(store, run_id)
+        for rows in tables.operators.values():
+            rows[0] = {**rows[0], "category": "Tea"}
+        return tables
+
+    read = workflow_stored_side._read
+    monkeypatch.setattr(workflow_stored_side, "_read", spoilt)
+    row = find_baseline(store, "last-good", judged_run(runs["three"]))
+    with pytest.raises(FormatError, match="make no sense"):
+        stored_side(store, row, "a")

@@ -1,0 +1,239 @@
+"""Gates of `sme2prof compare` that are not about time: kernels, operators, delegation, SME2 evidence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from recorded_runs import INT8, X86_64, Json, copied, edit, load
+
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.structure import kernel_changes, operator_changes
+from model_profiling.errors import InputError
+from model_profiling.program.category import Category
+from model_profiling.report.comparison import Comparison
+from model_profiling.report.comparison_document import headline
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.sides import load_side
+
+BOTH = ("--fail-on-kernel-change", "--fail-on-structure-change")
+ON = "emulated_sme2_on"
+MOPA = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+
+
+@pytest.fixture
+def emulated(arm_home: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """An emulated run and a copy of it to change."""
+    run = arm_home / "runs" / "xnnpack_fp16" / "emulated"
+    return run, copied(arm_home, tmp_path / "b") / "runs" / "xnnpack_fp16" / "emulated"
+
+
+@pytest.fixture
+def linux(arm_home: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The same of a run on a CPU without SME2, which keeps what emulation proved."""
+    run = arm_home / "runs" / "xnnpack_fp16" / "linux"
+    return run, copied(arm_home, tmp_path / "b") / "runs" / "xnnpack_fp16" / "linux"
+
+
+def judged(a: Path, b: Path) -> Comparison:
+    return compare(a, b, fail_on=("kernels", "structure"))
+
+
+def edit_kernels(run_dir: Path, change: Callable[[str], str], experiment: str = ON) -> None:
+    (path,) = run_dir.glob(f"{experiment}/*_kernels.csv")
+    text = path.read_text()
+    assert change(text) != text
+    path.write_text(change(text))
+
+
+def test_emulated_runs_pass_where_nothing_changed(emulated: tuple[Path, Path], sme2prof) -> None:
+    done = sme2prof("compare", *emulated, *BOTH)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Structure and kernels did not change.\n")
+    assert not re.search(r"\d ms", done.stdout)
+
+
+def test_every_output_says_the_same(
+    emulated: tuple[Path, Path], sme2prof, tmp_path: Path, monkeypatch
+) -> None:
+    """On against off: five operators change their kernel, four kernels appear, SME2 runs."""
+    (off,), (on,) = (emulated[0].glob(f"*_{switch}/*.etdump") for switch in ("off", "on"))
+    junit, page, summary = (tmp_path / name for name in ("j.xml", "s.md", "job.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = sme2prof("compare", off, on, *BOTH, "--junit", junit, "--markdown", page)
+    found = judged(off, on)
+    assert done.returncode == 1 and found.answer == "failed"
+    ((aspect, differences),) = found.changed
+    changes = differences.of("kernels")
+    assert aspect == "kernels" and len(changes) == 10 and differences.changes == changes
+    told = headline(found)
+    assert told.startswith("Kernels changed: 10 differences") and told.endswith("Structure did not change.")
+    for text in (done.stdout, page.read_text(), summary.read_text()):
+        assert told.replace("_", "\\_") in text or told in text
+        assert all(change.subject.replace("_", "\\_") in text or change.subject in text for change in changes)
+    facts = json.loads(sme2prof("compare", off, on, *BOTH, "--json").stdout)
+    assert facts["headline"] == told and facts["answer"] == "failed" and facts["unanswered"] == []
+    assert [change["subject"] for change in facts["differences"][0]["changes"]] == [
+        change.subject for change in changes
+    ]
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "1"]
+    (failure,) = suite.iter("failure")
+    assert failure.get("type") == "change" and (failure.text or "").splitlines() == list(map(str, changes))
+    # The same difference fails no gate that did not ask for it.
+    assert sme2prof("compare", off, on, "--fail-on-structure-change").returncode == 0
+    assert sme2prof("compare", off, on).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda text: text.replace(",1078,", ",539,"), ["is called another number of times"]),
+        (lambda text: re.sub(f".*{MOPA}.*\n", "", text), ["runs no more"]),
+        (lambda text: text.replace("sme2_mopa", "neon_mopa"), ["runs now", "runs no more"]),
+        (lambda text: re.sub(".*kai_run.*\n", "", text), ["changed", *["runs no more"] * 4]),
+    ],
+)
+def test_each_change_of_kernels_is_named(
+    emulated: tuple[Path, Path], change: Callable[[str], str], what: list[str]
+) -> None:
+    a, b = emulated
+    edit_kernels(b, change)
+    found = judged(a, b)
+    ((_, differences),) = found.changed
+    assert found.answer == "failed" and differences.name.startswith(ON)
+    assert sorted(change.what for change in differences.changes) == sorted(what)
+
+
+def test_more_inferences_are_no_change_of_kernels(emulated: tuple[Path, Path]) -> None:
+    """Calls are counted over all inferences of a process, and a config says how many it makes."""
+    a, b = emulated
+
+    def tripled(text: str) -> str:
+        return re.sub(r"(?<=,)\d+(?=,\w*,\w)", lambda count: str(3 * int(count[0])), text)
+
+    edit_kernels(
+        b, lambda text: "\n".join(tripled(line) if "kai_" in line else line for line in text.split("\n"))
+    )
+    assert judged(a, b).answer == "passed"
+    edit_kernels(b, lambda text: text.replace(",3234,", ",3231,"))
+    ((_, found),) = judged(a, b).changed
+    (only,) = found.changes
+    assert (only.subject, only.before, only.after) == (MOPA, "1078 calls", "1077 calls")
+
+
+def test_calls_are_not_judged_where_threads_decide_how_many(emulated: tuple[Path, Path]) -> None:
+    uses = {
+        found.series.experiment: found for found in load_side(emulated[0]).series
+    }[ON].kernels  # fmt: skip
+    assert uses is not None
+    several = replace(uses, series=replace(uses.series, threads=2))
+    fewer = replace(several, uses=tuple(replace(use, calls=(use.calls or 0) // 2 + 7) for use in uses.uses))
+    changes, notes = kernel_changes(several, fewer)
+    assert not changes and len(notes) == 1
+
+
+def test_kernels_that_were_not_counted_give_no_answer(
+    emulated: tuple[Path, Path], sme2prof, tmp_path: Path
+) -> None:
+    a, b = emulated
+
+    def uncount(manifest: Json) -> None:
+        manifest["results"][0]["kernels_note"] = "no table of symbols"
+
+    edit(b / "manifest.json", uncount)
+    junit = tmp_path / "j.xml"
+    done = sme2prof("compare", a, b, "--fail-on-kernel-change", "--junit", junit)
+    assert done.returncode == 2 and "no table of symbols" in done.stderr
+    assert "a gate without an answer does not pass" in done.stderr and done.stderr.count("\n") == 1
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.get("errors") == "1" and suite.get("failures") == "0"
+    # Structure is told by the dumps alone.
+    assert sme2prof("compare", a, b, "--fail-on-structure-change").returncode == 0
+
+
+def test_what_emulation_proved_for_a_run_is_gated_too(linux: tuple[Path, Path]) -> None:
+    a, b = linux
+    assert judged(a, b).answer == "passed"
+
+    def forget(evidence: Json) -> None:
+        for series in evidence["kernels"]:
+            series["kernels"] = [call for call in series["kernels"] if "sme" not in call["name"]]
+
+    kept = load(b / "evidence.json")
+    edit(b / "evidence.json", forget)
+    ((aspect, found),) = judged(a, b).changed
+    assert aspect == "kernels" and found.only_kernels and found.changes[0].subject == "SME2"
+    # Lost evidence is no proof of anything.
+    (b / "evidence.json").write_text(json.dumps({**kept, "kernels": []}))
+    lost = judged(a, b)
+    assert lost.answer == "no answer" and all("emulated evidence" in what for what, _ in lost.unanswered)
+
+
+def test_an_x86_64_run_is_judged_by_what_emulation_counted(tmp_path: Path) -> None:
+    """KleidiAI has no kernels there: nothing of the host's own is to be counted."""
+    found = judged(X86_64, X86_64)
+    assert found.answer == "passed" and any(
+        "Arm only" in note for each in found.differences for note in each.notes
+    )
+    bare = tmp_path / "x"
+    shutil.copytree(X86_64, bare, ignore=shutil.ignore_patterns("evidence.json"))
+    assert judged(bare, bare).answer == "no answer"
+    assert compare(bare, bare, fail_on=["structure"]).answer == "passed"
+
+
+def test_another_program_fails_by_what_is_different_in_it(emulated: tuple[Path, Path]) -> None:
+    (fp16,) = emulated[0].glob(f"{ON}/*.etdump")
+    ((_, found),) = compare(fp16, INT8.with_suffix(".etdump"), fail_on=["structure"]).changed
+    what = {change.what for change in found.of("structure")}
+    assert what == {"appeared", "computes in another precision"}
+    assert all(change.before == "none" for change in found.changes if change.what == "appeared")
+
+
+def test_each_change_of_structure_is_named(emulated: tuple[Path, Path]) -> None:
+    (series,) = (found for found in load_side(emulated[0]).series if found.series.experiment == ON)
+    first = next(each for each in series.operators if each.category is Category.CONV)
+
+    def became(**changed: object) -> list[str]:
+        after = replace(first, **changed)  # type: ignore[arg-type]
+        return [change.what for change in operator_changes([((first,), (after,))])]
+
+    def elsewhere(**changed: object) -> Operator:
+        return replace(first, source=replace(first.source, **changed))  # type: ignore[arg-type]
+
+    assert became() == []
+    left = became(delegated=False, backend="portable", type="aten::convolution.out")
+    assert left == ["left the delegate", "are another number"]
+    assert became(backend="OtherBackend") == ["moved to another backend"]
+    assert became(kind="Depthwise") == ["became another kind"]
+    assert became(category=Category.OTHER) == ["moved to another category"]
+    assert became(precision="fp32") == ["computes in another precision"]
+    assert became(source=elsewhere(output_shape=(1, 2, 3, 4)).source) == ["has other shapes"]
+    assert became(source=elsewhere(flops=7).source) == ["has another amount of arithmetic"]
+    assert became(type="Convolution (NHWC, F32) IGEMM") == ["changed its kernel"]
+    for pair, what in (
+        (((first,), ()), "vanished"),
+        (((), (first,)), "appeared"),
+        (((first,), (first, first)), "is now several"),
+        (((first, first), (first,)), "is now fewer"),
+    ):
+        assert next(iter(operator_changes([pair]))).what == what
+
+
+def test_runs_without_dumps_have_no_structure(emulated: tuple[Path, Path]) -> None:
+    a, b = emulated
+    for dump in b.rglob("*.etdump"):
+        dump.unlink()
+    found = compare(a, b, fail_on=["structure"])
+    assert found.answer == "no answer" and "operators of B" in found.unanswered[0][1]
+
+
+def test_a_gate_that_does_not_exist_is_refused(emulated: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="nothing called tea"):
+        compare(*emulated, fail_on=["tea"])  # type: ignore[list-item]

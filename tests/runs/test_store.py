@@ -1,0 +1,312 @@
+"""A store of runs: what is in it, that each run is there once, and what continuing and merging change."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+from made_runs import MadeRun, make_run
+from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+
+from model_profiling.cli.main import main
+from model_profiling.errors import InputError
+from model_profiling.run import Run, names
+from model_profiling.run.device import device_of
+from model_profiling.run.manifest import Manifest, TargetFacts
+from model_profiling.store.labels import Labels, with_commit
+from model_profiling.store.log import Change, Log
+from model_profiling.store.opened import Store
+from model_profiling.store.tables import TABLES
+from model_profiling.targets.device.records import DeviceState
+from model_profiling.workflow.analyse import analyse
+
+NO_COMMIT = Labels(commit="")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """With recorded runs of four machines, and one of kit 0.1.0."""
+    made = Store.open(tmp_path_factory.mktemp("store") / "store", make=True)
+    added = made.add([ARM, EMULATED, SME2, X86_64, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
+    assert not added.refused
+    # What an analysis wrote is taken from its files; only 0.1.0 wrote too little.
+    assert [run.analysed for run in added.runs] == [False, False, False, False, True]
+    return made
+
+
+def of_run(store: Store, table: str, home: Path) -> list[dict[str, object]]:
+    return store.rows(
+        f"SELECT t.* EXCLUDE (run_id) FROM {table} t JOIN runs USING (run_id) WHERE run_dir = ?",  # noqa: S608
+        [str(home)],
+    )
+
+
+@pytest.mark.parametrize("home", [ARM, EMULATED], ids=lambda home: home.name)
+def test_the_rows_of_a_run_are_those_of_its_analysis(store: Store, home: Path) -> None:
+    run = analyse(home)
+    for table, records in (
+        ("operators", run.operators),
+        ("categories", run.categories),
+        ("speedups", run.speedups),
+    ):
+        wanted = [{name: row[name] for name in TABLES[table].names[1:]} for row in records]
+        found = of_run(store, table, home)
+        if table == "operators" and home == EMULATED:
+            wanted = [{**row, "runs": None} for row in wanted]
+        assert len(found) == len(wanted) > 0
+        for ours, theirs in zip(found, wanted, strict=True):
+            for name, value in theirs.items():
+                near = pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
+                assert ours[name] == near, (table, name)
+
+
+def test_experiments_and_rounds_are_those_of_the_runs_own_files(store: Store) -> None:
+    run = Run.open(SME2)
+    assert run.metrics is not None
+    rows = {(row["experiment"], row["threads"]): row for row in of_run(store, "experiments", SME2)}
+    assert len(rows) == len(run.metrics.latencies) == 4
+    for latency in run.metrics.latencies:
+        row, whole = rows[latency.experiment, latency.threads], latency.end_to_end_ms
+        assert whole is not None
+        assert (row["median_ms"], row["p95_ms"], row["inferences"]) == (whole.median, whole.p95, whole.count)
+        assert row["low_ms"] <= row["median_ms"] <= row["high_ms"] < 1.1 * row["low_ms"]
+        stats = run.robust_stats(latency.series)
+        assert stats is not None
+        kept = [
+            tuple(one["latencies_ms"])
+            for one in of_run(store, "rounds", SME2)
+            if (one["experiment"], one["threads"]) == (latency.experiment, latency.threads)
+        ]
+        assert kept == list(stats.end_to_end_rounds_ms)
+    on = [row for row in of_run(store, "kernels", SME2) if row["is_sme2"]]
+    assert {row["experiment"] for row in on} == {"linux_sme2_on"}
+    assert all(row["proven_by"] == "run" and row["evidence"] == "executed" for row in on)
+    assert {row["proven_by"] for row in of_run(store, "kernels", ARM) if row["is_sme2"]} == {"evidence"}
+
+
+def test_emulated_times_are_nowhere(store: Store) -> None:
+    (run,) = store.rows("SELECT * FROM runs WHERE run_dir = ?", [str(EMULATED)])
+    assert (run["times"], run["device"], run["has_sme2"]) == ("emulated", "emulated", True)
+    assert of_run(store, "rounds", EMULATED) == []
+    for table in ("experiments", "operators", "categories"):
+        numbers = [column.name for column in TABLES[table].columns if column.kind == "number"]
+        rows = of_run(store, table, EMULATED)
+        assert rows
+        assert all(row[name] is None for row in rows for name in numbers), table
+
+
+def test_what_is_known_of_a_run(store: Store) -> None:
+    (run,) = store.rows("SELECT * FROM runs WHERE run_dir = ?", [str(SME2)])
+    assert (run["model"], run["dtype"], run["backend"]) == ("small_cnn", "fp16", "xnnpack")
+    assert (run["commit"], run["branch"], run["state"]) == ("c0ffee", "main", "finished")
+    assert run["device"] == "made-sme2-cpu-2-cores"
+    assert run["name"] == "small_cnn_xnnpack_fp16/linux"
+    facts = {row["name"]: row for row in of_run(store, "environment", SME2) if row["taken"] == "before"}
+    assert facts["memory_bytes"]["number"] == 25234767872
+    assert facts["versions.executorch"]["value"] == "1.5.1+cpu"
+
+
+def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
+    with store.connection() as asked:
+        for table in TABLES.values():
+            asked.execute(f"SELECT {', '.join(table.names)} FROM {table.name} LIMIT 1")  # noqa: S608
+    for table in TABLES.values():
+        assert all(column.meaning and column.meaning[-1] not in ".;" for column in table.columns)
+
+
+def test_the_page_has_every_column() -> None:
+    made = run_path(str(ROOT / "docs" / "make_store_tables.py"))
+    page = (ROOT / "docs" / "store.md").read_text()
+    assert made["with_tables"](page) == page, "run docs/make_store_tables.py"
+
+
+def test_a_run_is_known_wherever_it_lies(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store", make=True)
+    shutil.copytree(X86_64, tmp_path / "elsewhere")
+    (first,) = store.add([X86_64], replace(NO_COMMIT, tags=("a",))).runs
+    (again,) = store.add([tmp_path / "elsewhere"], replace(NO_COMMIT, tags=("b",))).runs
+    assert (first.outcome, again.outcome) == ("added", "already there")
+    assert again.run_id == first.run_id
+    assert [row["tag"] for row in store.rows("SELECT tag FROM tags ORDER BY tag")] == ["a", "b"]
+    edit(tmp_path / "elsewhere" / names.MANIFEST, lambda content: content["schedule"].update(seed=99))
+    (other,) = store.add([tmp_path / "elsewhere"], NO_COMMIT).runs
+    assert (other.outcome, other.run_id != first.run_id) == ("added", True)
+
+
+def test_a_run_that_was_continued_replaces_what_it_was(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store", make=True)
+    steps = [
+        make_run(tmp_path / f"after {rounds}", MadeRun(1, rounds=rounds, state=state))
+        for rounds, state in ((2, "interrupted"), (4, "interrupted"), (6, "finished"))
+    ]
+    (first,) = store.add([steps[0]], replace(NO_COMMIT, tags=("kept",))).runs
+    (second,) = store.add([steps[1]], NO_COMMIT).runs
+    (third,) = store.add([steps[2]], NO_COMMIT).runs
+    assert [run.outcome for run in (first, second, third)] == ["added", "continued", "continued"]
+    assert third.supersedes == second.run_id
+    for _ in range(2):  # before and after what was replaced is gone for good
+        assert store.rows("SELECT run_id, supersedes, state FROM runs") == [
+            {"run_id": third.run_id, "supersedes": second.run_id, "state": "finished"}
+        ]
+        assert store.rows("SELECT count(*) AS n, count(DISTINCT round) AS r FROM rounds") == [
+            {"n": 6, "r": 6}
+        ]
+        assert store.rows("SELECT run_id, tag FROM tags") == [{"run_id": third.run_id, "tag": "kept"}]
+        (late,) = Store.open(store.root).add([steps[1]], NO_COMMIT).runs
+        assert (late.outcome, late.run_id) == ("an earlier state of one that is there", third.run_id)
+        assert store.check().ok
+        store.compact(grace_s=0)
+    both = Store.open(tmp_path / "both", make=True).add([steps[2], steps[0]], NO_COMMIT)
+    assert [run.outcome for run in both.runs] == ["added", "an earlier state of one that is there"]
+    both = Store.open(tmp_path / "other way", make=True).add([steps[0], steps[2]], NO_COMMIT)
+    assert [run.outcome for run in both.runs] == ["an earlier state of one that is there", "added"]
+
+
+def test_many_small_files_become_few_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_profiling.store.compaction.AFTER", 8)
+    store = Store.open(tmp_path / "store", make=True)
+    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(10)]
+    reader = Store.open(store.root)
+    for number, run_dir in enumerate(runs):
+        assert len(Store.open(store.root).add([run_dir], NO_COMMIT).new) == 1
+        if number == 2:
+            asked = reader.connection()
+    contents = store.contents()
+    assert (contents.number, contents.unmerged) == (11, 2), "10 runs, and a merge by the way"
+    assert len(contents.of_table("operators")) == 3
+    for _ in range(2):
+        found = store.rows("SELECT count(*) AS n, count(DISTINCT run_id) AS r FROM operators")
+        assert found == [{"n": 110, "r": 10}]
+        assert asked.execute("SELECT count(*) FROM runs").fetchone() == (3,), "who reads is not disturbed"
+        assert store.check().ok
+        done = store.compact()
+        assert (done.files_after, done.removed) == (len(TABLES) - 3, 0), "no kernels, speedups and tags"
+    asked.close()
+    orphan = store.root / "data" / "runs" / "month=2026-01" / f"{'0' * 64}.parquet"
+    orphan.write_bytes(b"of a killed process")
+    before = len(list(store.root.rglob("*.parquet")))
+    assert store.compact(grace_s=3600).removed == 0
+    old = time.time() - 7200
+    for path in store.root.rglob("*"):
+        os.utime(path, (old, old))
+    gone = store.compact(grace_s=3600)
+    left = list(store.root.rglob("*.parquet"))
+    assert not orphan.exists()
+    assert len(left) == gone.files_after
+    assert gone.removed >= before - len(left)
+    assert store.check().ok
+    assert min(Log(store.root).numbers()) > 11, "changes that nobody reads any more"
+    (again,) = Store.open(store.root).add([runs[7]], NO_COMMIT).runs
+    assert again.outcome == "already there"
+
+
+def test_tags_the_later_wins(store: Store) -> None:
+    run_id = store.find("small_cnn_xnnpack_fp16/emulated")
+    store.tag([run_id], ["good", "fast"], note="looks well")
+    store.tag([run_id], ["good"], remove=True, note="it does not")
+    told = store.rows("SELECT tag, note FROM tags WHERE run_id = ?", [run_id])
+    assert told == [{"tag": "fast", "note": "looks well"}]
+    store.tag([run_id], ["good"])
+    assert store.rows("SELECT count(*) AS n FROM tags WHERE run_id = ?", [run_id]) == [{"n": 2}]
+    for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
+        with pytest.raises(InputError, match="is no tag"):
+            store.tag([run_id], [word])
+    with pytest.raises(InputError, match="there is no run"):
+        store.tag(["f" * 32], ["good"])
+    with pytest.raises(InputError, match="4 runs are called small_cnn_xnnpack_fp16/linux"):
+        store.find("small_cnn_xnnpack_fp16/linux")
+    assert store.find(run_id[:8]) == run_id
+
+
+def test_file_systems_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = Store.open(tmp_path / "store", make=True)
+    assert len(store.add([X86_64], NO_COMMIT).new) == 1
+    log = Log(store.root)
+    change = Change(kind="tag", made="now")
+    assert [log.create(2, change), log.create(2, change), log.create(3, change)] == [True, False, True]
+    assert store.contents().number == 3
+    assert not [path for path in log.folder.iterdir() if path.suffix == ".part"]
+
+
+def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT", "GITHUB_HEAD_REF"):
+        monkeypatch.delenv(name, raising=False)
+    assert with_commit(Labels(), tmp_path).commit == ""
+    here = with_commit(Labels(), Path(__file__).parent)
+    if here.commit:  # not where the tests came without their history
+        assert len(here.commit) == 40
+        assert here.dirty is not None
+    monkeypatch.setenv("GITHUB_SHA", "abc123")
+    monkeypatch.setenv("GITHUB_REF_NAME", "feature/x")
+    assert with_commit(Labels(), tmp_path) == Labels(commit="abc123", branch="feature/x")
+    assert with_commit(Labels(commit="mine"), tmp_path) == Labels(commit="mine", branch="")
+    with pytest.raises(InputError, match="cannot label a run"):
+        Labels(commit="a\nb")
+
+
+def test_devices_are_told_apart() -> None:
+    manifest = Run.open(ARM).manifest
+    assert manifest is not None
+    assert device_of(manifest).name == "neoverse-n1-2-cores"
+    assert device_of(manifest).title == "Neoverse-N1, 2 cores"
+    assert device_of(_at(manifest, "ssh:me@board", "linux")).name == "ssh-me-board"
+    phones = [device_of(_at(manifest, f"android:{serial}", "android")) for serial in ("SERIAL1", "SERIAL2")]
+    assert phones[0].name.startswith("pixel-10-") and phones[0] != phones[1]
+    assert all("SERIAL" not in f"{phone}" for phone in phones), "a serial is private"
+    assert device_of(None).name == "unknown"
+
+
+def _at(manifest: Manifest, target: str, platform: str) -> Manifest:
+    before = manifest.machine.before
+    assert before is not None
+    phone = DeviceState(model="Pixel 10", soc="G5") if platform == "android" else None
+    machine = replace(manifest.machine, before=replace(before, device=phone))
+    return replace(manifest, machine=machine, target=TargetFacts(target, platform, manifest.target.times))
+
+
+def test_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "store"))
+    assert main(["store", "list"]) == 2
+    assert "error: there is no store in" in capsys.readouterr().err
+    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
+    (runs[1] / names.METRICS).write_text("{")
+    assert main(["store", "add", str(tmp_path / "runs"), "--tag", "night", "--commit", "c0ffee"]) == 1
+    told = capsys.readouterr()
+    assert "2 runs added, 0 known" in told.out
+    assert "is not added: " in told.err and "metrics.json is not JSON" in told.err
+    assert main(["store", "add", *map(str, runs[::2]), "--json"]) == 0
+    added = json.loads(capsys.readouterr().out)
+    assert [run["outcome"] for run in added["runs"]] == ["already there"] * 2
+    run_id = added["runs"][0]["run_id"]
+    assert main(["store", "tag", run_id[:8], "bad", "--note", "hot"]) == 0
+    assert main(["store", "list", "--tag", "bad", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert listed["matching"] == 1
+    assert (listed["runs"][0]["run_id"], listed["runs"][0]["tags"]) == (run_id, ["bad", "night"])
+    assert main(["store", "list", "--last", "1"]) == 0
+    assert "1 older runs are not shown" in capsys.readouterr().out
+    assert main(["store", "compact"]) == 0
+    assert main(["store", "check"]) == 0
+    assert "2 runs, each with all its rows" in capsys.readouterr().out
+
+
+def test_a_folder_of_other_things_becomes_no_store(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files, and no store"):
+        Store.open(tmp_path, make=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
