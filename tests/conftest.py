@@ -269,12 +269,15 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Callable[..., process.Completed]:
-    """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
+def cli(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
+    """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder. It is forked
+    off the warm Python, unless that would have to be told something by a variable of Python's own."""
 
     def call(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> process.Completed:
+        cold = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env)
+        python: list[str] = [sys.executable] if cold else request.getfixturevalue("warm_words")
         return process.run(
-            [sys.executable, "-m", "model_profiling", *(str(word) for word in words)],
+            [*python, "-m", "model_profiling", *(str(word) for word in words)],
             timeout=timeout,
             cwd=cwd or tmp_path,
             env={"PYTHONPATH": str(ROOT), **env},
@@ -322,10 +325,12 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
-    """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented."""
+    """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented, off
+    the warm Python. tests/e2e/test_documents.py starts each by itself."""
 
     def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
-        warm = path.endswith(("export_model.py", "run_quick_test.py", "_pipeline.py", "generate_report.py"))
+        exports = path in ("export/export_model.py", "scripts/run_quick_test.py")
+        warm = exports or sys.platform == "linux"
         python: list[str] = request.getfixturevalue("warm_words") if warm else [sys.executable]
         return process.run(
             [*python, f"model_profiling/{path}", *(str(word) for word in words)],

@@ -57,7 +57,8 @@ def _identity(sdk: Sdk, compiler: Compiler, parts: Sequence[Sequence[Path]], fla
     """Of all that the compiler reads but its own headers, which are the compiler's."""
     digest = hashlib.sha256()
     own = [source for part in parts for source in part] + sorted(SOURCES.glob("*.h"))
-    theirs = sorted(path for path in sdk.include.rglob("*") if path.is_file())
+    walked = os.walk(sdk.include, followlinks=True)
+    theirs = sorted(Path(folder, name) for folder, _, names in walked for name in names)
     for root, read in ((SOURCES, own), (sdk.include, theirs)):
         for path in read:
             content = path.read_bytes()
