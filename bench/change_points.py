@@ -7,7 +7,7 @@ Somebody looks after every run, as `sme2prof history` tells it. Two parts:
               how often a drift is told as one
   calibrate   the limits in model_profiling/statistics/change_points.py, simulated anew
 
-  python bench/change_points.py                          the figures, about four minutes on one core
+  python bench/change_points.py                          the figures, about five minutes on one core
   python bench/change_points.py calibrate --histories 400000
 """
 
