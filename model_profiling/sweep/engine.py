@@ -420,7 +420,7 @@ class _Coordinator:
         option = {"host": "--host", EMULATED: "--emulated"}.get(
             target.partition("@")[0], f"--device {target}"
         )
-        return f"start a worker with {option} there"
+        return f"start it there: sme2prof worker --scheduler {self.options.scheduler.address} {option}"
 
     def _show(self) -> None:
         waiting = next((lane for lane in self.lanes if lane.left and lane.waited_s()), None)
