@@ -6,7 +6,7 @@ Somebody looks after every run, as `sme2prof history` tells it. Two parts:
               found within five runs; how often the place and the size that are told hold the true ones
   calibrate   the limits in model_profiling/statistics/change_points.py, simulated anew
 
-  python bench/change_points.py                          the figures, about a minute on one core
+  python bench/change_points.py                          the figures, about four minutes on one core
   python bench/change_points.py calibrate --histories 400000
 """
 
