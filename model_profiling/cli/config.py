@@ -30,7 +30,11 @@ def _threads(text: str) -> tuple[int, ...]:
     example="sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json",
 )
 @click.option(
-    "--model", type=click.Path(path_type=Path), help="The exported program (.pte); of a sweep, any model."
+    "--model",
+    "models",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="The exported program (.pte); of a sweep, any model, once or more.",
 )
 @click.option("--output", type=frame.FILE, help="The config to write, or a folder for it.")
 @click.option("--sweep", is_flag=True, help="Make a sweep: many models, dtypes and targets.")
@@ -51,7 +55,7 @@ def _threads(text: str) -> tuple[int, ...]:
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def new(
     *,
-    model: Path | None,
+    models: tuple[Path, ...],
     output: Path | None,
     sweep: bool,
     kind: Kind | None,
@@ -66,8 +70,11 @@ def new(
     here: Kind = "mac" if platform.system() == "Darwin" else "linux"
     if sweep:
         _refuse_of_sweeps(output_root=output_root, trace=trace, **asked)
-        _new_sweep(model, kind or here, threads or (1,), runs or 10, output, force=force, **asked)
+        _new_sweep(models, kind or here, threads or (1,), runs or 10, output, force=force, **asked)
         return
+    if models[1:]:
+        raise InputError("a config is of one model", "give --model once, or make a sweep with --sweep")
+    model = models[0] if models else None
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
@@ -105,7 +112,7 @@ def _refuse_of_sweeps(**asked: object) -> None:
 
 
 def _new_sweep(
-    model: Path | None,
+    models: tuple[Path, ...],
     kind: Kind,
     threads: tuple[int, ...],
     runs: int,
@@ -116,11 +123,13 @@ def _new_sweep(
 ) -> None:
     from model_profiling.config.new_sweep import NewSweep, write_new_sweep
 
-    if model is None:
+    if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
     schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
     given = {name: value for name, value in schedule.items() if value is not None}
-    wanted = NewSweep(str(model), kind, threads, runs, asked["warmup"], given, asked["device"], asked["host"])
+    wanted = NewSweep(
+        tuple(map(str, models)), kind, threads, runs, asked["warmup"], given, asked["device"], asked["host"]
+    )
     path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
     if not files.is_stream(path):
         frame.say(f"wrote {path}")

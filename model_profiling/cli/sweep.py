@@ -157,6 +157,7 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
 def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
     """What would be measured, and what that costs."""
     from model_profiling.sweep.cells import all_cells
+    from model_profiling.sweep.folder import is_unfinished
 
     cells = all_cells(asked.sweep)
     if asked.as_json:
@@ -178,7 +179,10 @@ def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
     if any(each.unknown for each in cost.jobs):
         frame.say("?: " + listing(dict.fromkeys(each.unknown for each in cost.jobs if each.unknown)))
     frame.say(_in_short(cost, alone=alone))
-    frame.say(f"next: sme2prof sweep {shlex.quote(str(asked.file))}")
+    words = [word for word in frame.command_line() if word != "--dry-run"]
+    if is_unfinished(asked.outdir) and not {"--resume", "--force"} & set(words):
+        words.append("--resume")
+    frame.say(f"next: {shlex.join(words)}")
 
 
 def _plan_row(cost: JobCost) -> tuple[str, ...]:

@@ -20,8 +20,9 @@ def is_sweep(raw: Mapping[str, object]) -> bool:
     return "experiments" not in raw and "model" not in raw and bool(_SWEEPS_OWN & set(raw))
 
 
-def read_object(path: Path) -> dict[str, object] | Problem:
-    """The JSON object in the file; a file that cannot be opened at all raises InputError."""
+def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
+    """The JSON object in the file; a file that cannot be opened at all raises InputError. `maker` is the
+    command that makes one."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if path.is_dir():
@@ -32,7 +33,7 @@ def read_object(path: Path) -> dict[str, object] | Problem:
         if len(content) > _LARGEST:
             raise InputError(f"{path} is too large for a config", "name the right file")
     except FileNotFoundError as error:
-        raise InputError(f"there is no {path}", "make one with `sme2prof config new`") from error
+        raise InputError(f"there is no {path}", f"make one with `{maker}`") from error
     except OSError as error:
         reason = system_reason(error)
         raise InputError(f"cannot read {path}: {reason}", "check the path and its permissions") from error
@@ -44,12 +45,12 @@ def read_object(path: Path) -> dict[str, object] | Problem:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         return Problem(f"line {line}", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
-    return _parse(text)
+    return _parse(text, maker)
 
 
-def _parse(text: str) -> dict[str, object] | Problem:
+def _parse(text: str, maker: str) -> dict[str, object] | Problem:
     if not text.strip():
-        return Problem("", "the file is empty", "make one with `sme2prof config new`")
+        return Problem("", "the file is empty", f"make one with `{maker}`")
     try:
         parsed: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except _Refused as error:

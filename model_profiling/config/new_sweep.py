@@ -1,8 +1,9 @@
-"""Makes a sweep file for a model: every dtype on one target, checked before it is written."""
+"""Makes a sweep file for models: every dtype on one target, checked before it is written."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from model_profiling.models.registry import DTYPES
 class NewSweep:
     """What the user wants in a new sweep file; what is left out gets a good value."""
 
-    model: str
+    models: tuple[str, ...]
     kind: Kind
     threads: tuple[int, ...] = (1,)
     runs: int = 10
@@ -40,9 +41,14 @@ class NewSweep:
 
     @property
     def dtypes(self) -> list[str]:
-        """All that the model can be had in; a program has its own."""
-        chosen = registry.choose(self.model)
-        return list(registry.discover()[chosen.model].dtypes if chosen else DTYPES)
+        """All that any of the models can be had in; a program has its own."""
+        found = {dtype for model in self.models if not model.endswith(".pte") for dtype in _dtypes(model)}
+        return [dtype for dtype in DTYPES if dtype in found]
+
+
+def _dtypes(model: str) -> Iterable[str]:
+    chosen = registry.choose(model)
+    return registry.discover()[chosen.model].dtypes if chosen else DTYPES
 
 
 def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> Path:
@@ -58,12 +64,12 @@ def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> P
 
 def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
     """The JSON of a sweep that will lie in `path`, and is named after it."""
-    exported = wanted.model.endswith(".pte")
-    formats = {} if exported else {"dtypes": wanted.dtypes, "backends": ["xnnpack"]}
+    dtypes = wanted.dtypes
+    formats = {"dtypes": dtypes, "backends": ["xnnpack"]} if dtypes else {}
     return {
         "schema_version": 1,
         "name": re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._-") or "sweep",
-        "models": [wanted.model],
+        "models": list(wanted.models),
         **formats,
         "threads": list(wanted.threads),
         "rungs": ["on", "off"],

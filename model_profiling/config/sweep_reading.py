@@ -43,7 +43,7 @@ def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
 
 def read_sweep(path: Path, *, files: bool = True) -> tuple[SweepConfig | None, tuple[Problem, ...]]:
     """The sweep in `path`, and everything that is wrong with it."""
-    raw = read_object(path)
+    raw = read_object(path, "sme2prof config new --sweep")
     if isinstance(raw, Problem):
         return None, (raw,)
     if not is_sweep(raw) and "experiments" in raw:

@@ -76,6 +76,8 @@ class Store:
         if make and not is_there(root / MARK):
             _make_store(root)
         if not is_store(root):
+            if is_there(root) and not root.is_dir():
+                raise InputError(f"{root} is no folder, so no store", "name the folder of a store")
             raise InputError(
                 f"there is no store in {root}", f"make one: sme2prof store add RUN_DIR --store {root}"
             )

@@ -90,10 +90,15 @@ class SweepOutcome:
 def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepOutcome:
     """Measure every cell of `sweep` into `options.outdir`. Each ends done or failed with its reason, and only
     what concerns the whole sweep is an error: no scheduler, workers of another version, a folder in use."""
-    with (
-        opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder,
-        connected(options.scheduler, sweep.targets) as cluster,
-    ):
+    with contextlib.ExitStack() as held:
+        cluster = held.enter_context(connected(options.scheduler, sweep.targets))
+        check_versions(cluster.offers())
+        for target in sweep.targets:
+            device_of(target, cluster.offers())
+        # Last: an earlier sweep is kept aside only by one that can begin.
+        folder = held.enter_context(
+            opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force)
+        )
         coordinator = _Coordinator(folder, cluster, options, progress or Silent())
         with coordinator.at_work():
             coordinator.run()
@@ -144,7 +149,6 @@ class _Coordinator:
             shutil.rmtree(self.folder.path / _ARRIVING, ignore_errors=True)
 
     def run(self) -> None:
-        check_versions(self.cluster.offers())
         for lane in self.lanes:
             lane.device = device_of(lane.target, self.cluster.offers())
         self._begin_exports()
@@ -416,7 +420,7 @@ class _Coordinator:
         option = {"host": "--host", EMULATED: "--emulated"}.get(
             target.partition("@")[0], f"--device {target}"
         )
-        return f"start a worker with {option} there"
+        return f"start it there: sme2prof worker --scheduler {self.options.scheduler.address} {option}"
 
     def _show(self) -> None:
         waiting = next((lane for lane in self.lanes if lane.left and lane.waited_s()), None)

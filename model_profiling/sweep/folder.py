@@ -13,7 +13,7 @@ can run every night; an unfinished one is continued (`resume`) or kept aside too
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -140,6 +140,11 @@ def opened_sweep(
         yield SweepFolder(path, sweep, record, moved)
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a sweep in `path` is to be continued, or kept aside by --force."""
+    return is_there(path / CELLS) and not read_sweep_record(path).has_ended
+
+
 def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path | None:
     """Make room for the sweep in `path`, or refuse; where an earlier one was moved to."""
     if not is_there(path / CELLS):
@@ -184,9 +189,30 @@ def read_sweep_of(path: Path) -> SweepConfig:
 
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
     """The settings in which the sweep that was begun in `path` differs."""
-    before, now = written(read_sweep_of(path)), written(sweep)
+    earlier = read_sweep_of(path)
+    moved = {old: new for old, new in zip(earlier.models, sweep.models, strict=False) if _was_moved(old, new)}
+    before, now = written(_with_models(earlier, moved)), written(sweep)
     names = dict.fromkeys((*before, *now))
     return [name for name in names if name not in _FREE_TO_CHANGE and before.get(name) != now.get(name)]
+
+
+def _was_moved(old: str, new: str) -> bool:
+    """Whether both name one file, which lay at the old place: people move a sweep with its models."""
+    before, now = (
+        Path(model if model.endswith(".pte") else model.rpartition(":")[0]) for model in (old, new)
+    )
+    same = before.is_absolute() and Path(old).name == Path(new).name
+    return same and not is_there(before) and is_there(now)
+
+
+def _with_models(sweep: SweepConfig, renamed: Mapping[str, str]) -> SweepConfig:
+    def today(models: Sequence[str]) -> tuple[str, ...]:
+        return tuple(renamed.get(model, model) for model in models)
+
+    exclude = tuple(
+        each.model_copy(update={"model": today(each.model)}) if each.model else each for each in sweep.exclude
+    )
+    return sweep.model_copy(update={"models": today(sweep.models), "exclude": exclude})
 
 
 def _continued(path: Path, sweep: SweepConfig) -> SweepRecord:

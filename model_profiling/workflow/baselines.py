@@ -21,7 +21,7 @@ from model_profiling.store.identity import Identity, identity_of
 from model_profiling.store.labels import Labels
 from model_profiling.store.opened import Store
 from model_profiling.store.run_rows import variant_of
-from model_profiling.wording import listing, plural
+from model_profiling.wording import did_you_mean, listing, plural
 from model_profiling.workflow.compare import asked_gates, compare_sides
 from model_profiling.workflow.sides import load_side
 from model_profiling.workflow.stored_side import Row, stored_side
@@ -174,8 +174,10 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
             )
         return found
     if not by_word:
+        known = {LAST_GOOD, *(name for row in rows for name in (row["name"], *row["tags"]))}
         raise InputError(
-            f"no run in {store.address} has the tag, the name or the id {word!r}", "see: sme2prof store list"
+            f"no run in {store.address} has the tag, the name or the id {word!r}",
+            f"{did_you_mean(word, sorted(known))} see: sme2prof store list".lstrip(),
         )
     alike = [row for row in by_word if _is_variant(row, judged)]
     here = [row for row in alike if _is_of_device(row, judged, across_machines)]

@@ -153,6 +153,8 @@ def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: d
         return str(find_baseline(store, "last-good", judged)["run_id"])
 
     assert last_good() == id_of(runs["two"])
+    with pytest.raises(InputError, match="did you mean 'last-good'"):
+        find_baseline(store, "last-goood", judged)
     store.tag([id_of(runs["two"])], ["bad"])
     assert last_good() == id_of(runs["one"])
     store.tag([id_of(runs["two"])], ["bad"], remove=True)

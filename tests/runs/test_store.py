@@ -283,6 +283,9 @@ def test_from_the_command_line(
     monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "store"))
     assert main(["store", "list"]) == 2
     assert "error: there is no store in" in capsys.readouterr().err
+    (tmp_path / "a file").write_text("")
+    assert main(["store", "list", "--store", str(tmp_path / "a file")]) == 2
+    assert "is no folder" in (said := capsys.readouterr().err) and "store add" not in said
     runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
     (runs[1] / names.METRICS).write_text("{")
     assert main(["store", "add", str(tmp_path / "runs"), "--tag", "night", "--commit", "c0ffee"]) == 1

@@ -123,6 +123,26 @@ def test_a_latency_that_went_up_is_told(tmp_path: Path) -> None:
     assert 0 < contents.method.by_chance < 0.05
 
 
+def test_a_run_that_was_kept_aside_keeps_its_own_report(tmp_path: Path) -> None:
+    """The same sweep every night: its folder holds the last one, those before lie under their dates."""
+    told, sweep = recorded(), tmp_path / "sweep_nightly"
+    store = Store.open(tmp_path / "store", make=True)
+    for day in range(3):
+        begun = BEGINNING + timedelta(days=day)
+        if day:
+            kept = (begun - timedelta(days=1, minutes=2)).astimezone().strftime("%Y%m%d-%H%M%S")
+            sweep.rename(tmp_path / f"sweep_nightly-{kept}")
+        run_dir = sweep / "runs" / "small_cnn" / "host"
+        make_run(run_dir, MadeRun(day, 1.0, started=begun, operators=1), told)
+        (run_dir / "report.html").write_text(f"day {day}")
+        store.add([sweep], Labels(commit=""))
+    pages = [(tmp_path / run.report).read_text() for run in store_contents(store, tmp_path).runs]
+    assert pages == ["day 0", "day 1", "day 2"]
+    shutil.rmtree(next(tmp_path.glob("sweep_nightly-*")))
+    gone = [run.no_report for run in store_contents(store, tmp_path).runs]
+    assert sum("not there" in why for why in gone) == 1, "another night's report is not its own"
+
+
 def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "a page" / "list.html"
     (run, *_) = (

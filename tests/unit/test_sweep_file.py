@@ -15,12 +15,14 @@ from recorded_runs import INT8, PROGRAM
 
 from model_profiling.config.schema import sweep_schema
 from model_profiling.config.sweep_reading import load_sweep, parse_sweep
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, SetupError
 from model_profiling.json_record import parse_record, record_json
 from model_profiling.process import Completed
 from model_profiling.progress import Silent
+from model_profiling.sweep.addresses import parse_scheduler
 from model_profiling.sweep.cells import all_cells, cells, jobs, programs
 from model_profiling.sweep.cost import NOT_EXPORTED, NOT_MEASURED, sweep_cost
+from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, opened_sweep
 from model_profiling.sweep.progress import SweepProgress
 from model_profiling.sweep.records import CELLS, Job, SweepRecord, read_sweep_record
@@ -252,6 +254,61 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="holds files and no sweep"):
         opened_sweep(tmp_path / "other", sweep).__enter__()
+
+
+def test_a_sweep_that_was_moved_with_its_models_goes_on(tmp_path: Path) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    (home / "net.py").write_text("")
+    of_one = {"models": ["net.py:make"], "exclude": [{"model": "net.py:make", "threads": 1}]}
+    with opened_sweep(home / "out", sweep_of(home, **of_one)):
+        pass
+    shutil.copytree(home, away)
+    with pytest.raises(InputError, match=r"with other settings \(models, exclude\)"):  # it is another file
+        opened_sweep(away / "out", sweep_of(away, **of_one), resume=True).__enter__()
+    shutil.rmtree(home)
+    with opened_sweep(away / "out", sweep_of(away, **of_one), resume=True) as folder:
+        assert folder.moved is None
+    with pytest.raises(InputError, match=r"with other settings \(threads\)"):
+        opened_sweep(away / "out", sweep_of(away, **of_one, threads=[1, 2, 3]), resume=True).__enter__()
+
+
+def test_what_comes_next_is_what_would_be_taken(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    sweep = sweep_of(tmp_path)
+    words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
+    assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
+    with opened_sweep(tmp_path / "out", sweep):
+        pass
+    assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'} --resume")
+    gone = sme2prof("sweep", tmp_path / "none.json")
+    assert "config new --sweep" in gone.stderr
+
+
+def test_a_sweep_that_cannot_begin_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers at its scheduler: the one before stays where it is."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("model_profiling.sweep.cluster._CONNECT_S", 0.5)
+    sweep, out = sweep_of(tmp_path), tmp_path / "out"
+    with opened_sweep(out, sweep) as folder:
+        for job in jobs(sweep):
+            folder.mark(job, "failed", "no")
+        folder.end()
+    before = (out / CELLS).read_bytes()
+    with pytest.raises(SetupError, match="no scheduler answers"):
+        run_sweep(sweep, SweepOptions(out, parse_scheduler("127.0.0.1:1", None)))
+    assert (out / CELLS).read_bytes() == before and len(list(tmp_path.glob("out*"))) == 1
+
+
+def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
+    named = ("--model", "toy_cnn", "--model", tmp_path / PROGRAM.name)
+    made = sme2prof("config", "new", "--sweep", *named, "--output", tmp_path / "two.json")
+    assert made.returncode == 0, made.stderr
+    content = json.loads((tmp_path / "two.json").read_text())
+    assert content["models"] == ["toy_cnn", str(tmp_path / PROGRAM.name)]
+    assert content["dtypes"] == ["fp32", "fp16", "int8"]
+    one = sme2prof("config", "new", *named, "--output", tmp_path / "one.json")
+    assert one.returncode == 2 and "a config is of one model" in one.stderr
 
 
 def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
