@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from model_profiling.reading import is_regular, is_there
+from model_profiling.reading import is_regular
 from model_profiling.report.history import SHORT_COMMIT, HistorySeries, SeriesKey
 from model_profiling.report.store_index import (
     Change,
@@ -24,15 +24,17 @@ from model_profiling.run import Times, names
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 from model_profiling.store.address import is_remote
 from model_profiling.store.opened import Store
+from model_profiling.store.places import Places
 from model_profiling.workflow.history import every_series
 
 _Row = Mapping[str, Any]
 
 _TEXTS = (
     "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
+    "run_dir_from_store",
 )  # fmt: skip
 _RUNS = f"""
-    SELECT run_id, coalesce(measured_at, added_at) AS moment, dirty, has_sme2,
+    SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2,
            {", ".join(f"coalesce({name}, '') AS {name}" for name in _TEXTS)}
     FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
 _TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
@@ -68,11 +70,17 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     named = _device_names(runs)
     found = every_series(store)
     first = _headlines(found, spoken)
-    whole = home.resolve()
+    places, whole = Places(store.root), home.resolve()
     return StoreContents(
         name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
         runs=tuple(
-            _run(row, named[row["device"]], tagged.get(row["run_id"], ()), proofs.get(row["run_id"]), whole)
+            _run(
+                row,
+                named[row["device"]],
+                tagged.get(row["run_id"], ()),
+                proofs.get(row["run_id"]),
+                _report(places.find(row["run_dir"], row["run_dir_from_store"], row["measured_at"]), whole),
+            )
             for row in runs
         ),
         histories=tuple(_history(series, named[series.key.device], series.key in first) for series in found),
@@ -92,8 +100,10 @@ def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
     return {device: device if taken.count(name) > 1 else name for device, name in words.items()}
 
 
-def _run(row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, home: Path) -> StoredRun:
-    report, why = _report(row["run_dir"], home)
+def _run(
+    row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, told: tuple[str, str]
+) -> StoredRun:
+    report, why = told
     return StoredRun(
         id=row["run_id"],
         measured=row["moment"].isoformat(timespec="seconds"),
@@ -129,13 +139,14 @@ def _kernels(run: _Row, proof: _Row | None) -> Kernels:
     return Kernels.NONE_RAN if run["has_sme2"] and proof["looked"] else Kernels.NOT_TESTED
 
 
-def _report(run_dir: str, home: Path) -> tuple[str, str]:
-    """A link to the run's report where it still is, else why there is none."""
-    folder = Path(run_dir)
+def _report(folder: Path | None, home: Path) -> tuple[str, str]:
+    """A link to the report of the run in `folder`, else why there is none."""
+    if folder is None:
+        return "", "its run directory is not there"
     for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
         if is_regular(folder / name):
             return Path(os.path.relpath(folder / name, home)).as_posix(), ""
-    return "", "no report was made of it" if is_there(folder) else "its run directory is not there"
+    return "", "no report was made of it"
 
 
 def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[SeriesKey]:
