@@ -6,7 +6,6 @@ import importlib
 from types import ModuleType
 
 from model_profiling.errors import SetupError
-from model_profiling.own_commands import install_extra
 
 
 def needed(module: str, extra: str) -> ModuleType:
@@ -14,5 +13,7 @@ def needed(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
+        from model_profiling.own_commands import install_extra  # reads what is installed: not for nothing
+
         package = module.partition(".")[0]
         raise SetupError(f"the Python package {package} is not installed", install_extra(extra)) from problem

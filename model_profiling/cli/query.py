@@ -75,6 +75,8 @@ def command(
     A question only reads the store: it can neither write nor open anything else. Tables and views, such as
     latencies, operator_times and kernels_seen, are listed by --views.
     """
+    from model_profiling.extras import needed
+    from model_profiling.store.only_arrow import only_arrow
     from model_profiling.store.query import Limits
 
     if views:
@@ -86,6 +88,8 @@ def command(
         raise click.UsageError("--csv, --parquet and --json are one answer in three forms: give one of them")
     if sql == "-":
         sql = _from_stdin()
+    with only_arrow():
+        needed("pyarrow", "store")
     limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
     if csv_file or parquet_file:
         _write(store, sql, limits, csv_file=csv_file, parquet_file=parquet_file)

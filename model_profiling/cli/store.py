@@ -54,6 +54,7 @@ def add(
     """Add the runs in each RUN_DIR, or in the folders below it; each once, however often it is added.
 
     A run is known by what was measured, not by where it lies. One that was continued replaces what it was.
+    Files named beside folders (runs/*) are left out.
     Exits with 1 when a run could not be added; the others are.
     """
     from model_profiling.cli.progress import shown_progress
@@ -66,12 +67,24 @@ def add(
         added = opened.add(run_dirs, labels, progress)
     if as_json:
         runs, refused = [asdict(run) for run in added.runs], [asdict(run) for run in added.refused]
-        frame.facts({"schema_version": 1, "store": str(opened.root), "runs": runs, "refused": refused})
+        left_out = list(map(str, added.files_left_out))
+        frame.facts(
+            {
+                "schema_version": 1,
+                "store": str(opened.root),
+                "runs": runs,
+                "refused": refused,
+                "files_left_out": left_out,
+            }
+        )
         return 1 if added.refused else 0
     for run in added.runs:
         frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
     for left in added.refused:
         frame.fail(f"{left.run_dir} is not added: {left.problem}; {left.fix}")
+    if files := added.files_left_out:
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        frame.warn(f"{files[0]}{more}: left out, a run is a folder")
     frame.say(
         f"{opened.root}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
     )

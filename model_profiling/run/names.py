@@ -188,9 +188,14 @@ def runs_folder(program: Path, outdir: Path | None = None) -> Path:
 
 def earlier_name(run_dir: Path, moment: str) -> Path:
     """Where an earlier run is kept: the folder's name with the date and time it was begun."""
-    digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
-    name = f"{run_dir.name}-{digits[:8]}-{digits[8:]}"
-    kept, number = run_dir.with_name(name), 2
+    first = first_earlier_name(run_dir, moment)
+    kept, number = first, 2
     while kept.exists():
-        kept, number = run_dir.with_name(f"{name}-{number}"), number + 1
+        kept, number = first.with_name(f"{first.name}-{number}"), number + 1
     return kept
+
+
+def first_earlier_name(run_dir: Path, moment: str) -> Path:
+    """The name an earlier run is kept under, unless something had that already."""
+    digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
+    return run_dir.with_name(f"{run_dir.name}-{digits[:8]}-{digits[8:]}")

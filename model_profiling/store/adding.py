@@ -59,6 +59,8 @@ class Added:
 
     runs: tuple[AddedRun, ...] = ()
     refused: tuple[Refused, ...] = ()
+    files_left_out: tuple[Path, ...] = ()
+    """Named beside folders, as by `runs/*`: they are no runs, and nobody misses them."""
 
     @property
     def new(self) -> tuple[AddedRun, ...]:
@@ -115,6 +117,8 @@ class Adder:
         return Added(tuple(self._done[place] for place in sorted(self._done)), tuple(self._refused))
 
     def _read(self, place: int, run_dir: Path) -> None:
+        if run_dir.is_file():
+            raise InputError(f"{run_dir} is a file", "name the run directory that it is in")
         run = Run.open(run_dir)
         identity = identity_of(run)
         found = self._known(identity.begun)
@@ -122,7 +126,7 @@ class Adder:
         if found is not None and (found.run_id == mine.run_id or found.progress > mine.progress):
             self._settle(place, run_dir, identity, found)
             return
-        rows = rows_of_run(run, identity, self.labels)
+        rows = rows_of_run(run, identity, self.labels, self.root)
         where = str(run_dir)
         batches = {name: batch_of(TABLES[name], told, where) for name, told in rows.tables.items() if told}
         earlier = self._waiting.get(identity.begun)

@@ -17,11 +17,11 @@ import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from model_profiling.extras import needed
+from model_profiling.store.only_arrow import OnlyArrow
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,21 +77,12 @@ class NoQuestionError(Exception):
     """The text is not one statement that asks."""
 
 
-class _NoPandas(MetaPathFinder):
-    """Where pandas is installed, pyarrow.dataset loads it for nothing: that takes longer than a question."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        del path, target
-        if name == "pandas":
-            raise ModuleNotFoundError("not needed here", name=name)
-
-
 class DamagedError(Exception):
     """The files of the store are not what they should be."""
 
 
 def main() -> int:
-    sys.meta_path.insert(0, _NoPandas())
+    sys.meta_path.insert(0, OnlyArrow())
     request = Request(**json.loads(sys.stdin.buffer.read()))
     try:
         with _alone_on_stdout() as stream:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from model_profiling import files
 from model_profiling.errors import FormatError, InputError, system_reason
-from model_profiling.json_record import parse_record, read_json_object, record_json
+from model_profiling.json_record import parse_flat, read_json_object, record_json
 from model_profiling.store.tables import TABLES
 
 FOLDER = "log"
@@ -118,7 +118,7 @@ class Log:
 
     def read(self, number: int) -> Change:
         path = self.path(number)
-        change = parse_record(Change, read_json_object(path, FIX), str(path), FIX)
+        change = parse_flat(Change, read_json_object(path, FIX), str(path), FIX)
         return _checked(change, path)
 
     def since(self, known: int) -> Iterator[tuple[int, Change]]:

@@ -24,6 +24,11 @@ def moment_of(text: str) -> int | None:
     return None
 
 
+def as_moment(told: datetime) -> int:
+    """Of what a store answers: a date and time without a zone, which is UTC."""
+    return (told.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+
+
 def month_of(moment: int) -> str:
     """2026-11, what files are kept by."""
     return (_EPOCH + timedelta(microseconds=moment)).strftime("%Y-%m")

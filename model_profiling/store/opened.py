@@ -10,7 +10,7 @@ Readers read the log and exactly the files that it names: what a killed process 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from model_profiling import __version__, files
 from model_profiling.check import CheckList
 from model_profiling.errors import FormatError, InputError
 from model_profiling.files import StrPath, as_path
-from model_profiling.json_record import parse_record, read_json_object, record_json
+from model_profiling.json_record import parse_flat, read_json_object, record_json
 from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_there
 from model_profiling.store import data_files
@@ -30,7 +30,6 @@ from model_profiling.store.log import FOLDER as LOG
 from model_profiling.store.log import Log
 from model_profiling.store.moments import now
 from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
-from model_profiling.store.remote import fetch_store
 from model_profiling.store.tables import TABLES
 from model_profiling.wording import plural
 
@@ -72,7 +71,7 @@ class Store:
             raise InputError(
                 f"{named} can only be read", "add to a folder of this machine, and copy that there"
             )
-        root = fetch_store(named, MARK) if is_remote(named) else as_path(named)
+        root = _fetched(named) if is_remote(named) else as_path(named)
         if make and not is_there(root / MARK):
             _make_store(root)
         if not is_store(root):
@@ -85,7 +84,7 @@ class Store:
         content = read_json_object(mark, "name a folder that holds a store")
         if isinstance(version := content.get("schema_version"), int) and version > 1:
             raise FormatError(f"{mark} is of version {version}, which a later kit made", "update the kit")
-        parse_record(_Mark, content, str(mark), "name a folder that holds a store")
+        parse_flat(_Mark, content, str(mark), "name a folder that holds a store")
         return cls(named, root.resolve())
 
     def contents(self) -> Contents:
@@ -102,7 +101,8 @@ class Store:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
         A run that is there is not added twice, however it was moved; one that was continued replaces what it
-        was. What cannot be read is told in `refused`, and the others are added. Without a commit in `labels`
+        was. What cannot be read is told in `refused`, and the others are added; files that are named beside
+        folders are left out. Without a commit in `labels`
         it is the one that CI names, or that of git in the current folder.
         """
         self._check_writable()
@@ -111,11 +111,14 @@ class Store:
         from model_profiling.store.adding import Adder
         from model_profiling.store.compaction import AFTER, compact
 
-        found = expand_runs(as_path(run_dir) for run_dir in run_dirs)
+        named = [as_path(run_dir) for run_dir in run_dirs]
+        folders = [path for path in named if not path.is_file()]
+        left_out = [path for path in named if folders and path.is_file()]
+        found = expand_runs(folders or named)
         adder = Adder(
             self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
         )
-        added = adder.add(found)
+        added = replace(adder.add(found), files_left_out=tuple(left_out))
         if self._contents.unmerged >= AFTER:
             compact(self.root, self._log, self._contents, all_files=False)
         return added
@@ -198,6 +201,12 @@ class Store:
 def is_store(folder: Path) -> bool:
     """Whether `folder` says that it is one."""
     return is_there(folder / MARK) and is_there(folder / LOG)
+
+
+def _fetched(address: str) -> Path:
+    from model_profiling.store.remote import fetch_store
+
+    return fetch_store(address, MARK)
 
 
 def _make_store(root: Path) -> None:

@@ -6,6 +6,7 @@ The kit's own questions go through `Store.rows`, which needs none of this.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import sys
 import threading
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 Params: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _KIT = Path(__file__).resolve().parents[2]
-# Not `python -m`: that would import whatever lies in the current folder under the name of a library.
+# Python's own modules, the two libraries and the kit are all that it can import, nothing that lies elsewhere
+# under their names. It ends without taking its parts down, which takes as long as a small question.
+_PYTHON = (sys.executable, "-I", "-S")
 _START = (
-    "import sys; sys.path[:] = [place for place in sys.path if place] + [sys.argv.pop(1)]; "
-    "from model_profiling.store.confined import main; sys.exit(main())"
+    "import os, sys; sys.path += sys.argv[1:]; from model_profiling.store.confined import main; "
+    "code = main(); sys.stderr.flush(); os._exit(code)"
 )
 _LONGEST_SQL = 100_000
 _LAST_WORDS = 1 << 16
@@ -226,8 +229,7 @@ class _Asked:
 def _asked(content: bytes, limits: Limits) -> Iterator[_Asked]:
     # Arrow's own pool takes a gigabyte of addresses for a start; times of day are UTC on every machine.
     environment = {"ARROW_DEFAULT_MEMORY_POOL": "system", "TZ": "UTC"}
-    words = [sys.executable, "-c", _START, str(_KIT)]
-    child = process.start(words, fed=True, env=environment)
+    child = process.start([*_PYTHON, "-c", _START, *_places()], fed=True, env=environment)
     asked = _Asked(child)
 
     def give_up() -> None:
@@ -249,6 +251,16 @@ def _asked(content: bytes, limits: Limits) -> Iterator[_Asked]:
         for pipe in (child.stdout, child.stderr):
             assert pipe is not None
             pipe.close()
+
+
+def _places() -> list[str]:
+    """The folders that the two libraries and the kit are in."""
+    homes = []
+    for name in ("duckdb", "pyarrow"):
+        spec = importlib.util.find_spec(name)
+        origin = spec.origin if spec else needed(name, "store").__file__
+        homes += [Path(origin).parents[1]] if origin else []
+    return [str(place) for place in dict.fromkeys((*homes, _KIT))]
 
 
 def _refused(child: process.Child, sql: str, limits: Limits) -> ProfilingError:

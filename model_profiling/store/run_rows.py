@@ -24,9 +24,11 @@ from model_profiling.store.analysis_rows import analysis_rows
 from model_profiling.store.identity import Identity
 from model_profiling.store.labels import Labels
 from model_profiling.store.moments import moment_of, month_of, now
+from model_profiling.store.places import seen_from
 from model_profiling.store.tables import Row, Value
 from model_profiling.targets.protocol import MachineFacts
 
+_UNKNOWN = "unknown"
 _REPORT = Path(names.REPORT).with_suffix(names.HTML).name
 
 
@@ -43,8 +45,8 @@ class RunRows:
     """Whether dumps had to be read, because no analysis of them was kept."""
 
 
-def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
-    """What cannot be read is a FormatError or InputError that names the file."""
+def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> RunRows:
+    """For the store in `root`. What cannot be read is a FormatError or InputError that names the file."""
     added = now()
     analysis = analysis_rows(run)
     measured = moment_of(run.manifest.started) if run.manifest else None
@@ -59,7 +61,7 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> RunRows:
         "environment": [(run_id, *row) for row in _environment(run)],
     }
     told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
-    tables["runs"] = [(*told, sum(map(len, tables.values())))]
+    tables["runs"] = [(*told, sum(map(len, tables.values())), seen_from(root, run.path))]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
     month = month_of(added if measured is None else measured)
     return RunRows(identity, run.path, month, tables, analysis.analysed)
@@ -78,9 +80,9 @@ def _run(
     before = _machine(manifest)
     model, dtype, backend = variant_of(run)
     platform = run.platform
-    place = labels.device or platform or "unknown"
+    place = labels.device or platform or _UNKNOWN
     return (
-        identity.run_id, labels.name or f"{run.model_name or 'model'}/{place}", added, measured, model, dtype,
+        identity.run_id, labels.name or f"{_program(run) or _UNKNOWN}/{place}", added, measured, model, dtype,
         backend, manifest.model_sha256 if manifest else "",
         (manifest.model_bytes or None) if manifest else None,
         labels.device or device.name, device.title, device.target, platform, before.cpu if before else "",
@@ -104,12 +106,25 @@ def _executorch(run: Run) -> str:
 
 def variant_of(run: Run) -> tuple[str, str, str]:
     """The model, its dtype and its backend, by the program's name and what the manifest says of it."""
-    model, variant = names.variant_of(Path(f"{run.model_name}.pte"))
+    program = _program(run)
+    if not program:
+        return _UNKNOWN, "", ""
+    model, variant = names.variant_of(Path(f"{program}.pte"))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
     manifest = run.manifest
     if not dtype and manifest and manifest.quantized is not None and manifest.half is not None:
         dtype = "int8" if manifest.quantized else "fp16" if manifest.half else "fp32"
     return model, "int8" if dtype == "q8" else dtype, backend
+
+
+def _program(run: Run) -> str:
+    """The program's name; of a folder of dumps, that of the program which lies beside them under their name.
+    Empty where nothing tells."""
+    if run.model_name:
+        return run.model_name
+    stems = {dump.stem for dump in run.dumps}
+    beside = [stem for stem in stems if is_regular(run.path / f"{stem}.pte")]
+    return beside[0] if len(stems) == 1 and beside else ""
 
 
 def _experiments(run: Run) -> Iterator[Row]:

@@ -69,7 +69,7 @@ RUNS = Table(
         Column("name", "text", "what people call it: the program and the place, toy_cnn_xnnpack_fp16/linux"),
         Column("added_at", "moment", "when it was added, in UTC"),
         Column("measured_at", "moment", "when its measuring began, in UTC; null where nothing says"),
-        Column("model", "text", "the model's name"),
+        Column("model", "text", "the model's name; unknown where nothing tells"),
         Column("dtype", "text", "fp32, fp16 or int8; empty where neither name nor record tells"),
         Column("backend", "text", "xnnpack or portable; empty where the program's name does not tell"),
         Column("program_sha256", "text", "of the .pte file; empty where it is not known"),
@@ -98,6 +98,7 @@ RUNS = Table(
         Column("begun", "text", "the same for a run and what it was before it was continued"),
         Column("processes", "whole", "how many processes had ended in it"),
         Column("row_count", "whole", "how many rows it has in the other tables, tags left out"),
+        Column("run_dir_from_store", "text", "where it lay, seen from the store: they may be moved together"),
     ),
 )
 EXPERIMENTS = Table(

@@ -24,13 +24,14 @@ from model_profiling.run import Times, names
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 from model_profiling.store.address import is_remote
 from model_profiling.store.opened import Store
+from model_profiling.store.places import Places
 from model_profiling.workflow.history import every_series
-from model_profiling.workflow.run_places import RunPlaces
 
 _Row = Mapping[str, Any]
 
 _TEXTS = (
     "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
+    "run_dir_from_store",
 )  # fmt: skip
 _RUNS = f"""
     SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2,
@@ -69,7 +70,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     named = _device_names(runs)
     found = every_series(store)
     first = _headlines(found, spoken)
-    whole, places = home.resolve(), RunPlaces()
+    places, whole = Places(store.root), home.resolve()
     return StoreContents(
         name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
         runs=tuple(
@@ -78,7 +79,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
                 named[row["device"]],
                 tagged.get(row["run_id"], ()),
                 proofs.get(row["run_id"]),
-                _report(places.find(Path(row["run_dir"]), row["measured_at"]), whole),
+                _report(places.find(row["run_dir"], row["run_dir_from_store"], row["measured_at"]), whole),
             )
             for row in runs
         ),
@@ -100,9 +101,9 @@ def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
 
 
 def _run(
-    row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, page: tuple[str, str]
+    row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, told: tuple[str, str]
 ) -> StoredRun:
-    report, why = page
+    report, why = told
     return StoredRun(
         id=row["run_id"],
         measured=row["moment"].isoformat(timespec="seconds"),
@@ -139,7 +140,7 @@ def _kernels(run: _Row, proof: _Row | None) -> Kernels:
 
 
 def _report(folder: Path | None, home: Path) -> tuple[str, str]:
-    """A link to the run's report where it still is, else why there is none."""
+    """A link to the report of the run in `folder`, else why there is none."""
     if folder is None:
         return "", "its run directory is not there"
     for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):

@@ -22,6 +22,7 @@ from model_profiling.run.manifest import Manifest, TargetFacts
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.log import Change, Log
 from model_profiling.store.opened import Store
+from model_profiling.store.places import Places
 from model_profiling.store.tables import TABLES
 from model_profiling.targets.device.records import DeviceState
 from model_profiling.workflow.analyse import analyse
@@ -313,3 +314,68 @@ def test_a_folder_of_other_things_becomes_no_store(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds other files, and no store"):
         Store.open(tmp_path, make=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_dumps_that_no_record_speaks_for_have_the_name_beside_them_or_none(tmp_path: Path) -> None:
+    programs = ROOT / "tests" / "data" / "runs" / "programs"
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(programs / "small_cnn_xnnpack_int8.etdump", alone / "other.etdump")
+    made = Store.open(tmp_path / "store", make=True)
+    made.add([programs], NO_COMMIT)
+    assert made.rows("SELECT name, model, dtype, backend FROM runs") == [
+        {
+            "name": "small_cnn_xnnpack_int8/unknown",
+            "model": "small_cnn",
+            "dtype": "int8",
+            "backend": "xnnpack",
+        }
+    ]
+    other = Store.open(tmp_path / "other", make=True)
+    other.add([alone], NO_COMMIT)
+    assert other.rows("SELECT name, model FROM runs") == [{"name": "unknown/unknown", "model": "unknown"}]
+
+
+def test_files_beside_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `runs/*` names them; what is all that was named, or not there, is an error."""
+    page, home = tmp_path / "index.html", tmp_path / "store"
+    page.write_text("x")
+    words = ["store", "add", str(page), str(SME2), "--store", str(home), "--commit", ""]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "1 run added" in told.out
+    assert told.err == f"warning: {page}: left out, a run is a folder\n"
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files_left_out"] == [str(page)]
+    assert main(["store", "add", str(page), "--store", str(home)]) == 1
+    assert f"{page} is a file; name the run directory that it is in" in capsys.readouterr().err
+    assert main(["store", "add", str(SME2), str(tmp_path / "typo"), "--store", str(home)]) == 1
+
+
+def test_runs_are_found_where_they_are_today(tmp_path: Path) -> None:
+    home = tmp_path / "team"
+    run = home / "out" / "linux"
+    make_run(run, MadeRun(1))
+    made = Store.open(home / "store", make=True)
+    made.add([run], NO_COMMIT)
+    asked = "SELECT run_dir, run_dir_from_store AS moved, measured_at AS at FROM runs"
+    (row,) = made.rows(asked)
+    assert (row["run_dir"], row["moved"]) == (str(run), "../out/linux")
+
+    def found(root: Path, run_dir: str = row["run_dir"], moved: str = row["moved"]) -> Path | None:
+        return Places(root).find(run_dir, moved, row["at"])
+
+    assert found(made.root) == run
+    home.rename(tmp_path / "moved")
+    run = tmp_path / "moved" / "out" / "linux"
+    root = Store.open(tmp_path / "moved" / "store").root
+    assert found(root) == run
+    # Another run takes its folder, and it is kept beside that.
+    kept = names.first_earlier_name(run, row["at"].isoformat())
+    run.rename(kept)
+    make_run(run, MadeRun(2))
+    assert found(root) == kept
+    shutil.rmtree(kept)
+    assert found(root) is None
+    for odd in ("javascript:alert(1)", "", "/", "a\0b", "/a\0b", "//elsewhere/x", "..", "/dev/stdin"):
+        assert found(root, odd, odd) is None
