@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -20,13 +21,14 @@ from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling import files, process
 from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import SetupError
+from model_profiling.errors import InputError, SetupError
 from model_profiling.run import Run
 from model_profiling.store.opened import Store
 from model_profiling.sweep.addresses import Tls, parse_scheduler
-from model_profiling.sweep.cluster import connected
+from model_profiling.sweep.cluster import SchedulerLost, connected
 from model_profiling.sweep.engine import SweepOptions, SweepOutcome, run_sweep
 from model_profiling.sweep.messages import own_versions
+from model_profiling.sweep.records import read_sweep_record, write_sweep_record
 from model_profiling.targets.emulated import EmulatedTarget
 
 distributed = pytest.importorskip("distributed")
@@ -256,6 +258,64 @@ def check_runs(outdir: Path) -> None:
         assert isinstance(experiments, list) and experiments[0]["cpu_affinity"] == [QUIET_CORE]
         assert manifest.has_sme2 or (run.path / "evidence.json").is_file()
     assert max(sessions) == 2  # begun by the worker that was killed, ended by its successor
+
+
+def scheduler_process(port: int) -> process.Child:
+    words = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    return process.start([sys.executable, "-m", "distributed.cli.dask_scheduler", *words])
+
+
+def end_scheduler(child: process.Child) -> None:
+    child.kill()
+    process.end(child)
+    for pipe in (child.stdout, child.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_a_scheduler_that_dies_costs_no_launch_that_ended(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    """The sweep says in one line what to do and marks no cell failed; the worker waits for the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sweep = {
+        "name": "cut",
+        "models": [str(exported("toy_cnn").pte)],
+        "rungs": ["on"],
+        "targets": ["host"],
+        "schedule": {"mode": "rounds", "rounds": 3},
+        "runs": 1,
+        "warmup": 0,
+    }
+    (tmp_path / "cut.json").write_text(json.dumps(sweep))
+    outdir, asked = tmp_path / "out", load_sweep(tmp_path / "cut.json")
+    options = SweepOptions(outdir, parse_scheduler(f"127.0.0.1:{port}"), device_wait_s=60)
+    schedulers = [scheduler_process(port)]
+    try:
+        with started(f"127.0.0.1:{port}") as workers:
+            workers.start("host", "--host", "--machine", "here", "--no-exports")
+            assert "serves" in workers.said("host")
+            kill = (lambda: len(lines(outdir, "host")) >= 2, lambda: end_scheduler(schedulers.pop()))
+            with pytest.raises(SchedulerLost, match=r"scheduler.*--resume"):
+                run_sweep(asked, options, Breaking([kill]))
+            assert not schedulers
+            before = lines(outdir, "host")
+            record = read_sweep_record(outdir)
+            assert [each.state for each in record.cells] == ["running"]
+            assert record.devices == {"host": "host@here"}
+            assert "went away; waiting" in workers.said("host")
+            schedulers.append(scheduler_process(port))
+            outcome = run_sweep(asked, replace(options, resume=True))
+        assert outcome.record.counts() == {"done": 1}
+        assert len(before) >= 2 and before < lines(outdir, "host")
+        assert set(steps(outdir, "host").values()) == {1}
+        with pytest.raises(InputError, match="host@here, and this is another machine"):
+            write_sweep_record(outdir, replace(outcome.record, cells=record.cells))
+            run_sweep(asked, SweepOptions(outdir, resume=True))
+    finally:
+        for child in schedulers:
+            end_scheduler(child)
 
 
 def test_only_who_has_a_certificate_takes_part(tmp_path: Path) -> None:
