@@ -62,6 +62,12 @@ class Cluster:
                 "start it again, then continue with --resume",
             ) from problem
 
+    def abandon(self) -> None:
+        """End what is measured and exported here: a launch may take minutes, and nobody is there for what it
+        would bring. Workers of others end their piece."""
+        if self.own:
+            process.kill_running()
+
     def submit(
         self, method: str, ask: object, resources: Mapping[str, float], workers: Sequence[str] = ()
     ) -> Any:
@@ -168,12 +174,7 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
             distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
-            try:
-                yield Cluster(client, own=True)
-            except BaseException:
-                # A launch may take minutes, and nobody is there for what it would bring.
-                process.kill_running()
-                raise
+            yield Cluster(client, own=True)
     finally:
         station.close()
 

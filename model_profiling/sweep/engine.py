@@ -147,6 +147,9 @@ class _Coordinator:
         """However it ends, nothing is left under way, and no worker keeps anything of it."""
         try:
             yield
+        except BaseException:
+            self.cluster.abandon()
+            raise
         finally:
             for lane in self.lanes:
                 lane.drop()

@@ -214,7 +214,10 @@ class Station:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
             run_dir = self._home(ask.sweep) / ask.job.run_dir
-            program = self._home(ask.sweep) / "programs" / ask.program[ask.program_file]
+            # Programs that are the same under two names are two: what lies beside them may differ.
+            program = (
+                self._home(ask.sweep) / "programs" / ask.program[ask.program_file] / ask.job.program.name
+            )
             try:
                 self._check_sent(ask, program, run_dir)
                 return self._measure(bench, ask, program, run_dir)

@@ -6,26 +6,34 @@ import contextlib
 import hashlib
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from conftest import Artifact
 
+from model_profiling import files
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import InputError
+from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline import open_run
 from model_profiling.pipeline.left import Left
 from model_profiling.run import Run
 from model_profiling.store.opened import Store
-from model_profiling.sweep import engine
+from model_profiling.sweep import engine, exporting
+from model_profiling.sweep import station as stations
 from model_profiling.sweep.addresses import parse_scheduler
+from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.cluster import workers_for
 from model_profiling.sweep.engine import SweepOptions, run_sweep
-from model_profiling.sweep.messages import Failed, Lacking, Offer, Versions, VisitAsk, Visited
+from model_profiling.sweep.messages import EXPORTS, Failed, Lacking, Offer, Versions, VisitAsk, Visited
+from model_profiling.sweep.records import Job, Program
 from model_profiling.sweep.station import Station
-from model_profiling.sweep.transfer import PIECE
+from model_profiling.sweep.transfer import PIECE, Hashes, pieces
 from model_profiling.sweep.worker import worker_settings
 
 distributed = pytest.importorskip("distributed")
@@ -134,6 +142,78 @@ def test_a_worker_that_lies_costs_its_own_cells(
     assert Path(stored["run_dir"]) == outdir / "runs" / "good" / "host-here"
     manifest = Run.open(outdir / "runs" / "good" / "host-here").manifest
     assert manifest is not None and [each.end for each in manifest.sessions] == ["done"]
+
+
+def asked_of(station: Station, job: Job) -> VisitAsk:
+    """The first visit of a job, with its program sent."""
+    model = Path(job.program.model)
+    sha256 = files.sha256(model)
+    for offset, piece, size in pieces(model):
+        station.put(sha256, offset, piece, size)
+    return VisitAsk("s1", job, HERE, model.name, {model.name: sha256}, {}, station.versions, 5.0)
+
+
+def session_of(station: Station, ask: VisitAsk) -> tuple[str, str | None]:
+    manifest = Run.open(station.folder / "sweeps" / ask.sweep / ask.job.run_dir).manifest
+    assert manifest is not None
+    return manifest.sessions[-1].end, manifest.sessions[-1].problem
+
+
+def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(
+    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station = Station("one", tmp_path / "worker", (HERE,), exports=False)
+    models = [tmp_path / f"{name}.pte" for name in ("first", "second")]
+    for model in models:
+        shutil.copyfile(exported("toy_cnn").pte, model)
+    asks = [asked_of(station, job) for job in jobs(made_sweep(tmp_path, *models))]
+    assert len(asks) == 2
+    for ask in asks:
+        if isinstance(station.visit(ask), Lacking):  # the first has taken what is the same for both
+            asked_of(station, ask.job)
+            assert isinstance(station.visit(ask), Visited)
+        assert session_of(station, ask) == ("running", None)
+    opened = open_run.OpenRun.step
+
+    def lost(_run: open_run.OpenRun) -> None:
+        raise SetupError("the device is gone", "connect it")
+
+    monkeypatch.setattr(open_run.OpenRun, "step", lost)
+    run = station.folder / "sweeps/s1" / asks[0].job.run_dir
+    failed = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    assert isinstance(failed, Failed) and failed.device_gone
+    for ask in asks:
+        assert session_of(station, ask) == ("SetupError", "the device is gone")
+
+    monkeypatch.setattr(open_run.OpenRun, "step", opened)
+    monkeypatch.setattr(stations, "_IDLE_S", 0.1)
+    found = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    assert isinstance(found, Visited) and not found.over
+    until = time.monotonic() + 30
+    while session_of(station, asks[0])[0] == "running" and time.monotonic() < until:
+        time.sleep(0.05)
+    assert session_of(station, asks[0]) == ("put aside", None)
+    station.close()
+
+
+def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are cores and memory for, and Dask is told how many."""
+    monkeypatch.setattr(exporting, "allowed_cpus", lambda: frozenset(range(16)))
+    for gigabytes, count in ((64, 4), (9, 2), (1, 1)):
+        monkeypatch.setattr(exporting, "available_memory", lambda held=gigabytes << 30: held)
+        station = Station("one", tmp_path, (HERE,))
+        assert (station.resources[EXPORTS], station.threads) == (count, count + 1)
+    both = threading.Barrier(2, timeout=30)
+
+    def export(_self: exporting.Exporter, program: Program, folder: Path) -> Path:
+        both.wait()
+        return folder / program.name
+
+    monkeypatch.setattr(exporting.Exporter, "export", export)
+    exporters = exporting.Exporters(2)
+    with ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda name: exporters.export(Program(name, name), tmp_path), ("a", "b"))
+        assert [path.name for path in made] == ["a", "b"]
 
 
 def test_another_version_is_named_and_refused(exported: Callable[..., Artifact], tmp_path: Path) -> None:
