@@ -106,15 +106,14 @@ class SweepOutcome:
 def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepOutcome:
     """Measure every cell of `sweep` into `options.outdir`. Each ends done or failed with its reason, and only
     what concerns the whole sweep is an error: no scheduler, workers of another version, a folder in use."""
-    with (
-        opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder,
-        connected(options.scheduler, sweep.targets) as cluster,
-    ):
-        coordinator = _Coordinator(folder, cluster, options, progress or Silent())
-        with coordinator.at_work():
-            coordinator.run()
-        folder.end()
-        return SweepOutcome(folder.path, folder.record, tuple(coordinator.published), folder.moved)
+    with connected(options.scheduler, sweep.targets) as cluster:
+        check_versions(cluster.offers())  # before there is a folder, which would be one to continue
+        with opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
+            coordinator = _Coordinator(folder, cluster, options, progress or Silent())
+            with coordinator.at_work():
+                coordinator.run()
+            folder.end()
+            return SweepOutcome(folder.path, folder.record, tuple(coordinator.published), folder.moved)
 
 
 @dataclass(slots=True)
@@ -162,7 +161,6 @@ class _Coordinator:
             shutil.rmtree(self.folder.path / _ARRIVING, ignore_errors=True)
 
     def run(self) -> None:
-        check_versions(self.cluster.offers())
         for lane in self.lanes:
             known = self.folder.record.devices.get(lane.target)
             lane.device = device_of(lane.target, self.cluster.offers(), known) or known

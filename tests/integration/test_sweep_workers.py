@@ -224,6 +224,7 @@ def test_another_version_is_named_and_refused(exported: Callable[..., Artifact],
         pytest.raises(InputError, match=r"worker old runs sme2prof 0\.1 with ExecuTorch 1\.0, this sweep"),
     ):
         run_sweep(sweep, SweepOptions(tmp_path / "out", parse_scheduler(address)))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_device_that_several_workers_reach_is_asked_for_at_one_of_them() -> None:
