@@ -11,6 +11,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
+import shutil
 import signal
 import sys
 import time
@@ -25,11 +26,17 @@ from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 from model_profiling import process
 from model_profiling.errors import SetupError
 from model_profiling.models.registry import choose
+from model_profiling.runner.build import _flags
+from model_profiling.runner.cache import cache_root
+from model_profiling.runner.compilers import Compiler
+from model_profiling.runner.objects import SOURCES, compiled
+from model_profiling.runner.sdk import Sdk
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
-# Examples are slow on a machine that is busy with something else; that is no failure.
-settings.register_profile("kit", deadline=None)
+# Examples are slow on a machine that is busy with something else; that is no failure. Half of the usual
+# number, drawn anew each time, find in two runs what all would find in one.
+settings.register_profile("kit", deadline=None, max_examples=50)
 settings.load_profile("kit")
 
 # Exports leave millions of objects that live on; to look through them for cycles takes an eighth of the time.
@@ -147,6 +154,23 @@ def arm(request: pytest.FixtureRequest) -> HostTarget | EmulatedTarget:
 
 
 @pytest.fixture(scope="session")
+def lend_objects() -> Callable[[Path, Sdk, Compiler], None]:
+    """`lend_objects(cache, sdk, compiler)`: the compiled runner for a cache of a test's own. It is the same
+    for all of them, and compiling takes longer than what they are about."""
+    root = cache_root()
+
+    def lend(cache: Path, sdk: Sdk, compiler: Compiler) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SME2PROF_CACHE", str(root))
+            home = compiled(sdk, compiler, sorted(SOURCES.glob("*.cpp")), _flags(sdk)[0])[0].parent
+        cache.mkdir(mode=0o755, exist_ok=True)
+        (cache / home.parent.name).mkdir(mode=0o755, exist_ok=True)
+        shutil.copytree(home, cache / home.parent.name / home.name)
+
+    return lend
+
+
+@pytest.fixture(scope="session")
 def adb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
     """An adb with a server of its own; `adb.environment` makes another process use it."""
     try:
@@ -221,6 +245,12 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place)
 
 
+@pytest.fixture(scope="session")
+def warm_words(warm_python: str) -> list[str]:
+    """What comes before a script in the command that runs it off that Python."""
+    return [sys.executable, str(ROOT / "tests" / "warm_python.py"), "ask", warm_python]
+
+
 @pytest.fixture
 def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Models that a test registers, from whatever folder, are forgotten afterwards."""
@@ -239,12 +269,15 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Callable[..., process.Completed]:
-    """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder."""
+def cli(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
+    """`cli("models", "--json")`: sme2prof in a process of its own, working in an empty folder. It is forked
+    off the warm Python, unless that would have to be told something by a variable of Python's own."""
 
     def call(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> process.Completed:
+        cold = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env)
+        python: list[str] = [sys.executable] if cold else request.getfixturevalue("warm_words")
         return process.run(
-            [sys.executable, "-m", "model_profiling", *(str(word) for word in words)],
+            [*python, "-m", "model_profiling", *(str(word) for word in words)],
             timeout=timeout,
             cwd=cwd or tmp_path,
             env={"PYTHONPATH": str(ROOT), **env},
@@ -292,14 +325,15 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
-    """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented."""
+    """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented, off
+    the warm Python. tests/e2e/test_documents.py starts each by itself."""
 
     def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
-        python: list[object] = [sys.executable]
-        if path in ("export/export_model.py", "scripts/run_quick_test.py"):
-            python += [ROOT / "tests" / "warm_python.py", "ask", request.getfixturevalue("warm_python")]
+        exports = path in ("export/export_model.py", "scripts/run_quick_test.py")
+        warm = exports or sys.platform == "linux"
+        python: list[str] = request.getfixturevalue("warm_words") if warm else [sys.executable]
         return process.run(
-            [*map(str, python), f"model_profiling/{path}", *(str(word) for word in words)],
+            [*python, f"model_profiling/{path}", *(str(word) for word in words)],
             timeout=timeout,
             cwd=ROOT,
             env=env,

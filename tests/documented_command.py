@@ -38,9 +38,13 @@ def main(name: str, words: list[str]) -> None:
 def _better_warm(name: str, words: list[str]) -> bool:
     """Whether most of its time would go into loading what it needs."""
     if name == "sme2prof":
+        if words and words[0] in os.environ.get("DOCUMENTED_COLD", "").split():
+            return False
         return bool(words) and not words[0].startswith("-") and words[0] not in ("mcp", "view")
     script = words[0] if words else ""
-    return script.endswith(("export_model.py", "run_quick_test.py")) or "test-cases/" in script
+    return (
+        script.endswith(("export_model.py", "run_quick_test.py", "_pipeline.py")) or "test-cases/" in script
+    )
 
 
 def _clone() -> Path:

@@ -124,8 +124,13 @@ def missing_line(shown: str, real: str) -> str:
 class Clone:
     """A copy of the working tree in which blocks are run one after the other, as in one shell."""
 
-    def __init__(self, folder: Path, warm: str, stand_ins: dict[str, Path] | None = None) -> None:
+    def __init__(
+        self, folder: Path, warm: str, stand_ins: dict[str, Path] | None = None, *, cold: str = ""
+    ) -> None:
+        """Commands of `sme2prof` named in `cold` load all that they need themselves; others are forked off
+        `warm`, which has loaded the most of it."""
         self._warm = warm
+        self._cold = cold
         self.root = folder / "kit"
         self.here = self.root
         self._state = folder / "here"
@@ -146,6 +151,7 @@ class Clone:
             "DOCUMENTED_VENV": str(self._venv),
             "DOCUMENTED_ROOT": str(self.root),
             "DOCUMENTED_WARM": self._warm,
+            "DOCUMENTED_COLD": self._cold,
             "GIT_CONFIG_GLOBAL": str(self._git),
             "COLUMNS": "120",
             "PYTHONPATH": "",

@@ -2,7 +2,8 @@
 
 `python warm_python.py SOCKET PID` keeps that one, as long as the process PID lives. `ask(SOCKET, words)` runs
 `python WORDS` off it with the caller's folder, environment and files, and returns its exit code; so does
-`python warm_python.py ask SOCKET WORDS`. Whoever asks is followed: if it ends, what it asked for is ended.
+`python warm_python.py ask SOCKET WORDS`, which hands Ctrl-C and SIGTERM on. Whoever asks is followed: if it
+ends, what it asked for is ended.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import sys
 from pathlib import Path
 
 
-def ask(place: str, words: list[str]) -> int:
-    """The exit code of `python WORDS`; 128 and more for a signal, as in a shell."""
+def ask(place: str, words: list[str], *, hand_on: tuple[signal.Signals, ...] = ()) -> int:
+    """The exit code of `python WORDS`; 128 and more for a signal, as in a shell. It gets the signals in
+    `hand_on` that come here."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(place)
+        for number in hand_on:
+            signal.signal(number, lambda got, _: link.sendall(bytes([got])))
         asked = json.dumps({"words": words, "cwd": str(Path.cwd()), "env": dict(os.environ)}).encode()
         files = array.array("i", [0, 1, 2])
         link.sendmsg([len(asked).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
@@ -116,10 +120,14 @@ def _follow(link: socket.socket) -> int:
             with contextlib.suppress(OSError):
                 link.sendall(bytes([code if code >= 0 else 128 - code]))
             return 0
-        if select.select([link], [], [], 0.05)[0] and not link.recv(1):
+        if select.select([link], [], [], 0.05)[0]:
+            handed_on = link.recv(1)
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            return 0
+                if handed_on:
+                    os.kill(child, handed_on[0])
+                else:
+                    os.killpg(child, signal.SIGKILL)
+                    return 0
 
 
 def _become(asked: dict[str, object], files: list[int]) -> None:
@@ -160,5 +168,5 @@ def _become(asked: dict[str, object], files: list[int]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "ask":
-        sys.exit(ask(sys.argv[2], sys.argv[3:]))
+        sys.exit(ask(sys.argv[2], sys.argv[3:], hand_on=(signal.SIGINT, signal.SIGTERM)))
     serve(sys.argv[1], int(sys.argv[2]))

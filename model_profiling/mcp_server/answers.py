@@ -434,6 +434,7 @@ class HistoryChange(Answer):
     change: Annotated[float, Field(description="Of the typical latency: 0.03 is 3% slower.")]
     low: float
     high: float
+    drift: Annotated[bool, Field(description="Whether it came little by little, from that run on.")]
     also_changed: Annotated[list[str], Field(description="What else was not as before: kit, ExecuTorch, ...")]
 
 

@@ -112,6 +112,7 @@ def _change(found: HistorySeries, change: ChangePoint) -> answers.HistoryChange:
         change=change.change,
         low=change.low,
         high=change.high,
+        drift=change.drift,
         also_changed=[mark.text for mark in found.marks_at(change)],
     )
 

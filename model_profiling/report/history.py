@@ -79,6 +79,11 @@ class Mark:
     after: str
 
     @property
+    def telling(self) -> bool:
+        """That a new program came is usual, and told only where the level changed."""
+        return self.what != "program"
+
+    @property
     def text(self) -> str:
         return f"{self.what} {self.before or 'not known'} -> {self.after or 'not known'}"
 
@@ -97,8 +102,12 @@ class HistorySeries:
         return self.found.changes
 
     def marks_at(self, change: ChangePoint) -> tuple[Mark, ...]:
-        """What else changed where the level may have changed."""
-        return tuple(mark for mark in self.marks if change.earliest <= mark.first <= change.latest)
+        """What else changed where the level may have changed; of a drift, new programs are not told."""
+        return tuple(
+            mark
+            for mark in self.marks
+            if change.earliest <= mark.first <= change.latest and (mark.telling or not change.drift)
+        )
 
 
 @dataclass(frozen=True, slots=True)

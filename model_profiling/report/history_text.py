@@ -28,11 +28,13 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
 
     grid = [[" "] * columns for _ in range(_ROWS)]
     for level in series.found.levels:
-        for column in range(
-            _column(level.first, columns, medians), _column(level.last, columns, medians) + 1
-        ):
-            grid[row_of(level.typical)][column] = "-"
+        begin, end = (_column(place, columns, medians) for place in (level.first, level.last))
+        for column in range(begin, end + 1):
+            way = (column - begin) / max(1, end - begin)
+            grid[row_of(level.at_first + way * (level.typical - level.at_first))][column] = "-"
     for change in series.changes:
+        if change.drift:
+            continue
         for row in grid:
             row[_column(change.first, columns, medians)] = "|"
     for column, inside in enumerate(_groups(medians, columns)):
@@ -40,7 +42,7 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
     labels = {0: milliseconds(high), _ROWS - 1: milliseconds(low)}
     edge = max(map(len, labels.values()))
     lines = [f"{labels.get(number, ''):>{edge}} {''.join(row)}" for number, row in enumerate(grid)]
-    marked = {_column(mark.first, columns, medians) for mark in series.marks if mark.what != "program"}
+    marked = {_column(mark.first, columns, medians) for mark in series.marks if mark.telling}
     below = (
         [" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns))] if marked else []
     )

@@ -17,7 +17,7 @@ def by_name(key: SeriesKey) -> str:
 
 def change_in_short(change: ChangePoint) -> str:
     """`3.2% slower (2.1% to 4.3%)`."""
-    way = "slower" if change.change > 0 else "faster"
+    way = f"{'slower' if change.change > 0 else 'faster'}{' little by little' if change.drift else ''}"
     ends = sorted((abs(change.low), abs(change.high)))
     if change.low < 0 < change.high:  # a change that later runs made doubtful
         return f"{abs(change.change):.1%} {way} ({change.low:+.1%} to {change.high:+.1%})"
@@ -26,16 +26,22 @@ def change_in_short(change: ChangePoint) -> str:
 
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
     """What changed, where, between which commits, since when it can be seen, and what else changed there."""
+    if change.drift:
+        said = f"{change_in_short(change)} from run {change.first} to run {change.latest + 1}, on a line"
+        said += f" rather than in steps; {_seen(series, change)}"
+        return f"{said}."
     first, before = series.points[change.first], series.points[change.first - 1]
     said = f"{change_in_short(change)} from run {change.first + 1} on, of {_when(first)}"
     if first.commit and before.commit and first.commit != before.commit:
         said += f", after commit {before.short_commit}"
     if change.earliest != change.latest:
         said += f"; it may be any of runs {change.earliest + 1} to {change.latest + 1}"
-    said += f"; seen first after run {change.found + 1}"
-    if marks := series.marks_at(change):
-        said += f"; changed there too: {', '.join(mark.text for mark in marks)}"
-    return f"{said}."
+    return f"{said}; {_seen(series, change)}."
+
+
+def _seen(series: HistorySeries, change: ChangePoint) -> str:
+    marks = ", ".join(mark.text for mark in series.marks_at(change))
+    return f"seen first after run {change.found + 1}{marks and f'; changed there too: {marks}'}"
 
 
 def series_sentences(series: HistorySeries) -> Iterator[str]:
@@ -43,6 +49,7 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     found, last = series.found, series.points[-1]
     level = found.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
+    since = " at the end of a drift" if level.drifts else since
     noise = "" if found.noise is None else f"; runs of one level differ by {found.noise:.1%} (robust spread)"
     yield f"{milliseconds(level.typical)} ms{since}, newest {milliseconds(last.median_ms)} ms{noise}."
     for change in series.changes:

@@ -10,6 +10,10 @@
 #include "output_file.h"
 
 namespace sme2prof {
+
+// Defined where the runner is linked (build.py): what is compiled is shared by runners.
+extern const char* const kBuildId;
+
 namespace {
 
 // VmHWM where there is one: on Linux ru_maxrss also counts what the process was before exec.
@@ -60,7 +64,7 @@ json::Object common_json(const CpuFeatures& features) {
   json::Object object;
   object.add("schema_version", "1")
       .add("executorch", json::text(SME2PROF_EXECUTORCH_VERSION))
-      .add("build_id", json::text(SME2PROF_BUILD_ID))
+      .add("build_id", json::text(kBuildId))
       .add("compiler", json::text(__VERSION__))
       .add("flags_present", json::texts(features.present))
       .add("flags_masked", json::texts(features.masked))

@@ -9,6 +9,9 @@ count as three (Huber's score): a single bad run cannot make an alarm. An alarm 
 which can only prevent it: ranks alone must tell before from after (Mann and Whitney), which no outlier can
 force, and the difference must stand when neighbouring runs resemble each other.
 
+A latency that creeps is found as one small step after the other. Where a straight line tells the runs around
+such steps better than the steps do, they are one change, a drift.
+
 The limits are simulated (`bench/change_points.py calibrate`); what they hold is in docs/history.md.
 """
 
@@ -43,6 +46,9 @@ _MORE_WHERE_CUT = 0.05
 _RANKS = {0: 0.005, 20: 0.0007}
 """From so many runs on, chance alone orders before and after like this at most so often."""
 _EXACT_RANKS = 8
+_BY_CHANCE = 0.5
+"""Of what independent neighbours resemble each other by (1 over the root of the runs), so much holds no alarm
+up: steps would be found later for nothing."""
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_TO_MEAN = 1.2533
 """How much wider a median scatters than a mean."""
@@ -70,15 +76,27 @@ class ChangePoint:
     low: float
     high: float
     """The interval of that, at 95%."""
+    before: float
+    after: float
+    """The typical latencies; of a drift those at its two ends."""
+    drift: bool = False
+    """Whether it came little by little: from the run before `first` = `earliest` to `latest`, by a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Runs between two changes."""
+    """Runs between two changes, or those of a drift."""
 
     first: int
     last: int
     typical: float
+    """At its last run."""
+    at_first: float
+    """Another one only in a drift."""
+
+    @property
+    def drifts(self) -> bool:
+        return self.at_first != self.typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +227,7 @@ def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
     ranks = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic")
     if ranks.pvalue > allowed:
         return False
-    return beyond > _resemblance(logs, split, noise)
+    return beyond > _resemblance(logs, split, noise, by_chance=_BY_CHANCE / math.sqrt(len(logs)))
 
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
@@ -232,13 +250,17 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
     return None
 
 
-def _resemblance(logs: Floats, split: int, noise: float) -> float:
-    """How much wider levels scatter because neighbours resemble each other: 1 where they do not."""
+def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0) -> float:
+    """How much wider levels scatter because neighbours resemble each other: 1 where they do not.
+
+    `by_chance`: how much they may do so without that being counted.
+    """
     sides = (logs[:split], logs[split:])
     left = np.concatenate([np.clip((side - np.median(side)) / noise, -FARTHEST, FARTHEST) for side in sides])
     left -= left.mean()
     square = float((left**2).sum())
-    alike = min(0.9, max(0.0, float((left[1:] * left[:-1]).sum()) / square)) if square else 0.0
+    alike = float((left[1:] * left[:-1]).sum()) / square - by_chance if square else 0.0
+    alike = min(0.9, max(0.0, alike))
     return math.sqrt((1 + alike) / (1 - alike))
 
 
@@ -252,18 +274,92 @@ def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]
         change = _change(logs[begin:end], errors[begin:end], begin, run)
         starts[number + 1] = ends[number] = change.first
         changes.append(change)
-    levels = tuple(
-        Level(first, end - 1, math.exp(float(np.median(logs[first:end]))))
-        for first, end in zip(starts, ends, strict=True)
-        if end > first
-    )
-    noise = None
-    if len(logs) >= FEWEST_RUNS:
-        left = np.concatenate(
-            [logs[level.first : level.last + 1] - math.log(level.typical) for level in levels]
+    levels = [_flat(logs, first, end) for first, end in zip(starts, ends, strict=True) if end > first]
+    if len(logs) < FEWEST_RUNS:
+        return ChangePoints(len(logs), (), tuple(levels), None, 0.0)
+    changes, levels = _with_drifts(logs, changes, levels)
+    noise = _spread(np.concatenate([_left(logs, level) for level in levels]))
+    return ChangePoints(len(logs), tuple(changes), tuple(levels), noise, false_alarms(len(logs)))
+
+
+def _flat(logs: Floats, first: int, end: int) -> Level:
+    typical = math.exp(float(np.median(logs[first:end])))
+    return Level(first, end - 1, typical, typical)
+
+
+def _left(logs: Floats, level: Level) -> Floats:
+    """What the runs of a level differ from it by."""
+    ends = math.log(level.at_first), math.log(level.typical)
+    left: Floats = logs[level.first : level.last + 1] - np.linspace(*ends, level.last - level.first + 1)
+    return left
+
+
+def _spread(left: Floats) -> float:
+    return _MAD_TO_SIGMA * float(np.median(np.abs(left)))
+
+
+def _with_drifts(
+    logs: Floats, changes: list[ChangePoint], levels: list[Level]
+) -> tuple[list[ChangePoint], list[Level]]:
+    """The same, with changes that go the same way made one where a line tells their runs better."""
+    told, kept, number = list[ChangePoint](), levels[:1], 0
+    while number < len(changes):
+        after = number + 1
+        while after < len(changes) and (changes[after].change > 0) == (changes[number].change > 0):
+            after += 1
+        drifts = (
+            (end, drift)
+            for end in range(after, number, -1)
+            # A level that is the end of one drift is not the beginning of another.
+            if not kept[-1].drifts and (drift := _drift(logs, levels[number : end + 1], changes[number]))
         )
-        noise = _MAD_TO_SIGMA * float(np.median(np.abs(left)))
-    return ChangePoints(len(logs), tuple(changes), levels, noise, false_alarms(len(logs)))
+        end, drift = next(drifts, (number + 1, None))
+        told.append(drift or changes[number])
+        if drift:
+            kept[-1] = Level(kept[-1].first, levels[end].last, drift.after, drift.before)
+        else:
+            kept.append(levels[end])
+        number = end
+    return told, kept
+
+
+def _drift(logs: Floats, levels: list[Level], seen: ChangePoint) -> ChangePoint | None:
+    """One change along a line through all of `levels`, if that tells their runs better.
+
+    By Schwarz's criterion: what is left over, and a price for each number that was fitted. A single step
+    is not charged for its place, so that it stays one in doubt.
+    """
+    from scipy.stats import t
+
+    left = np.concatenate([_left(logs, level) for level in levels])
+    noise = max(_spread(left), _LEAST_NOISE)
+    # As everywhere, a bad run counts as one at three times the noise.
+    runs = logs[levels[0].first : levels[-1].last + 1] - left
+    left = np.clip(left, -FARTHEST * noise, FARTHEST * noise)
+    runs = runs + left
+    places = np.arange(len(runs)) - (len(runs) - 1) / 2
+    slope = float((runs * places).sum() / (places**2).sum())
+    around = runs - runs.mean() - slope * places
+    price = 2 * (len(levels) - 2) * math.log(len(runs)) * noise**2
+    if float((around**2).sum()) >= float((left**2).sum()) + price:
+        return None
+    length = len(runs) - 1
+    alike = _resemblance(around, len(around) // 2, noise)
+    scatter = math.sqrt(float((around**2).sum() / (length - 1) / (places**2).sum())) * alike
+    half = float(t.ppf((1 + CONFIDENCE) / 2, length - 1)) * scatter * length
+    middle, rise = float(runs.mean()), slope * length
+    return ChangePoint(
+        first=levels[0].first + 1,
+        earliest=levels[0].first + 1,
+        latest=levels[-1].last,
+        found=seen.found,
+        change=math.expm1(rise),
+        low=math.expm1(rise - half),
+        high=math.expm1(rise + half),
+        before=math.exp(middle - rise / 2),
+        after=math.exp(middle + rise / 2),
+        drift=True,
+    )
 
 
 def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
@@ -286,4 +382,6 @@ def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint
         change=math.expm1(shift),
         low=math.expm1(shift - half),
         high=math.expm1(shift + half),
+        before=math.exp(float(before)),
+        after=math.exp(float(after)),
     )

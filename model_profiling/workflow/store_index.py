@@ -155,7 +155,6 @@ def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[Se
 def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistory:
     """What a page shows of it."""
     key, points, found = series.key, series.points, series.found
-    levels = {place: level.typical for level in found.levels for place in range(level.first, level.last + 1)}
     return SeriesHistory(
         model=key.model,
         format=_format(key.backend, key.dtype),
@@ -163,20 +162,21 @@ def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistor
         experiment=key.experiment,
         threads=key.threads or 0,
         points=tuple(Point(point.run_id, point.median_ms, point.low_ms, point.high_ms) for point in points),
-        changes=tuple(_change(series, change, levels) for change in found.changes),
+        changes=tuple(_change(series, change) for change in found.changes),
         marks=tuple(Mark(points[mark.first].run_id, mark.text) for mark in series.marks),
         headline=headline,
         judged=not found.too_few,
     )
 
 
-def _change(series: HistorySeries, change: ChangePoint, levels: Mapping[int, float]) -> Change:
+def _change(series: HistorySeries, change: ChangePoint) -> Change:
     return Change(
         run=series.points[change.first].run_id,
-        before_ms=levels[change.first - 1],
-        after_ms=levels[change.first],
+        before_ms=change.before,
+        after_ms=change.after,
         share=change.change,
         also=tuple(mark.text for mark in series.marks_at(change)),
+        until=series.points[change.latest].run_id if change.drift else "",
     )
 
 

@@ -39,10 +39,10 @@ _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
-    # The workflow's processes import ExecuTorch themselves, beside a checkout that is not the wheel.
+    # The workflow's export imports ExecuTorch itself, beside a checkout that is not the wheel.
     beside_checkout = walk == "workflow"
     stand_ins = {_EDGETAM: _edgetam(tmp_path)} if walk == "skills" else {}
-    clone = Clone(tmp_path, "" if beside_checkout else warm_python, stand_ins)
+    clone = Clone(tmp_path, warm_python, stand_ins, cold="doctor export" if beside_checkout else "")
     if beside_checkout:
         lay_out_checkout(clone.root)
     told = [block for page in WALKS[walk] for block in blocks_of(page)]

@@ -126,3 +126,13 @@ def test_only_known_actions_at_commits_are_used() -> None:
         for action, commit in used:
             assert re.fullmatch("[0-9a-f]{40}", commit) and action.startswith("actions/")
             assert known.get(action, commit) == commit, action
+
+
+def test_pull_requests_neither_change_the_store_nor_push_a_waiting_push_out() -> None:
+    whole = YAML(typ="safe").load(EXAMPLES / "latency-gate.yml")
+    writing = [
+        step for step in steps_of("latency-gate.yml")[1] if "--add" in str(step) or "save@" in str(step)
+    ]
+    assert len(writing) == 2 and all("github.event_name == 'push'" in step["if"] for step in writing)
+    # GitHub keeps one waiting run of a group: the groups of pull requests are their own.
+    assert "github.event_name == 'push' && 'main' || github.ref" in whole["concurrency"]["group"]

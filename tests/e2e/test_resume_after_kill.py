@@ -21,7 +21,6 @@ from conftest import ROOT
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 
-KILLS = {"lockstep": 4, "rounds": 3}
 ROUNDS = 3
 SEED = 20261115
 
@@ -123,7 +122,7 @@ def check_counts(run_dir: Path, mode: str) -> None:
         assert len({(len(entry.turns_ns), len(entry.iterations_ns)) for entry in own}) == 1
 
 
-@pytest.mark.parametrize("mode", KILLS)
+@pytest.mark.parametrize("mode", ["lockstep", "rounds"])
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     exported: Callable[..., Any], tmp_path: Path, mode: str
 ) -> None:
@@ -135,10 +134,11 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     assert len(planned) == 2 + 2 * 2 * ROUNDS
 
     draw = random.Random(SEED)
-    moments = [(draw.randint(1, len(planned) - 1), draw.uniform(0, 0.05)) for _ in range(KILLS[mode] - 2)]
-    # One before the first process starts, one while the results are analysed and written.
-    moments += [(0, draw.uniform(0, 1)), (len(planned), draw.uniform(0.1, 1))]
-    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(KILLS[mode])]
+    amid = (draw.randint(1, len(planned) - 1), draw.uniform(0, 0.05))
+    # Before the first process starts, or while the results are analysed and written: alike for both modes.
+    at_an_end = {"lockstep": (0, draw.uniform(0, 1)), "rounds": (len(planned), draw.uniform(0.1, 1))}[mode]
+    moments = (amid, at_an_end)
+    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(len(moments))]
     with ThreadPoolExecutor(2) as pool:
         trials = list(pool.map(killed_and_resumed, folders, moments))
 
@@ -156,5 +156,4 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
         assert len({key.split("/")[1] for key in repeated}) <= 1
         assert not any(key.startswith("evidence/") for key in repeated)
         assert repeated <= set(trial.kept)
-    caught = sum(1 for trial in trials if trial.kept and len(trial.kept) < len(planned))
-    assert caught >= KILLS[mode] // 3, "too few kills fell between the first and the last process"
+    assert 0 < len(trials[0].kept) < len(planned), "the kill fell before the first or after the last process"

@@ -20,11 +20,16 @@ Run = Callable[..., process.Completed]
 @pytest.mark.skipif(sys.platform != "linux", reason="these configs are for Linux")
 @pytest.mark.parametrize("name", ["templates/linux_template.json", "examples/linux_toy_cnn.json"])
 def test_a_linux_config_runs_from_the_folder_of_the_export(
-    name: str, cli: Run, exported: Callable[..., object], tmp_path: Path
+    name: str,
+    sme2prof: Run,
+    exported: Callable[..., object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     artifact = exported("toy_cnn", "fp16")
     shutil.copytree(artifact.pte.parent, tmp_path / "out_toy_cnn" / "artifacts")
-    done = cli("run", CONFIGS / name, "--budget", 2)
+    done = sme2prof("run", CONFIGS / name, "--budget", 1)
     assert done.returncode == 0, done.tail(20)
     run_dir = tmp_path / "out_toy_cnn" / "runs" / "linux"
     wanted = json.loads((CONFIGS / name).read_text())
@@ -37,5 +42,5 @@ def test_a_linux_config_runs_from_the_folder_of_the_export(
     }
     assert ("were measured once, as linux_baseline" in done.stdout) is once
     assert (run_dir / "report.md").read_text().startswith("# toy_cnn_xnnpack_fp16 on linux")
-    checked = cli("validate", run_dir)
+    checked = sme2prof("validate", run_dir)
     assert checked.returncode == 0, checked.stdout

@@ -19,6 +19,7 @@ from model_profiling.etdump import read_etdump
 from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers, unpacked_gcc, zig
 from model_profiling.runner.build import RunnerBuild, _flags, build_runner
+from model_profiling.runner.objects import places
 from model_profiling.runner.platforms import AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.sdk import Sdk, installed_sdk
 from model_profiling.targets import Job, cross
@@ -154,7 +155,7 @@ def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     except SetupError as problem:
         missing(str(problem))
     compiling, _ = _flags(sdk)
-    words = [*compiling, '-DSME2PROF_BUILD_ID=""', "-c", RUNNER, "-o", tmp_path / "runner.o"]
+    words = [*compiling, *places(sdk), "-c", RUNNER, "-o", tmp_path / "runner.o"]
     refused = process.run([*wide, *words], timeout=200)
     assert not refused.ok and "lays std::variant out unlike ExecuTorch's" in refused.stderr
 

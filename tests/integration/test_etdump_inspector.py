@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -54,11 +53,13 @@ def dumps(
 
 
 @pytest.fixture(scope="module")
-def inspected(dumps: dict[str, tuple[Path, Path]]) -> dict[str, list[tuple[str, str, int, list[float]]]]:
+def inspected(
+    warm_words: list[str], dumps: dict[str, tuple[Path, Path]]
+) -> dict[str, list[tuple[str, str, int, list[float]]]]:
     """What Inspector says of each dump; of the toy's also when it is given the ETRecord."""
     words = {case: str(dump) for case, (dump, _) in dumps.items()}
     words["toy fp32 with ETRecord"] = "=".join(map(str, dumps["toy fp32"]))
-    done = process.run([sys.executable, VIEW, "dumps", *words.values()], timeout=300)
+    done = process.run([*warm_words, VIEW, "dumps", *words.values()], timeout=300)
     assert done.ok, done.tail(30)
     views = json.loads(done.stdout)
     return {case: views[word] for case, word in words.items()}

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -263,10 +262,12 @@ def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupted_export_leaves_no_half_file(
+    number: signal.Signals, tmp_path: Path, warm_words: list[str]
+) -> None:
     """The program is stopped the moment its first part file appears, between making and renaming it."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(tmp_path)],
+        [*warm_words, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(tmp_path)],
         cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 200

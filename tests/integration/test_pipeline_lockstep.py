@@ -143,7 +143,7 @@ def named_runner(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks into Linux's /proc")
 @pytest.mark.parametrize("whom", ["parent", "child"])
 def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: str) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=6, budget_s=6)
+    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=4, budget_s=4)
     (tmp_path / "c.json").write_text(json.dumps(raw))
     run = subprocess.Popen(
         [sys.executable, "-m", "model_profiling", "run", "c.json"],
@@ -175,7 +175,7 @@ def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: 
     assert run.returncode == 0, errors
     assert killed == 2, "no launch was caught"
     entries = timings(tmp_path / "run")
-    assert len(entries) == 24 and len({entry.launch for entry in entries}) == 12, (
+    assert len(entries) == 16 and len({entry.launch for entry in entries}) == 8, (
         "each step once, all in turns"
     )
     assert None not in {entry.launch for entry in entries}

@@ -14,6 +14,7 @@ from model_profiling import process
 from model_profiling.runner.build import _flags
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import host_features
+from model_profiling.runner.objects import places
 from model_profiling.runner.sdk import installed_sdk
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
@@ -29,7 +30,16 @@ def runners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for path in made.values():
         path.parent.mkdir()
     compiling, linking = _flags(installed_sdk())
-    words = [*find_compiler().command, *compiling, "-O0", SOURCE, "-o", made["on"], *linking]
+    words = [
+        *find_compiler().command,
+        *compiling,
+        *places(installed_sdk()),
+        "-O0",
+        SOURCE,
+        "-o",
+        made["on"],
+        *linking,
+    ]
     built = process.run(words, timeout=200)
     assert built.ok, built.tail()
     shutil.copy(made["on"], made["off"])

@@ -52,10 +52,12 @@ def several():
 
 
 @pytest.fixture(scope="module")
-def views(exported: Callable[..., Artifact]) -> dict[tuple[str, str], dict[str, list[dict[str, object]]]]:
+def views(
+    warm_words: list[str], exported: Callable[..., Artifact]
+) -> dict[tuple[str, str], dict[str, list[dict[str, object]]]]:
     """Each program as ExecuTorch's own readers show it."""
     words = {case: str(exported(*case).pte) for case in MODELS}
-    done = process.run([sys.executable, VIEW, "programs", *words.values()], timeout=300)
+    done = process.run([*warm_words, VIEW, "programs", *words.values()], timeout=300)
     assert done.ok, done.tail(30)
     seen = json.loads(done.stdout)
     return {case: seen[word] for case, word in words.items()}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from model_profiling import process
 from model_profiling.errors import SetupError
-from model_profiling.runner import build, sdk
+from model_profiling.runner import build, objects, sdk
 from model_profiling.runner.cache import cached
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
@@ -51,7 +53,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_cache: Path) -> None:
+def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(
+    own_cache: Path, lend_objects: Callable[..., None]
+) -> None:
+    lend_objects(own_cache, sdk.installed_sdk(), build.find_compiler())
     home = build._home(sdk.installed_sdk(), build.find_compiler())
 
     def kill_halfway(into: Path) -> None:
@@ -83,6 +88,34 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_
     again = build.build_runner()
     assert again.cached and again.path == Path(path)
     assert (again.path.stat().st_ino, again.path.stat().st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
+
+
+def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
+    own_cache: Path, lend_objects: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, root = sdk.installed_sdk(), tmp_path / "elsewhere"
+    lend_objects(own_cache, here, build.find_compiler())
+    shutil.copytree(here.include, root / "include")
+    shutil.copy(here.root / "version.py", root)
+    (root / "lib").symlink_to(here.libraries)
+    there = sdk.sdk_at(root, here.machine)
+
+    def refuse(*_: object) -> None:
+        raise SetupError("it is compiled", "it need not be")
+
+    monkeypatch.setattr(objects, "_compile", refuse)
+    made = build.build_runner(there)
+    told = process.run([made.path, "--features-only"], timeout=60)
+    assert (
+        json.loads(told.stdout)["build_id"] == made.build_id == build._home(there, build.find_compiler()).name
+    )
+    assert made.build_id != build._home(here, build.find_compiler()).name
+    assert str(root).encode() in made.path.read_bytes(), "its libraries are those of that place"
+    shutil.rmtree(made.path.parent)
+    header = next(path for path in (root / "include").rglob("*.h"))
+    header.write_bytes(header.read_bytes() + b"\n")
+    with pytest.raises(SetupError, match="it is compiled"):
+        build.build_runner(there)
 
 
 def test_identity_changes_with_what_goes_in() -> None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from conftest import ON_ARM, missing
 
 from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import apt, features
 from model_profiling.runner.result import read_result
+from model_profiling.runner.sdk import installed_sdk
 from model_profiling.statistics.output_files import OutputFile, compare_outputs
 from model_profiling.targets import Job, cross, qemu
 from model_profiling.targets.emulated import EmulatedTarget
@@ -163,11 +164,13 @@ def test_something_that_is_not_qemu(emulated: EmulatedTarget, monkeypatch: pytes
 
 
 def test_the_way_of_a_machine_that_is_not_arm(
-    emulated: EmulatedTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emulated: EmulatedTarget, exported, lend_objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything an x86_64 host fetches and builds, run wherever the test runs: the aarch64 wheel through
     pip, a compiler for aarch64 and its C library, and QEMU with `-L`."""
     assert emulated.qemu is not None
+    sdk = installed_sdk() if ON_ARM else cross.aarch64_sdk(installed_sdk())
+    lend_objects(tmp_path / "cache", sdk, cross.cross_compiler())
     monkeypatch.setenv("SME2PROF_QEMU", str(emulated.qemu.path))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     try:

@@ -14,6 +14,7 @@ from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner.build import _flags
 from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.objects import places
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.targets import Job
 from model_profiling.targets.executor_runner import read_own_times
@@ -28,7 +29,17 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     binary = tmp_path_factory.mktemp("standin") / "executor_runner"
     compiling, linking = _flags(installed_sdk())
     built = process.run(
-        [*find_compiler().command, *compiling, "-O0", SOURCE, "-o", binary, *linking], timeout=200
+        [
+            *find_compiler().command,
+            *compiling,
+            *places(installed_sdk()),
+            "-O0",
+            SOURCE,
+            "-o",
+            binary,
+            *linking,
+        ],
+        timeout=200,
     )
     assert built.ok, built.tail()
     return binary

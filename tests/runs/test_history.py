@@ -14,10 +14,12 @@ from recorded_runs import ARM
 from model_profiling.errors import InputError
 from model_profiling.process import Completed
 from model_profiling.report.charts.history import MOST_POINTS, history_chart
-from model_profiling.report.history import HistorySeries
+from model_profiling.report.history import History, HistorySeries, history_facts
 from model_profiling.report.history_text import text_chart
+from model_profiling.report.history_words import series_sentences
 from model_profiling.store.opened import Store
 from model_profiling.workflow.history import HistoryQuestion, load_history
+from model_profiling.workflow.store_index import store_contents
 
 Sme2prof = Callable[..., Completed]
 STEP_AT = 40
@@ -132,3 +134,21 @@ def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: S
     done = sme2prof("history", model, "--store", store.root, "--threads", "1")
     assert done.returncode == 0, done.stderr
     assert "1 run: too few to tell a change" in done.stdout
+
+
+def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
+    made = Made(100, steps=dict.fromkeys(range(100), 0.0008), newer={50: {"program_sha256": "b" * 64}})
+    store = made_store(tmp_path / "store", [made])
+    series = one(store)
+    (told,) = (each for each in series_sentences(series) if "slower" in each)
+    assert "little by little" in told and "from run 1 to run 100" in told and "program" not in told
+    (fact,) = history_facts(History("toy_cnn", (series,)))["series"]  # type: ignore[attr-defined]
+    (change,) = fact["changes"]
+    assert change["drift"] and change["low"] < 0.08 < change["high"]
+    assert "|" not in "".join(text_chart(series))
+    drawn = history_chart(series).spec["datasets"]
+    assert isinstance(drawn, dict) and not drawn["steps"] and drawn["changes"][0]["_text"].endswith("drift")
+    (level,) = drawn["levels"]
+    assert level["ms"] / level["from"] == pytest.approx(1 + change["change"], rel=1e-4)
+    (shown,) = store_contents(store, tmp_path).histories[0].changes
+    assert (shown.share, shown.until) == (change["change"], series.points[-1].run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +16,21 @@ from model_profiling.errors import RunError
 from model_profiling.report.run_report import run_document
 from model_profiling.run.names import CONFIG
 from model_profiling.targets import Job, Outcome
-from model_profiling.workflow.measure import RunOutcome
 from model_profiling.workflow.report import gather_report
 
 TWO_COUNTS: list[Json] = [{**experiment, "threads": [1, 2]} for experiment in ON_AND_OFF]
 
 
-def noisy(run_dir: Path) -> RunOutcome:
-    """A replayed run whose machine was busy and whose series all spread."""
-    outcome = replay(SME2, run_dir, TWO_COUNTS)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, replayed once; tests copy it."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    replay(SME2, run_dir, TWO_COUNTS)
+    return run_dir
+
+
+def noisy(run_dir: Path) -> None:
+    """Say of a run that its machine was busy and that its series all spread."""
     known = load(run_dir / "metrics.json")
     known["stability"] = [
         {"series": None, "code": "load", "seen": "the load was 9.0 on 2 cores", "advice": "stop other work"},
@@ -39,7 +46,6 @@ def noisy(run_dir: Path) -> RunOutcome:
         ),
     ]
     edit(run_dir / "metrics.json", lambda metrics: metrics.update(known))
-    return outcome
 
 
 def latency_series(latency: Json) -> Json:
@@ -47,18 +53,18 @@ def latency_series(latency: Json) -> Json:
 
 
 @pytest.fixture
-def configured(tmp_path: Path) -> Path:
+def configured(finished: Path, tmp_path: Path) -> Path:
     """A finished run and the config that made it."""
-    run_dir = tmp_path / "run"
-    replay(SME2, run_dir, TWO_COUNTS)
+    run_dir = Path(shutil.copytree(finished, tmp_path / "run"))
     config = make_config(run_dir, TWO_COUNTS).model_dump(mode="json")
     (tmp_path / CONFIG).write_text(json.dumps(config))
     return tmp_path / CONFIG
 
 
-def test_thirteen_remarks_are_four_lines(tmp_path: Path) -> None:
-    noisy(tmp_path / "run")
-    data = gather_report(tmp_path / "run")
+def test_thirteen_remarks_are_four_lines(configured: Path) -> None:
+    run_dir = configured.parent / "run"
+    noisy(run_dir)
+    data = gather_report(run_dir)
     stability = [line for line in data.warnings if line.kind in ("load", "spread", "processes", "outliers")]
     assert [line.kind for line in stability] == ["load", "spread", "processes", "outliers"]
     both = "linux_sme2_on and linux_sme2_off, 1 and 2 threads"

@@ -201,7 +201,7 @@ def test_what_was_written_is_read(looks: list[list[int]], data: st.DataObject) -
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_damage_is_refused_or_harmless(seed: int) -> None:
     try:
         found = read_boundaries(damage(WHOLE, random.Random(seed)))

@@ -96,6 +96,28 @@ def test_runs_that_are_uncertain_by_themselves_count_for_less() -> None:
     assert not find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
 
 
+def test_what_creeps_is_one_drift_and_steps_stay_steps() -> None:
+    logs = noise(1, 100, seed=9)[0]
+    line = np.linspace(0, np.log1p(0.07), 100)
+    told = find_changes(np.exp(logs + line).tolist())
+    (change,) = told.changes
+    assert change.drift and (change.first, change.latest) == (1, 99)
+    assert change.low < 0.07 < change.high and change.high - change.low < 0.03
+    assert change.after / change.before == pytest.approx(1 + change.change)
+    (level,) = told.levels
+    assert level.drifts and (level.at_first, level.typical) == (change.before, change.after)
+    assert told.noise == pytest.approx(0.01, rel=0.3)
+    # Bad runs on the way do not hide it, and a step after it is told by itself.
+    both = logs + line
+    both[[20, 44, 71]] += 0.5
+    both[85:] += 0.1
+    assert [each.drift for each in find_changes(np.exp(both).tolist()).changes] == [True, False]
+    stairs = logs.copy()
+    for first in (25, 50, 75):
+        stairs[first:] += 0.03
+    assert [each.drift for each in find_changes(np.exp(stairs).tolist()).changes] == [False] * 3
+
+
 def test_too_few_runs_tell_nothing() -> None:
     told = find_changes([1.0] * 4 + [2.0] * (FEWEST_RUNS - 5))
     assert told.too_few

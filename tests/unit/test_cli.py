@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import pytest
@@ -15,17 +17,41 @@ from model_profiling.cli.main import COMMANDS, LazyGroup, main, program
 from model_profiling.errors import ProfilingError
 
 Cli = Callable[..., process.Completed]
+ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "numpy", "pandas", "scipy", "pydantic", "rich", "executorch"}
 
 
-def _loaded(arguments: list[str]) -> set[str]:
-    code = (
-        "import sys\nfrom model_profiling.cli.main import main\n"
-        f"code = main({arguments!r})\n"
-        "print('LOADED', *{name.partition('.')[0] for name in sys.modules})\nsys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return set(done.stdout.rpartition("LOADED")[2].split())
+@dataclass(frozen=True)
+class Helped:
+    """What `--help` of a command printed and returned, and what the process had loaded by then."""
+
+    code: int
+    said: str
+    loaded: frozenset[str]
+
+
+_HELP = """\
+import contextlib, io, json, sys
+from model_profiling.cli.main import main
+helped = {}
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = main(words)
+    helped[words[0]] = [code, said.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})]
+print(json.dumps(helped))
+"""
+
+
+@pytest.fixture(scope="module")
+def helped() -> dict[str, Helped]:
+    """Of the program and of each command, asked in one process: what none of them loads, each leaves out."""
+    asked = [["--help"], *([name, "--help"] for name in COMMANDS)]
+    done = process.run([sys.executable, "-c", _HELP, json.dumps(asked)], timeout=120)
+    assert done.ok, done.tail(20)
+    return {
+        name: Helped(code, said, frozenset(loaded))
+        for name, (code, said, loaded) in json.loads(done.stdout).items()
+    }
 
 
 @pytest.mark.parametrize(("handler", "kept"), [(signal.SIG_IGN, True), (signal.SIG_DFL, False)])
@@ -37,20 +63,21 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(
     assert (signal.getsignal(signal.SIGHUP) is handler) == kept
 
 
-def test_help_loads_nothing_heavy() -> None:
-    loaded = _loaded(["--help"])
-    assert "click" in loaded
-    assert not loaded & HEAVY
+def test_help_loads_nothing_heavy(helped: dict[str, Helped]) -> None:
+    assert "click" in helped["--help"].loaded
+    assert not helped["--help"].loaded & HEAVY
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example_and_loads_no_torch(name: str, cli: Cli) -> None:
-    done = cli(name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Example:\n" in done.stdout
-    assert f"sme2prof {name}" in done.stdout
-    assert "--debug" in done.stdout or "Commands:" in done.stdout
-    assert "torch" not in _loaded([name, "--help"])
+def test_every_command_has_help_with_an_example_and_loads_no_torch(
+    name: str, helped: dict[str, Helped]
+) -> None:
+    done = helped[name]
+    assert done.code == 0
+    assert "Example:\n" in done.said
+    assert f"sme2prof {name}" in done.said
+    assert "--debug" in done.said or "Commands:" in done.said
+    assert "torch" not in done.loaded
 
 
 def test_the_table_of_commands_is_complete() -> None:
@@ -62,20 +89,21 @@ def test_the_table_of_commands_is_complete() -> None:
         assert found.name == name
 
 
-def test_bad_usage_is_one_line_and_exit_2(cli: Cli) -> None:
+def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:
     for words in (["exprot"], ["export"], ["export", "toy_cnn", "--dtype", "fp8"], ["models", "--nope"]):
-        done = cli(*words)
+        done = sme2prof(*words)
         assert done.returncode == 2, words
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
-    assert "did you mean 'export'?" in cli("exprot").stderr
+    alone = process.run([sys.executable, "-m", "model_profiling", "exprot"], timeout=60, cwd=ROOT)
+    assert alone.returncode == 2 and "did you mean 'export'?" in alone.stderr
 
 
-def test_an_expected_failure_is_one_line_and_debug_shows_where(cli: Cli) -> None:
-    quiet = cli("export", "no_such_model_at_all")
+def test_an_expected_failure_is_one_line_and_debug_shows_where(sme2prof: Cli) -> None:
+    quiet = sme2prof("export", "no_such_model_at_all")
     assert (quiet.returncode, quiet.stderr.count("\n")) == (2, 1)
     assert "Traceback" not in quiet.stderr
-    loud = cli("export", "no_such_model_at_all", "--debug")
+    loud = sme2prof("export", "no_such_model_at_all", "--debug")
     assert loud.returncode == 2
     assert "Traceback" in loud.stderr
     assert loud.stderr.splitlines()[-1] == quiet.stderr.strip()

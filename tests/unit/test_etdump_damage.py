@@ -47,7 +47,7 @@ def read_or_refuse(data: bytes) -> None:
 
 
 @given(st.sampled_from(SEEDS), st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_real_dumps_survive_accidents(whole: bytes, seed: int) -> None:
     read_or_refuse(damage(whole, random.Random(seed)))
 

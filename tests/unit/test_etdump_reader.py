@@ -46,7 +46,7 @@ def texts(table: EventTable, column: np.ndarray) -> list[str | None]:
 
 
 @given(dumps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_everything_written_is_read_back(written: Dump) -> None:
     table = read_etdump(written.to_bytes())
     rows = [(index, each) for index, block in enumerate(written.blocks) for each in block.events]

@@ -54,7 +54,7 @@ def test_outliers_among_equal_values() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_latencies_give_ordered_figures_that_are_json(values: list[float]) -> None:
     summary = summarize(values)
     low, high = min(values), max(values)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from stand_ins import command, linked, mac_commands
 from model_profiling import macos, process, targets
 from model_profiling.errors import InputError
 from model_profiling.pipeline.starting import _commands
+from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
 from model_profiling.targets import TargetChoice, plan_targets
 from model_profiling.targets.host import HostTarget
@@ -235,7 +237,8 @@ def test_setup_runs_with_a_mac_s_commands(mac_path: str, tmp_path: Path) -> None
     words = ["sh", "-c", "cat pyproject.toml requirements/*.txt | cksum"]
     crc, size = process.run(words, timeout=10, cwd=kit).stdout.split()
     (kit / ".venv" / ".installed").write_text(f"{kit}\n{crc}-{size} run\n")
-    env = {"PATH": mac_path, "PYTHONPATH": str(ROOT)}
+    # By its own name, the compiler is the one that has compiled the runner before.
+    env = {"PATH": mac_path, "PYTHONPATH": str(ROOT), "CXX": shlex.join(find_compiler().command)}
     done = process.run(["bash", kit / "model_profiling/scripts/setup_repo.sh"], timeout=300, env=env)
     assert done.returncode == 0, done.tail()
     assert "removing .venv" not in done.stdout and "installing" not in done.stdout

@@ -113,7 +113,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_programs_survive_accidents(seed: int) -> None:
     try:
         read_program(damage(WHOLE, random.Random(seed)))

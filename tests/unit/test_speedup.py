@@ -67,7 +67,7 @@ def measured(logs: Floats, slower: float = 0.0) -> tuple[list[list[float]], list
 @pytest.mark.parametrize("rounds", [3, 6, 10])
 def test_false_verdicts_stay_below_five_percent(kind: str, rounds: int) -> None:
     noise = np.random.default_rng(11)
-    trials = 200
+    trials = 100
     wrong = sum(
         compare_rounds(*measured(NOISES[kind](noise, rounds))).verdict in JUDGED for _ in range(trials)
     )
@@ -77,7 +77,7 @@ def test_false_verdicts_stay_below_five_percent(kind: str, rounds: int) -> None:
 
 def test_false_verdicts_over_all_noises_stay_below_five_percent() -> None:
     noise = np.random.default_rng(12)
-    trials = [measured(make(noise, 8)) for make in NOISES.values() for _ in range(100)]
+    trials = [measured(make(noise, 8)) for make in NOISES.values() for _ in range(50)]
     wrong = sum(compare_rounds(*trial).verdict in JUDGED for trial in trials)
     assert wrong / len(trials) <= 0.05
 
@@ -86,7 +86,7 @@ def test_false_verdicts_over_all_noises_stay_below_five_percent() -> None:
 @pytest.mark.parametrize("kind", ["normal", "wandering", "heavy tails"])
 def test_stopping_early_does_not_invent_differences(kind: str, target: float) -> None:
     noise = np.random.default_rng(13)
-    trials, most = 50, 22
+    trials, most = 30, 22
     wrong = early = 0
     for _ in range(trials):
         baseline, candidate = measured(NOISES[kind](noise, most))

@@ -10,7 +10,14 @@ import pytest
 from made_store import DEVICES, PROGRAMS, STEPS, made_store
 
 from model_profiling.report.document import plain
-from model_profiling.report.store_index import Kernels, Method, StoreContents, page_size, render_store
+from model_profiling.report.store_index import (
+    Change,
+    Kernels,
+    Method,
+    StoreContents,
+    page_size,
+    render_store,
+)
 from model_profiling.report.store_index.answers import answers
 
 MADE = made_store()
@@ -127,7 +134,7 @@ def test_data_and_tables_tell_the_same() -> None:
     changes = [each for each in data["histories"] if each["changes"] and each["headline"]]
     assert len(changes) == len(STEPS)
     for each in changes:
-        ((at, before, after, share),) = each["changes"]
+        ((at, before, after, share, _),) = each["changes"]
         assert (
             0 < at < len(each["ms"])
             and f"{abs(100 * share):.1f}% " in page
@@ -140,3 +147,23 @@ def test_nothing_unseen_and_nothing_that_runs() -> None:
     runs = tuple(replace(run, model="m\u202e\x1b", device="<script>alert(1)</script>") for run in FEW.runs)
     page = render_store(replace(FEW, runs=runs, name="n\u2066"))
     assert not {"\u202e", "\x1b", "\u2066"} & set(page) and "<script>alert" not in page
+
+
+def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (history,) = (each for each in FEW.histories if each.headline)
+    ids = [point.run for point in history.points]
+    drift = Change(ids[1], 1.0, 1.21, 0.21, until=ids[-1])
+    made = replace(FEW, histories=(replace(history, changes=(drift,)),))
+    assert "21.0% slower little by little since" in told(made)[1]
+    half = len(ids) // 2
+    monkeypatch.setattr(page_size, "POINTS", len(ids) - half)
+    ((short,),) = (each.changes for each in page_size.fitted(made)[0].histories)
+    assert short == replace(drift, drawn_from=(ids[half + 1], pytest.approx(1.21 ** (half / (len(ids) - 1)))))
+    page = render_store(made)
+    assert "1.000 ms" in page and "1.210 ms" in page
+    found = re.search(r'id="store">(.*?)</script>', page, re.DOTALL)
+    assert found
+    ((at, before, after, share, until),) = json.loads(found[1])["histories"][0]["changes"]
+    assert (at, after, share, until) == (1, 1.21, 0.21, len(ids) - half - 1) and 1.0 < before < 1.21

@@ -18,6 +18,7 @@ from model_profiling.report.charts.drawing import (
 from model_profiling.report.document import Chart
 from model_profiling.report.history import HistorySeries
 from model_profiling.report.history_words import by_name, change_in_short
+from model_profiling.statistics.change_points import Level
 from model_profiling.wording import milliseconds, plural
 
 MOST_POINTS = 400
@@ -52,13 +53,17 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
         layer("marks")
         .mark_rule(strokeDash=[2, 3], opacity=0.6, color=BEFORE)
         .encode(x=x("run"), tooltip=tooltips(run="from run", what="changed:N")),
-        layer("changes")
+        layer("steps")
         .mark_rule(strokeWidth=2)
         .encode(x=x("_between"), color=alt.Color("_colour:N", scale=None), tooltip=told),
         layer("levels")
         .mark_rule(strokeWidth=2.5, opacity=0.7, color=BEFORE)
         .encode(
-            x=x("first"), x2=alt.X2("last"), y=y("ms"), tooltip=tooltips(first="from run", last="to", ms="ms")
+            x=x("first"),
+            x2=alt.X2("last"),
+            y=y("from"),
+            y2=alt.Y2("ms"),
+            tooltip=tooltips(first="from run", last="to", ms="ms"),
         ),
         layer("points")
         .mark_rule(opacity=0.45, color=series_colour(0), clip=True)
@@ -72,7 +77,8 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
         height=220,
     )
     about = About(f"history_{number}", named(by_name(series.key)), _summary(series), "the store: experiments")
-    data = {"points": points, "levels": levels, "changes": changes, "marks": marks}
+    steps = [row for row in changes if not row["_drift"]]
+    data = {"points": points, "levels": levels, "changes": changes, "steps": steps, "marks": marks}
     return make_chart(about, drawn, data)
 
 
@@ -96,11 +102,18 @@ def _level_rows(series: HistorySeries, left: int) -> list[Row]:
         {
             "first": max(level.first, left) + 0.6,
             "last": level.last + 1.4,
+            "from": round(_height(level, left), 6),
             "ms": round(level.typical, 6),
         }
         for level in series.found.levels
         if level.last >= left
     ]
+
+
+def _height(level: Level, left: int) -> float:
+    """Where a level is at its first run that is shown."""
+    hidden = max(0, left - level.first) / max(1, level.last - level.first)
+    return level.at_first + hidden * (level.typical - level.at_first)
 
 
 def _change_rows(series: HistorySeries, left: int) -> list[Row]:
@@ -110,20 +123,21 @@ def _change_rows(series: HistorySeries, left: int) -> list[Row]:
             "told": change_in_short(change),
             "date": f"{series.points[change.first].at:%Y-%m-%d %H:%M}",
             "commit": named(series.points[change.first].short_commit),
-            "_between": change.first + 0.5,
+            "_between": max(change.first + (0 if change.drift else 0.5), left + 0.5),
+            "_drift": change.drift,
             "_colour": _SLOWER if change.change > 0 else AFTER,
-            "_text": f"{100 * change.change:+.1f}%",
+            "_text": f"{100 * change.change:+.1f}%{' drift' if change.drift else ''}",
         }
         for change in series.changes
-        if change.first >= left
+        if (change.latest if change.drift else change.first) >= left
     ]
 
 
 def _mark_rows(series: HistorySeries, left: int) -> list[Row]:
-    """What changed around the model. That a new program came is usual, and told at the changes only."""
+    """What changed around the model."""
     found: dict[int, list[str]] = {}
     for mark in series.marks:
-        if mark.first >= left and mark.what != "program":
+        if mark.first >= left and mark.telling:
             found.setdefault(mark.first, []).append(mark.text)
     return [{"run": first + 0.5, "what": named("; ".join(texts))} for first, texts in found.items()]
 
@@ -144,7 +158,10 @@ def _axis(series: HistorySeries, left: int) -> list[str]:
 
 def _summary(series: HistorySeries) -> str:
     medians = [point.median_ms for point in series.points]
-    said = "; ".join(f"{change_in_short(change)} at run {change.first + 1}" for change in series.changes)
+    said = "; ".join(
+        f"{change_in_short(change)} {'since' if change.drift else 'at'} run {change.first + 1 - change.drift}"
+        for change in series.changes
+    )
     return (
         f"{plural(len(medians), 'run')} between {milliseconds(min(medians))} and "
         f"{milliseconds(max(medians))} ms; {said or 'no change was found'}."

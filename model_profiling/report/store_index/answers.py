@@ -37,7 +37,8 @@ def answers(contents: StoreContents) -> Answers:
 
 def change_text(change: Change) -> str:
     """`3.2% slower`: of the time before."""
-    return f"{100 * abs(change.share):.1f}% {'slower' if change.share > 0 else 'faster'}"
+    way = f"{'slower' if change.share > 0 else 'faster'}{' little by little' if change.until else ''}"
+    return f"{100 * abs(change.share):.1f}% {way}"
 
 
 def program_of(found: StoredRun | SeriesHistory) -> str:

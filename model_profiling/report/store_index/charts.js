@@ -16,7 +16,7 @@ class HistoryCard {
     this.runs = history.runs.slice(start).map((run) => RUNS[run]);
     this.low = history.low.slice(start);
     this.high = history.high.slice(start);
-    this.changes = history.changes.filter(([at]) => at > start).map(([at, before, after]) => ({ at: at - start, before, after }));
+    this.changes = history.changes.filter(([at, , , , until]) => Math.max(at, until ?? at) > start).map((change) => this.shown(change));
     this.others = new Map();
     for (const [at, text] of history.marks.filter(([at]) => at >= start)) {
       this.others.set(at - start, [...(this.others.get(at - start) ?? []), text]);
@@ -31,6 +31,13 @@ class HistoryCard {
     this.ys = this.ms.map((ms) => this.y(ms));
   }
 
+  // A change from the first run that is shown on; of a drift that began earlier, what is left of it.
+  shown([at, before, after, , until]) {
+    const end = until === null ? null : until - this.start;
+    if (at > this.start) return { at: at - this.start, before, after, end };
+    return { at: 1, before: before + ((after - before) * (this.start - at + 1)) / (until - at + 1), after, end };
+  }
+
   y(ms) {
     const share = (Math.min(Math.max(ms, this.bottom), this.top) - this.bottom) / (this.top - this.bottom);
     return HIGH - EDGE - share * (HIGH - 2 * EDGE);
@@ -40,7 +47,7 @@ class HistoryCard {
     const { history } = this;
     const newest = this.runs.at(-1);
     this.readout = make("p", { class: "readout", "aria-live": "polite" });
-    const state = history.last ? badge(history.percent) : make("span", { class: "soft" }, history.judged ? "no change found" : "too few runs to judge");
+    const state = history.last ? badge(history.percent, history.drifts) : make("span", { class: "soft" }, history.judged ? "no change found" : "too few runs to judge");
     const card = make("article", { class: "card", id: `history-${history.place}`, tabindex: "-1" },
       make("h3", {}, history.model, " ", make("span", { class: "soft" }, history.format)),
       make("p", { class: "where" }, make("span", { class: "soft" }, history.device), make("strong", {}, `${milliseconds(this.ms.at(-1))} ms`)),
@@ -71,7 +78,7 @@ class HistoryCard {
   // Where something else changed, and where the level did.
   marks() {
     const others = [...this.others.keys()].map((place) => draw("path", { class: "other", d: `M${this.xs[place].toFixed(1)} ${HIGH}v-6` }));
-    const changes = this.changes.map(({ at, before, after }) => draw("path", { class: `change ${after > before ? "slower" : "faster"}`, d: `M${this.middle(at).toFixed(1)} 0V${HIGH}` }));
+    const changes = this.changes.filter(({ end }) => end === null).map(({ at, before, after }) => draw("path", { class: `change ${after > before ? "slower" : "faster"}`, d: `M${this.middle(at).toFixed(1)} 0V${HIGH}` }));
     return [...others, ...changes];
   }
 
@@ -79,17 +86,24 @@ class HistoryCard {
     return (this.xs[at - 1] + this.xs[at]) / 2;
   }
 
-  // The level before the first change, and after each; of a history without one, its median.
+  // The level before the first change, and after each, drifts as slanted lines; of a history without one, its median.
   levels() {
     const sorted = [...this.ms].sort((a, b) => a - b);
-    const whole = this.history.changes.filter(([at]) => at <= this.start).at(-1)?.[2] ?? this.changes[0]?.before ?? sorted[Math.floor(sorted.length / 2)];
-    const edges = [this.xs[0], ...this.changes.map(({ at }) => this.middle(at)), this.xs.at(-1)];
-    const heights = [whole, ...this.changes.map(({ after }) => after)];
-    return heights.map((ms, place) => {
-      const { before, after } = this.changes[place - 1] ?? { before: 0, after: 0 };
-      const kind = place === 0 ? "" : after > before ? " slower" : " faster";
-      return draw("path", { class: `level${kind}`, d: `M${edges[place].toFixed(1)} ${this.y(ms).toFixed(1)}H${edges[place + 1].toFixed(1)}` });
-    });
+    let ms = this.history.changes.filter(([at, , , , until]) => (until ?? at) <= this.start).at(-1)?.[2] ?? this.changes[0]?.before ?? sorted[Math.floor(sorted.length / 2)];
+    let [x, kind] = [this.xs[0], ""];
+    const drawn = [];
+    const line = (to, height) => {
+      if (to > x || !drawn.length) drawn.push(draw("path", { class: `level${kind}`, d: `M${x.toFixed(1)} ${this.y(ms).toFixed(1)}L${to.toFixed(1)} ${this.y(height).toFixed(1)}` }));
+      [x, ms] = [Math.max(x, to), height];
+    };
+    for (const { at, before, after, end } of this.changes) {
+      if (end === null) line(this.middle(at), ms);
+      kind = after > before ? " slower" : " faster";
+      ms = end === null ? after : before;
+      if (end !== null) line(end + 1 < this.xs.length ? this.middle(end + 1) : this.xs.at(-1), after);
+    }
+    line(this.xs.at(-1), ms);
+    return drawn;
   }
 
   nearest(event) {

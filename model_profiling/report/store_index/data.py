@@ -64,7 +64,13 @@ def _history(history: SeriesHistory, places: dict[str, int]) -> dict[str, object
         "low": [_short(point.low_ms) for point in history.points],
         "high": [_short(point.high_ms) for point in history.points],
         "changes": [
-            [at[change.run], _short(change.before_ms), _short(change.after_ms), _short(change.share)]
+            [
+                at[change.drawn_from[0] if change.drawn_from else change.run],
+                _short(change.drawn_from[1] if change.drawn_from else change.before_ms),
+                _short(change.after_ms),
+                _short(change.share),
+                at[change.until] if change.until else None,
+            ]
             for change in history.changes
         ],
         "marks": [[at[mark.run], mark.text] for mark in history.marks],

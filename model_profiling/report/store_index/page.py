@@ -91,7 +91,8 @@ def _changes(contents: StoreContents) -> str:
     more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
     told = sum(history.headline for history in contents.histories)
     note = (
-        "A change is a latency that went to another level and stayed there. By chance alone one would be "
+        "A change is a latency that went to another level and stayed there, or goes there little by little. "
+        "By chance alone one would be "
         f"found in at most {contents.method.by_chance:.1f} of {told:,} histories, where noise is "
         f"independent from run to run.{more}"
     )

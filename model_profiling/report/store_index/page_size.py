@@ -6,10 +6,9 @@ changed first. What is left out is said, with the command that tells it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from model_profiling.report.store_index.records import SeriesHistory, StoreContents
+from model_profiling.report.store_index.records import Change, SeriesHistory, StoreContents
 from model_profiling.wording import listing
 
 RUNS = 12_000
@@ -56,7 +55,24 @@ def _rank(history: SeriesHistory, order: dict[str, int]) -> tuple[bool, bool, in
     return not history.headline, last is None, -order.get(at, 0)
 
 
-def _newest(history: SeriesHistory, runs: Iterable[str]) -> SeriesHistory:
+def _seen(change: Change, known: set[str]) -> bool:
+    """A drift is, as long as its end is."""
+    return change.run in known or change.until in known
+
+
+def _from(history: SeriesHistory, first: int, change: Change, runs: set[str]) -> Change:
+    """A drift that began before the first point that is shown, drawn from there on and told whole."""
+    places = [point.run for point in history.points]
+    begin, end = places.index(change.run) - 1, places.index(change.until or change.run)
+    if not change.until or begin >= first:
+        return change
+    way = (first - begin) / (end - begin)
+    before = change.before_ms * (change.after_ms / change.before_ms) ** way
+    shown = places[min(first + 1, end)]
+    return replace(change, run=change.run if change.run in runs else shown, drawn_from=(shown, before))
+
+
+def _newest(history: SeriesHistory, runs: set[str]) -> SeriesHistory:
     held = [point for point in history.points if point.run in runs]
     points = tuple(held[-POINTS:])
     first = history.points.index(points[0])
@@ -64,7 +80,9 @@ def _newest(history: SeriesHistory, runs: Iterable[str]) -> SeriesHistory:
     return replace(
         history,
         points=points,
-        changes=tuple(change for change in history.changes if change.run in known),
+        changes=tuple(
+            _from(history, first, change, runs) for change in history.changes if _seen(change, known)
+        ),
         marks=tuple(mark for mark in history.marks if mark.run in known),
         left_out=first,
     )

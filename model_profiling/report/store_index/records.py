@@ -60,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The latency of a series went to another level and stayed there."""
+    """The latency of a series went to another level and stayed there, or drifts."""
 
     run: str
     """The first run at the new level."""
@@ -70,6 +70,10 @@ class Change:
     """Of the time before: 0.03 is 3% slower."""
     also: tuple[str, ...] = ()
     """What else changed where the level did, such as `ExecuTorch 1.5.0 -> 1.5.1`."""
+    until: str = ""
+    """Of a drift its last run; empty where the change came at once."""
+    drawn_from: tuple[str, float] | None = None
+    """Of a drift that began before the first point that is drawn: the run it is drawn from, and its ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ const HISTORIES = STORE.histories.map((history, place) => {
   const series = history.threads ? `${history.experiment}, ${history.threads} thread${history.threads === 1 ? "" : "s"}` : history.experiment;
   const last = history.changes.at(-1) ?? null;
   const percent = last ? 100 * last[3] : 0;
+  const drifts = last !== null && last[4] !== null;
   const commits = new Set(history.runs.map((run) => RUNS[run].commit));
   const found = [history.model, history.format, history.device, series, ...commits].join("\n").toLowerCase();
-  return { ...history, place, series, last, percent, found };
+  return { ...history, place, series, last, percent, drifts, found };
 });
 
 const decimals = (ms) => (ms >= 100 ? 1 : ms >= 10 ? 2 : ms >= 0.1 ? 3 : 4);
@@ -23,11 +24,11 @@ const day = (time) => new Date(time).toISOString().slice(0, 10);
 const spanned = (first, last) => (first === last ? first : `${first} to ${last}`);
 const unbroken = (text) => make("span", { class: "nowrap" }, text);
 const counted = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
-const changed = (percent) => `${Math.abs(percent).toFixed(1)}% ${percent > 0 ? "slower" : "faster"}`;
+const changed = (percent, drifts) => `${Math.abs(percent).toFixed(1)}% ${percent > 0 ? "slower" : "faster"}${drifts ? " little by little" : ""}`;
 
-function badge(percent) {
+function badge(percent, drifts) {
   return make("span", { class: percent > 0 ? "slower" : "faster" },
-    make("span", { "aria-hidden": "true" }, percent > 0 ? "\u25B2 " : "\u25BC "), changed(percent));
+    make("span", { "aria-hidden": "true" }, percent > 0 ? "\u25B2 " : "\u25BC "), changed(percent, drifts));
 }
 
 // A link to a run's report, or why there is none.
