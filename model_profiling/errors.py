@@ -2,6 +2,7 @@
 
 ProfilingError            what is wrong, and what to do about it; the command line exits with 2
 ├── InputError            what the user named or wrote cannot be used: a model, a flag, a config
+│   └── InUseError        somebody else has it for now: a device, a folder
 ├── SetupError            this machine lacks something: a compiler, a package, a QEMU, a device
 ├── FormatError           a file is damaged or is not what its name says; names the file and the place
 ├── ExportError           a model could not be lowered, or what came out of lowering is wrong
@@ -45,6 +46,10 @@ class ProfilingError(Exception):
 
 class InputError(ProfilingError):
     """What the user named or wrote cannot be used."""
+
+
+class InUseError(InputError):
+    """Somebody else has it for now; whoever can wait may ask again."""
 
 
 class SetupError(ProfilingError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import InputError, system_reason
+from model_profiling.errors import InputError, InUseError, system_reason
 
 # Who only looks takes the lock for a moment; that is nobody's run.
 _MOMENT_S = 0.2
@@ -78,7 +78,7 @@ class LockFile:
                 return
             except BlockingIOError as problem:
                 if time.monotonic() > until:
-                    raise InputError(
+                    raise InUseError(
                         f"{self.what} is in use by another run ({_holder(handle)})", self.fix
                     ) from problem
             time.sleep(0.02)

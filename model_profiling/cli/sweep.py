@@ -16,7 +16,6 @@ from model_profiling.wording import duration, listing, plural, size
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
-    from model_profiling.store.opened import Store
     from model_profiling.sweep.concluding import Concluded
     from model_profiling.sweep.cost import JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOptions
@@ -123,18 +122,18 @@ def command(
     if not quiet and not as_json:
         frame.say(f"{_in_short(cost, alone=where is None)}\n")
     opened = None if no_store else check_store(store or sweep.store)
-    options = SweepOptions(folder, where, resume=resume, force=force, device_wait_s=device_wait)
-    return _measure(asked, options, opened)
+    options = SweepOptions(folder, where, resume=resume, force=force, device_wait_s=device_wait, store=opened)
+    return _measure(asked, options)
 
 
-def _measure(asked: _Asked, options: SweepOptions, store: Store | None) -> int:
+def _measure(asked: _Asked, options: SweepOptions) -> int:
     from model_profiling.sweep.concluding import conclude
     from model_profiling.sweep.engine import run_sweep
 
     try:
         with shown_progress(lines=True, quiet=asked.quiet) as progress:
             outcome = run_sweep(asked.sweep, options, progress)
-            concluded = conclude(outcome.folder, outcome.record, store, progress)
+            concluded = conclude(outcome.folder, outcome.record, options.store, progress)
     except KeyboardInterrupt:
         words = [word for word in frame.command_line() if word not in ("--force", "--resume")]
         frame.warn(f"every launch that ended is kept; continue with: {shlex.join([*words, '--resume'])}")

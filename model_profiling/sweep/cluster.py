@@ -3,6 +3,8 @@ what they offer, and asking them."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import pickle
 import tempfile
@@ -15,16 +17,21 @@ from model_profiling import process
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.extras import needed
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
-from model_profiling.sweep.messages import HOST, Offer, own_versions
+from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, own_versions
 from model_profiling.sweep.station import Station
 from model_profiling.sweep.worker import machine_name, quieten, remote_call, worker_settings
 
 _CONNECT_S = 20
-_ASK_S = 60
+_ANSWER_S = 60
+"""How long an answer that is ready may take to arrive."""
 
 
 class WorkerLost(Exception):
     """A worker that was asked something is not there any more."""
+
+
+class SchedulerLost(SetupError):
+    """Nobody can be asked anything any more."""
 
 
 @dataclass(slots=True)
@@ -38,16 +45,52 @@ class Cluster:
     _call: Callable[..., bytes | None] = field(default_factory=remote_call)
     _offers: dict[str, Offer | None] = field(default_factory=dict)
 
-    def submit(self, method: str, ask: object, resources: Mapping[str, float]) -> Any:
-        """A Dask future of the answer, for `answer_of`."""
-        return self.client.submit(
-            self._call, method, pickle.dumps((ask,)), resources=dict(resources), pure=False
-        )
+    def check(self) -> None:
+        """Refuse to go on without a scheduler. One that comes back knows nothing of what it was asked."""
+        if self.client.status not in ("running", "newly-created"):
+            raise SchedulerLost("the scheduler went away", "start it again, then continue with --resume")
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Dask's own errors are many, and all say that nobody answers."""
+        try:
+            yield
+        except Exception as problem:
+            self.check()
+            raise SchedulerLost(
+                f"the scheduler does not answer ({str(problem) or type(problem).__name__})",
+                "start it again, then continue with --resume",
+            ) from problem
+
+    def abandon(self) -> None:
+        """End what is measured and exported here: a launch may take minutes, and nobody is there for what it
+        would bring. Workers of others end their piece."""
+        if self.own:
+            process.kill_running()
+
+    def submit(
+        self, method: str, ask: object, resources: Mapping[str, float], workers: Sequence[str] = ()
+    ) -> Any:
+        """A Dask future of the answer, for `answer_of`; of one of `workers`, where some are named."""
+        with self._reached():
+            return self.client.submit(
+                self._call,
+                method,
+                pickle.dumps((ask,)),
+                resources=dict(resources),
+                workers=list(workers) or None,
+                pure=False,
+            )
 
     @staticmethod
     def answer_of(future: Any) -> object:
         """What a future that is done came to; raises what went wrong, whatever that was."""
-        packed = future.result()
+        try:
+            packed = future.result(timeout=_ANSWER_S)
+        except concurrent.futures.CancelledError as problem:
+            raise WorkerLost("the connection was lost") from problem
+        except (TimeoutError, asyncio.TimeoutError) as problem:
+            raise WorkerLost("its answer does not arrive") from problem
         if packed is None:
             raise WorkerLost("it was no worker of the kit's")
         return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/sweeps.md says who is trusted
@@ -66,16 +109,19 @@ class Cluster:
     def tell_all(self, method: str, *arguments: object) -> None:
         """Say something to every worker; one that is gone need not hear it."""
         with contextlib.suppress(Exception):
+            self.check()
             self.client.run(self._call, method, pickle.dumps(arguments), on_error="ignore")
 
     def offers(self) -> tuple[Offer, ...]:
         """What the workers there are now offer; each is asked once. Others' workers offer nothing."""
-        there = list(self.client.nthreads())
+        with self._reached():
+            there = list(self.client.nthreads())
         new = [worker for worker in there if worker not in self._offers]
         if new:
-            answers: Mapping[str, bytes | None] = self.client.run(
-                self._call, "offer", pickle.dumps(()), workers=new, on_error="ignore"
-            )
+            with self._reached():
+                answers: Mapping[str, bytes | None] = self.client.run(
+                    self._call, "offer", pickle.dumps(()), workers=new, on_error="ignore"
+                )
             for worker, packed in answers.items():
                 self._offers[worker] = pickle.loads(packed) if packed else None  # noqa: S301
         return tuple(offer for worker in there if (offer := self._offers.get(worker)) is not None)
@@ -128,12 +174,7 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
             distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
-            try:
-                yield Cluster(client, own=True)
-            except BaseException:
-                # A launch may take minutes, and nobody is there for what it would bring.
-                process.kill_running()
-                raise
+            yield Cluster(client, own=True)
     finally:
         station.close()
 
@@ -163,3 +204,14 @@ def device_of(target: str, offers: Sequence[Offer], known: str | None = None) ->
             "name one of them in the sweep",
         )
     return hosts[0] if hosts else None
+
+
+def workers_for(
+    device: str, offers: Sequence[Offer], versions: Versions, before: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Who is asked to measure on `device`. Several may reach it, and the one that has it open keeps others
+    off: it is the one that was asked `before`, while that is there. Emulation is nobody's alone."""
+    able = [each.worker for each in offers if device in each.devices and each.versions == versions]
+    if device == EMULATED:
+        return tuple(able)
+    return tuple([worker for worker in before if worker in able] or able)[:1]

@@ -9,8 +9,8 @@ from model_profiling.errors import SetupError
 from model_profiling.extras import needed
 from model_profiling.progress import Progress, Silent
 from model_profiling.store.adding import Added
-from model_profiling.store.labels import Labels
 from model_profiling.store.opened import Store
+from model_profiling.sweep.publishing import add_to_store
 from model_profiling.sweep.records import SweepRecord
 from model_profiling.sweep.report import Found, run_dirs, write_sweep_report
 
@@ -47,4 +47,4 @@ def conclude(
     if store is None or not runs:
         return Concluded(report, found)
     progress.stage("adding the runs to the store")
-    return Concluded(report, found, store.address, store.add(runs, Labels(sweep=record.name), progress))
+    return Concluded(report, found, store.address, add_to_store(store, runs, record.name, progress))

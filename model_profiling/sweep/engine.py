@@ -20,11 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.sweep import SweepConfig
-from model_profiling.errors import ProfilingError, SetupError
+from model_profiling.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.progress import Progress, Silent
+from model_profiling.store.opened import Store
 from model_profiling.sweep.addresses import Scheduler
 from model_profiling.sweep.cells import jobs
-from model_profiling.sweep.cluster import Cluster, WorkerLost, check_versions, connected, device_of
+from model_profiling.sweep.cluster import (
+    Cluster,
+    SchedulerLost,
+    WorkerLost,
+    check_versions,
+    connected,
+    device_of,
+    workers_for,
+)
 from model_profiling.sweep.cost import sweep_cost
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, opened_sweep
 from model_profiling.sweep.lanes import Lane, Work, lanes_of
@@ -37,6 +46,7 @@ from model_profiling.sweep.messages import (
     Exported,
     Failed,
     Lacking,
+    Versions,
     VisitAsk,
     Visited,
     own_versions,
@@ -44,7 +54,7 @@ from model_profiling.sweep.messages import (
 )
 from model_profiling.sweep.programs import Programs, exports_anywhere
 from model_profiling.sweep.progress import SweepProgress
-from model_profiling.sweep.publishing import publish, put_aside
+from model_profiling.sweep.publishing import add_to_store, publish, put_aside
 from model_profiling.sweep.records import Job, Program, SweepRecord
 from model_profiling.sweep.transfer import (
     PIECE,
@@ -60,6 +70,10 @@ _LOOK_S = 0.5
 """How often is looked whether a device or a worker has come or gone."""
 _LOST_S = 30.0
 """How long a visit waits for a device that it lost; other visits of that worker may wait for it."""
+_MOST_LACKED = 5
+"""Times in a row that a worker is sent what it says it lacks."""
+_MOST_BYTES = 64 << 30
+"""Of one file of a worker's."""
 _ARRIVING = ".arriving"
 _RESUME = "then continue the sweep with --resume"
 
@@ -74,6 +88,8 @@ class SweepOptions:
     resume: bool = False
     force: bool = False
     device_wait_s: float = 300.0
+    store: Store | None = None
+    """Where each run is added as soon as it is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +106,17 @@ class SweepOutcome:
 def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepOutcome:
     """Measure every cell of `sweep` into `options.outdir`. Each ends done or failed with its reason, and only
     what concerns the whole sweep is an error: no scheduler, workers of another version, a folder in use."""
-    with contextlib.ExitStack() as held:
-        cluster = held.enter_context(connected(options.scheduler, sweep.targets))
+    with connected(options.scheduler, sweep.targets) as cluster:
         check_versions(cluster.offers())
         for target in sweep.targets:
             device_of(target, cluster.offers())
         # Last: an earlier sweep is kept aside only by one that can begin.
-        folder = held.enter_context(
-            opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force)
-        )
-        coordinator = _Coordinator(folder, cluster, options, progress or Silent())
-        with coordinator.at_work():
-            coordinator.run()
-        folder.end()
-        return SweepOutcome(folder.path, folder.record, tuple(coordinator.published), folder.moved)
+        with opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
+            coordinator = _Coordinator(folder, cluster, options, progress or Silent())
+            with coordinator.at_work():
+                coordinator.run()
+            folder.end()
+            return SweepOutcome(folder.path, folder.record, tuple(coordinator.published), folder.moved)
 
 
 @dataclass(slots=True)
@@ -114,6 +127,7 @@ class _Coordinator:
     progress: Progress
     id: str = field(default_factory=lambda: secrets.token_hex(10))
     """What workers know this session by."""
+    versions: Versions = field(default_factory=own_versions)
     published: list[Path] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)
     programs: Programs = field(init=False)
@@ -135,11 +149,12 @@ class _Coordinator:
         """However it ends, nothing is left under way, and no worker keeps anything of it."""
         try:
             yield
+        except BaseException:
+            self.cluster.abandon()
+            raise
         finally:
             for lane in self.lanes:
-                if lane.future is not None:
-                    with contextlib.suppress(Exception):
-                        lane.future.cancel()
+                lane.drop()
                 for work in lane.left:  # it was interrupted, or cannot go on
                     with contextlib.suppress(ProfilingError):
                         self._put_aside(work, "the sweep ended before it", _RESUME.removeprefix("then "))
@@ -150,7 +165,13 @@ class _Coordinator:
 
     def run(self) -> None:
         for lane in self.lanes:
-            lane.device = device_of(lane.target, self.cluster.offers())
+            known = self.folder.record.devices.get(lane.target)
+            lane.device = device_of(lane.target, self.cluster.offers(), known) or known
+            if known is not None and self.cluster.own and lane.device not in self._own_devices():
+                raise InputError(
+                    f"{lane.target} of this sweep is {known}, and this is another machine",
+                    "continue it with the --scheduler it was begun with, or on that machine",
+                )
         self._begin_exports()
         exporting = True
         while self._is_left():
@@ -174,6 +195,9 @@ class _Coordinator:
     def _wake(self, _done: object) -> None:
         self._awake.set()
 
+    def _own_devices(self) -> set[str]:
+        return {device for offer in self.cluster.offers() for device in offer.devices}
+
     # Programs.
 
     def _begin_exports(self) -> None:
@@ -183,7 +207,7 @@ class _Coordinator:
             if self.programs.find(program):
                 continue
             if somebody and exports_anywhere(program):
-                ask = ExportAsk(self.id, program, own_versions())
+                ask = ExportAsk(self.id, program, self.versions)
                 future = self.cluster.submit("export", ask, {EXPORTS: 1})
                 self.programs.under_way[future] = program
                 future.add_done_callback(self._wake)
@@ -202,6 +226,7 @@ class _Coordinator:
             except ProfilingError as problem:
                 self.programs.failed[program] = problem
             except Exception:  # noqa: BLE001  its worker is gone, or Dask gave up: this machine can do it
+                self.cluster.check()
                 self.programs.export_here(program, self._wake)
         for lane in self.lanes:
             for work in lane.left:
@@ -217,8 +242,14 @@ class _Coordinator:
             if answer.device_gone:
                 raise WorkerLost(answer.problem)
             raise SetupError(answer.problem, answer.fix)
-        assert isinstance(answer, Exported)
+        if not isinstance(answer, Exported):
+            raise WorkerLost("it answered something else")
         listing = checked_listing(answer.files, f"worker {answer.name}")
+        wanted = f"{program.name}.pte"
+        if answer.program_file != wanted or not all(name.startswith(wanted) for name in (wanted, *listing)):
+            raise FormatError(
+                f"worker {answer.name} exported something else than {wanted}", "end that worker; " + _RESUME
+            )
         folder = self.folder.artifacts
         have = {name: self._hashes.of(folder / name) for name in listing if (folder / name).is_file()}
         blobs = self._received(answer.worker, f"exports/{program.name}", listing, have, answer.contents)
@@ -235,11 +266,19 @@ class _Coordinator:
                 continue
             if not all(self.programs.settled(work.job.program) for work in lane.works):
                 continue  # all of a device's jobs begin together, so that drift meets them alike
-            device = device_of(lane.target, self.cluster.offers(), lane.device)
+            offers = self.cluster.offers()
+            device = device_of(lane.target, offers, lane.device)
             if device is None:
-                lane.lost(f"no worker offers {lane.target}", self._how_to_offer(lane.target))
+                named = lane.device or lane.target
+                lane.lost(f"no worker offers {named}", self._how_to_offer(named))
+                continue
+            lane.workers = workers_for(device, offers, self.versions, lane.workers)
+            if not lane.workers:
+                lane.lost(*self._other_versions(device))
                 continue
             lane.device = device
+            if device != lane.target and not self.cluster.own:
+                self.folder.settle_device(lane.target, device)
             if work := lane.next():
                 self._visit(lane, work)
 
@@ -255,12 +294,12 @@ class _Coordinator:
             program.path.name,
             program.files,
             self._hashes.listing(run_dir) if run_dir.is_dir() else {},
-            own_versions(),
+            self.versions,
             min(_LOST_S, self.options.device_wait_s / 4),
         )
         self.folder.mark(job, "running")
         lane.visiting = work
-        lane.future = self.cluster.submit("visit", ask, self._resources(device, job))
+        lane.future = self.cluster.submit("visit", ask, self._resources(device, job), lane.workers)
         lane.future.add_done_callback(self._wake)
 
     def _resources(self, device: str, job: Job) -> dict[str, float]:
@@ -283,21 +322,32 @@ class _Coordinator:
             try:
                 answer = self.cluster.answer_of(future)
                 if isinstance(answer, Lacking):
-                    self._send(answer, work)
+                    self._send(answer, lane, work)
                     self._visit(lane, work)
                 elif isinstance(answer, Visited):
                     self._keep(answer, lane, work)
                     lane.found()
                 elif isinstance(answer, Failed):
                     self._failed(answer, lane, work)
+                else:
+                    raise FormatError("its worker answered something else", "end that worker; " + _RESUME)
+            except SchedulerLost:
+                raise
             except WorkerLost as problem:
+                self.cluster.check()
                 lane.lost(f"the worker of {lane.target} is lost ({problem})", self._how_to_offer(lane.target))
             except ProfilingError as problem:
                 self._fail(lane, work, problem.problem, problem.fix)
             except Exception as problem:  # noqa: BLE001  Dask's own, or a defect: one job's, not the sweep's
+                self.cluster.check()
                 self._fail(lane, work, _of_dask(problem), "see what the worker says; " + _RESUME)
 
-    def _send(self, answer: Lacking, work: Work) -> None:
+    def _send(self, answer: Lacking, lane: Lane, work: Work) -> None:
+        """Two devices of one worker may be sent the same for each other, so it is asked for again, a few
+        times."""
+        lane.lacked += 1
+        if lane.lacked > _MOST_LACKED:
+            raise FormatError("its worker asks for the same files again and again", "end it; " + _RESUME)
         program = self.programs.ready[work.job.program]
         run_dir = self.folder.run_dir(work.job)
         where = {sha256: program.path.with_name(name) for name, sha256 in program.files.items()}
@@ -320,11 +370,11 @@ class _Coordinator:
         if answer.files:
             with contextlib.suppress(WorkerLost):  # what was measured before is here already
                 self._bring(answer.worker, answer.name, answer.files, answer.contents, work)
-        if not answer.device_gone:
+        if not answer.device_gone and not answer.in_use:
             self._fail(lane, work, answer.problem, answer.fix)
             return
         lane.lost(answer.problem, answer.fix)
-        if not lane.was_there:
+        if not lane.was_there and not answer.in_use:
             self._give_up(lane)
 
     def _bring(
@@ -349,6 +399,8 @@ class _Coordinator:
             offset, more = 0, True
             while more:
                 piece = self.cluster.ask(worker, "get", self.id, f"{below}/{missing[sha256]}", offset)
+                if not isinstance(piece, bytes) or len(piece) > PIECE or offset > _MOST_BYTES:
+                    raise FormatError(f"{missing[sha256]!r} of its worker does not end", "end that worker")
                 more = len(piece) == PIECE
                 blobs.put(sha256, offset, piece, offset + len(piece) + more)
                 offset += len(piece)
@@ -370,15 +422,27 @@ class _Coordinator:
                 continue  # what emulation proves about the program belongs into its report
             self._to_publish.remove(work)
             program = self.programs.ready[job.program].path
-            future = self._pool.submit(publish, job, self.folder.run_dir(job), program)
+            future = self._pool.submit(self._make, job, program)
             self._publishing[future] = work
             future.add_done_callback(self._wake)
+
+    def _make(self, job: Job, program: Path) -> dict[str, CellOutcome]:
+        """In a thread of its own. A store that cannot be written now is told of when the sweep ends, when all
+        runs that are not there are added once more."""
+        run_dir, store = self.folder.run_dir(job), self.options.store
+        outcomes = publish(job, run_dir, program)
+        if store is not None and any(each.state == "done" for each in outcomes.values()):
+            with contextlib.suppress(Exception):
+                add_to_store(store, [run_dir], self.folder.sweep.name)
+        return outcomes
 
     def _conclude(self, future: Future[dict[str, CellOutcome]], work: Work) -> None:
         try:
             self.folder.conclude(work.job, future.result())
         except ProfilingError as problem:
             self.folder.mark(work.job, "failed", problem.problem, problem.fix)
+        except Exception as problem:  # noqa: BLE001  a full disk, or a defect: one job's, not the sweep's
+            self.folder.mark(work.job, "failed", _of_dask(problem), _RESUME.removeprefix("then "))
         else:
             self.published.append(self.folder.run_dir(work.job))
 
@@ -399,20 +463,22 @@ class _Coordinator:
     # Devices that come and go.
 
     def _look(self) -> None:
-        if self.cluster.client.status not in ("running", "newly-created"):
-            raise SetupError("the scheduler went away", f"start it again, {_RESUME}")
+        self.cluster.check()
+        there = {offer.worker for offer in self.cluster.offers()}
         for lane in self.lanes:
             if not lane.left:
                 continue
-            if lane.future is not None:
-                offered = device_of(lane.target, self.cluster.offers(), lane.device) is not None
+            if lane.future is not None and there.isdisjoint(lane.workers):
+                lane.drop()
                 why = f"the worker that offered {lane.target} went away"
-                lane.offered(offered, why, self._how_to_offer(lane.target))
-            if lane.waited_s() > self.options.device_wait_s:
-                if lane.future is not None:
-                    lane.future.cancel()
-                    lane.future = lane.visiting = None
+                lane.lost(why, self._how_to_offer(lane.device or lane.target))
+            if lane.future is None and lane.waited_s() > self.options.device_wait_s:
                 self._give_up(lane)
+
+    def _other_versions(self, device: str) -> tuple[str, str]:
+        offer = next(offer for offer in self.cluster.offers() if device in offer.devices)
+        problem = f"worker {offer.name} runs {offer.versions}, this sweep {self.versions}"
+        return problem, "install the same on both"
 
     def _how_to_offer(self, target: str) -> str:
         if self.options.scheduler is None:

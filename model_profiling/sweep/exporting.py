@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -18,8 +19,13 @@ from typing import IO
 from model_profiling import process
 from model_profiling.errors import ExportError, InputError, ProfilingError
 from model_profiling.process import Child
+from model_profiling.sweep.machine_lock import allowed_cpus
 from model_profiling.sweep.records import Program
+from model_profiling.targets.machine import available_memory
 
+_MOST_AT_ONCE = 4
+_MEMORY = 4 << 30
+"""What one export is given; few models that are measured on phones take more."""
 _CRASHED = "export it by hand to see why: sme2prof export {model}"
 
 
@@ -89,6 +95,41 @@ class Exporter:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+class Exporters:
+    """As many at once as this machine has cores and memory for."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or exports_at_once()
+        self._all = [Exporter() for _ in range(self.count)]
+        self._free: queue.LifoQueue[Exporter] = queue.LifoQueue()
+        for each in self._all:
+            self._free.put(each)
+
+    def export(self, program: Program, folder: Path) -> Path:
+        """Export into `folder` as soon as one of them has time: the one that has just exported, if it has,
+        because its process is there already."""
+        mine = self._free.get()
+        try:
+            return mine.export(program, folder)
+        finally:
+            self._free.put(mine)
+
+    def rest(self) -> None:
+        for each in self._all:
+            each.rest()
+
+    def close(self) -> None:
+        for each in self._all:
+            each.close()
+
+
+def exports_at_once() -> int:
+    cores = len(allowed_cpus()) or os.cpu_count() or 1
+    memory = available_memory()
+    fitting = _MOST_AT_ONCE if memory is None else memory // _MEMORY
+    return max(1, min(_MOST_AT_ONCE, cores, fitting))
 
 
 def _serve(asks: IO[bytes], answers: IO[bytes]) -> None:

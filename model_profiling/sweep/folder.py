@@ -92,6 +92,11 @@ class SweepFolder:
         """The cells of a job ended, each as `outcomes` says of its id."""
         self._set(job, {cell.id: outcomes[cell.id] for cell in job.cells})
 
+    def settle_device(self, target: str, device: str) -> None:
+        """`target` means `device` from now on, also when the sweep is continued."""
+        if self.record.devices.get(target) != device:
+            self._write(replace(self.record, devices={**self.record.devices, target: device}))
+
     def end(self) -> None:
         """Nothing more is going to happen in this session."""
         self._write(replace(self.record, ended=moment()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -49,11 +50,13 @@ class Lane:
     """Whose launch is next."""
     visiting: Work | None = None
     future: Any = None
+    workers: tuple[str, ...] = ()
+    """Who was asked last."""
+    lacked: int = 0
+    """How often in a row the worker lacked something for the visit that is due."""
     was_there: bool = False
     lost_at: float | None = None
     """Since when visits of it fail; None while they do not."""
-    unoffered_at: float | None = None
-    """Since when no worker is there for the visit that is under way."""
     why: str = ""
     fix: str = ""
     tries: int = 0
@@ -69,7 +72,7 @@ class Lane:
         return next((work for work in self.left if work.job.id == turn), None)
 
     def end(self, work: Work) -> None:
-        work.over = True
+        work.over, self.lacked = True, 0
         self.turns.leave(work.job.id)
 
     def lost(self, why: str, fix: str) -> None:
@@ -80,27 +83,20 @@ class Lane:
         self.not_before = now + _PAUSES_S[min(self.tries, len(_PAUSES_S) - 1)]
         self.tries += 1
 
-    def offered(self, offered: bool, why: str, fix: str) -> None:
-        """Whether a worker is there for the visit that is under way; Dask keeps it until one is."""
-        if offered:
-            self.unoffered_at = None
-        elif self.unoffered_at is None:
-            self.unoffered_at, self.why, self.fix = time.monotonic(), why, fix
+    def drop(self) -> None:
+        """Nobody waits for the visit that is under way any more."""
+        if self.future is not None:
+            with contextlib.suppress(Exception):  # there may be no scheduler to tell
+                self.future.cancel()
+        self.future = self.visiting = None
 
     def found(self) -> None:
         """A visit was made."""
-        self.was_there, self.lost_at, self.unoffered_at, self.tries, self.not_before = (
-            True,
-            None,
-            None,
-            0,
-            0.0,
-        )
+        self.was_there, self.lost_at, self.lacked, self.tries, self.not_before = True, None, 0, 0, 0.0
 
     def waited_s(self) -> float:
         """For how long it cannot be reached; 0 while it can."""
-        since = [at for at in (self.lost_at, self.unoffered_at) if at is not None]
-        return time.monotonic() - min(since) if since else 0.0
+        return time.monotonic() - self.lost_at if self.lost_at is not None else 0.0
 
 
 def lanes_of(jobs: list[Job]) -> list[Lane]:

@@ -122,5 +122,7 @@ class Failed:
     problem: str
     fix: str
     device_gone: bool = False
+    in_use: bool = False
+    """Whether somebody else has the device; it is waited for, as one that is gone."""
     files: Listing | None = None
     contents: dict[str, bytes] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.export.reading import read_export
 from model_profiling.models import registry
-from model_profiling.sweep.exporting import Exporter
+from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.records import Program
 from model_profiling.sweep.transfer import Hashes, Listing
 from model_profiling.workflow.programs import current_export
@@ -39,8 +39,11 @@ class Programs:
     failed: dict[Program, ProfilingError] = field(default_factory=dict)
     under_way: dict[Any, Program] = field(default_factory=dict)
     """By Dask's future, or by one of this process."""
-    _exporter: Exporter = field(default_factory=Exporter)
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "export"))
+    _exporters: Exporters = field(default_factory=Exporters)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self._exporters.count, "export")
 
     def settled(self, program: Program) -> bool:
         return program in self.ready or program in self.failed
@@ -82,16 +85,16 @@ class Programs:
 
     def export_here(self, program: Program, wake: Callable[[Any], None]) -> None:
         """Export in a process of this one: what a model of the user's own imports is not known elsewhere."""
-        future = self._pool.submit(self._exporter.export, program, self.artifacts)
+        future = self._pool.submit(self._exporters.export, program, self.artifacts)
         self.under_way[future] = program
         future.add_done_callback(wake)
 
     def rest(self) -> None:
-        self._exporter.close()
+        self._exporters.close()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._exporter.close()
+        self._exporters.close()
 
 
 def exports_anywhere(program: Program) -> bool:

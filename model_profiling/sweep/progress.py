@@ -68,7 +68,7 @@ class SweepProgress:
         )
 
     def _seconds(self, work: UnderWay) -> float | None:
-        if work.seconds_left is not None:
+        if work.seconds_left:  # before a launch was timed its run tells of none
             return work.seconds_left
         cost = self.costs.get(work.job.id)
         return cost.seconds if cost else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from model_profiling.config.reading import checked_config
 from model_profiling.errors import InputError
 from model_profiling.json_record import write_record
 from model_profiling.program.graph_file import record_beside
+from model_profiling.progress import Progress
 from model_profiling.run import names
 from model_profiling.run.journal import moment
 from model_profiling.run.manifest import Manifest, read_manifest
+from model_profiling.store.adding import Added
+from model_profiling.store.labels import Labels
+from model_profiling.store.opened import Store
 from model_profiling.sweep.folder import CellOutcome
 from model_profiling.sweep.machine_lock import working_beside
 from model_profiling.sweep.outcomes import cell_outcomes
@@ -26,6 +31,12 @@ def publish(job: Job, run_dir: Path, program: Path) -> dict[str, CellOutcome]:
         config = checked_config(manifest.settings, folder=run_dir)
         run_config(config, RunOptions(analysis_only=True))
     return cell_outcomes(job, run_dir)
+
+
+def add_to_store(store: Store, runs: Sequence[Path], sweep: str, progress: Progress | None = None) -> Added:
+    """Add runs of the sweep named so, while nothing is measured here; what is there is not added twice."""
+    with working_beside():
+        return store.add(runs, Labels(sweep=sweep), progress)
 
 
 def put_aside(run_dir: Path, program: Path, problem: str, fix: str) -> None:

@@ -139,6 +139,8 @@ class SweepRecord:
     name: str
     began: str
     ended: str | None = None
+    devices: dict[str, str] = field(default_factory=dict)
+    """Which device of the workers a target that names none (`host`) was measured on."""
     cells: tuple[CellRecord, ...] = ()
 
     def counts(self) -> dict[CellState, int]:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.config.reading import ProfileConfig
-from model_profiling.errors import InputError, ProfilingError, SetupError, refused_by_system
+from model_profiling.errors import InputError, InUseError, ProfilingError, SetupError, refused_by_system
 from model_profiling.pipeline.beginning import Start
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.run.folders import holds_run
-from model_profiling.sweep.exporting import Exporter
+from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.machine_lock import measuring_alone, working_beside
 from model_profiling.sweep.messages import (
     EMULATED,
@@ -57,6 +57,16 @@ NAME = "sme2prof"
 """Of the plugin that a Dask worker of the kit's has."""
 _WHOLE = 8 << 20
 """Bytes of files that come back with an answer; larger ones are fetched piece by piece."""
+_IDLE_S = 90.0
+"""After which a device that no sweep asks for is let go: a sweep that was killed tells nobody."""
+
+
+class _LacksFiles(Exception):
+    """What has to be sent first."""
+
+    def __init__(self, hashes: tuple[str, ...]) -> None:
+        super().__init__()
+        self.hashes = hashes
 
 
 @dataclass(slots=True)
@@ -67,9 +77,28 @@ class _Bench:
     sweep: str = ""
     ready: ReadyTarget | None = None
     runs: dict[str, OpenRun] = field(default_factory=dict)
+    visits: int = 0
+    timer: threading.Timer | None = None
 
-    def clear(self) -> None:
-        """Let go of every run, and of the device."""
+    def clear_later(self) -> None:
+        """Let go of everything, unless there is another visit before long. Whoever calls it has the lock."""
+        self.visits += 1
+        last = self.visits
+
+        def clear() -> None:
+            with self.lock:
+                if self.visits == last:
+                    with contextlib.suppress(ProfilingError, OSError):
+                        self.clear()
+
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = threading.Timer(_IDLE_S, clear)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def clear(self, reason: BaseException | None = None) -> None:
+        """Let go of every run, and of the device; each run says for what `reason`, where there is one."""
         runs, self.runs = self.runs, {}
         ready, self.ready = self.ready, None
         with contextlib.ExitStack() as ends:
@@ -79,6 +108,10 @@ class _Bench:
                 ends.callback(ready.close)
             for run in runs.values():
                 ends.callback(run.close)
+            if ready is not None and reason is not None:
+                # A device that is lost cannot be put back either: the runs keep that, the sweep its reason.
+                with contextlib.suppress(ProfilingError, OSError):
+                    ready.give_up(reason)
 
 
 @dataclass(slots=True)
@@ -94,18 +127,24 @@ class Station:
     versions: Versions = field(default_factory=own_versions)
     _hashes: Hashes = field(default_factory=Hashes)
     _benches: dict[str, _Bench] = field(default_factory=dict)
-    _exporter: Exporter = field(default_factory=Exporter)
+    _exporters: Exporters = field(default_factory=Exporters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _laying: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def resources(self) -> dict[str, float]:
         """What Dask is told this worker has: one of each device, and as many quiet cores as it keeps."""
         found = {resource_of(device): 1.0 for device in self.devices}
         if self.exports:
-            found[EXPORTS] = 1.0
+            found[EXPORTS] = float(self._exporters.count)
         if self.quiet_cores and any(device.startswith(HOST) for device in self.devices):
             found[QUIET] = float(len(self.quiet_cores))
         return found
+
+    @property
+    def threads(self) -> int:
+        """What may be under way at once."""
+        return len(self.devices) + (self._exporters.count if self.exports else 0)
 
     def answer(self, method: str, packed: bytes) -> bytes:
         """Do what a sweep asks for. Both ways it is bytes, so that a scheduler needs no kit to pass it on."""
@@ -156,7 +195,7 @@ class Station:
         home = self._home(ask.sweep) / "exports" / ask.program.name
         try:
             with working_beside():
-                pte = self._exporter.export(ask.program, home)
+                pte = self._exporters.export(ask.program, home)
         except ProfilingError as problem:
             return Failed(self.address, self.name, problem.problem, problem.fix)
         listing = {
@@ -175,24 +214,32 @@ class Station:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
             run_dir = self._home(ask.sweep) / ask.job.run_dir
-            program = self._home(ask.sweep) / "programs" / ask.program[ask.program_file]
-            if lacking := self._lacking_for(((program, ask.program), (run_dir, ask.run))):
-                return Lacking(self.address, lacking)
+            # Programs that are the same under two names are two: what lies beside them may differ.
+            program = (
+                self._home(ask.sweep) / "programs" / ask.program[ask.program_file] / ask.job.program.name
+            )
             try:
+                self._check_sent(ask, program, run_dir)
                 return self._measure(bench, ask, program, run_dir)
+            except _LacksFiles as lacking:
+                return Lacking(self.address, lacking.hashes)
             except ProfilingError as problem:
-                bench.clear()
+                bench.clear(problem)
                 return self._failed(ask, run_dir, problem)
             except OSError as problem:
-                bench.clear()
-                return self._failed(ask, run_dir, InputError(*refused_by_system(problem).rsplit("; ", 1)))
-            except BaseException:
-                bench.clear()
+                told = InputError(*refused_by_system(problem).rsplit("; ", 1))
+                bench.clear(told)
+                return self._failed(ask, run_dir, told)
+            except BaseException as problem:
+                bench.clear(problem)
                 raise
+            finally:
+                if bench.ready is not None:
+                    bench.clear_later()
 
     def rest(self) -> None:
         """No more exports are wanted: the memory is for others."""
-        self._exporter.rest()
+        self._exporters.rest()
 
     def forget(self, sweep: str) -> None:
         """A sweep has ended: let go of its devices and its files, once what is under way for it has ended.
@@ -217,18 +264,28 @@ class Station:
                 with contextlib.suppress(ProfilingError, OSError):
                     bench.clear()
                 bench.lock.release()
-        self._exporter.close()
+        self._exporters.close()
 
     def _other_versions(self, theirs: Versions) -> Failed:
         problem = f"worker {self.name} runs {self.versions}, the sweep {theirs}"
         return Failed(self.address, self.name, problem, "install the same on both", device_gone=True)
 
-    def _lacking_for(self, wanted: Sequence[tuple[Path, Listing]]) -> tuple[str, ...]:
+    def _check_sent(self, ask: VisitAsk, program: Path, run_dir: Path) -> None:
         needed: set[str] = set()
-        for folder, listing in wanted:
+        for folder, listing in ((program, ask.program), (run_dir, ask.run)):
             have = self._hashes.listing(folder) if folder.is_dir() else {}
             needed |= {sha256 for name, sha256 in listing.items() if have.get(name) != sha256}
-        return tuple(self._blobs.lacking(needed))
+        if lacking := tuple(self._blobs.lacking(needed)):
+            raise _LacksFiles(lacking)
+
+    def _lay_out(self, ask: VisitAsk, program: Path, run_dir: Path) -> None:
+        """Files as the sweep has them. Visits of other devices may need the same ones, and drop them."""
+        with self._laying:
+            self._check_sent(ask, program, run_dir)
+            for folder, listing in ((program, ask.program), (run_dir, ask.run)):
+                files.make_folder(folder)
+                lay_out(folder, checked_listing(listing, "what the sweep sent"), self._blobs, self._hashes)
+            self._blobs.drop({*ask.program.values(), *ask.run.values()})
 
     def _measure(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> Visited:
         began = time.monotonic()
@@ -265,15 +322,9 @@ class Station:
         if run is not None:
             run.close()
             del bench.runs[ask.job.id]
-        for folder, listing in ((program, ask.program), (run_dir, ask.run)):
-            files.make_folder(folder)
-            lay_out(folder, checked_listing(listing, "what the sweep sent"), self._blobs, self._hashes)
-        self._blobs.drop({*ask.program.values(), *ask.run.values()})
+        self._lay_out(ask, program, run_dir)
         if bench.ready is None:
-            target = open_target(ask.job.choice)
-            if isinstance(target, RemoteTarget):
-                target.shell.patience_s = ask.patience_s
-            bench.ready = ReadyTarget(target)
+            bench.ready = _made_ready(ask)
         config = ask.job.config(program / ask.program_file, run_dir, bench.ready.target)
         if ask.device.startswith(HOST):
             config = self._on_quiet_cores(config)
@@ -306,9 +357,22 @@ class Station:
             problem.problem,
             problem.fix,
             device_gone=isinstance(problem, SetupError) and ask.device != EMULATED,
+            in_use=isinstance(problem, InUseError),
             files=listing or None,
             contents=contents(run_dir, _changed(listing, ask.run), _WHOLE),
         )
+
+
+def _made_ready(ask: VisitAsk) -> ReadyTarget:
+    target = open_target(ask.job.choice)
+    if not isinstance(target, RemoteTarget):
+        return ReadyTarget(target)
+    target.shell.patience_s = ask.patience_s
+    try:
+        return ReadyTarget(target)
+    except BaseException:
+        target.close()
+        raise
 
 
 def _changed(listing: Mapping[str, str], before: Mapping[str, str]) -> Listing:

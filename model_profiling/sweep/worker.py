@@ -66,7 +66,6 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
             "say with --listen at which of this machine's addresses it is reached",
         )
     with _opened_station(options) as station:
-        keep_off(station.quiet_cores)
         try:
             asyncio.run(_serve(station, options, said))
         finally:
@@ -83,9 +82,9 @@ def _opened_station(options: WorkerOptions) -> Iterator[Station]:
         folder = state_root() / "workers" / name
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield Station(
-                name, folder, offered_devices(options), checked_cores(options.quiet_cores), options.exports
-            )
+            devices, cores = offered_devices(options), checked_cores(options.quiet_cores)
+            keep_off(cores)
+            yield Station(name, folder, devices, cores, options.exports)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -178,11 +177,11 @@ def dask_worker(station: Station, scheduler: Scheduler, host: str, patience_s: f
 
 
 def worker_settings(station: Station) -> dict[str, Any]:
-    """What every worker of the kit's is made with: a thread for each device and one to export; no page for
+    """What every worker of the kit's is made with: a thread for each device and each export; no page for
     browsers but on loopback; files are for the kit to move, so memory needs no watching."""
     return {
         "name": station.name,
-        "nthreads": len(station.devices) + 1,
+        "nthreads": station.threads,
         "resources": station.resources,
         "plugins": [_plugin(station)],
         "dashboard": False,

@@ -6,12 +6,13 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling import files, process
 from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import SetupError
+from model_profiling.errors import InputError, SetupError
 from model_profiling.run import Run
+from model_profiling.store.opened import Store
 from model_profiling.sweep.addresses import Tls, parse_scheduler
-from model_profiling.sweep.cluster import connected
+from model_profiling.sweep.cluster import SchedulerLost, connected
 from model_profiling.sweep.engine import SweepOptions, SweepOutcome, run_sweep
 from model_profiling.sweep.messages import own_versions
+from model_profiling.sweep.records import read_sweep_record, write_sweep_record
 from model_profiling.targets.emulated import EmulatedTarget
 
 distributed = pytest.importorskip("distributed")
@@ -133,6 +136,18 @@ def steps(outdir: Path, place: str) -> Counter[str]:
     return found
 
 
+def lines(outdir: Path, place: str) -> set[str]:
+    """All that was measured on a device so far, with when and how long."""
+    journals = (outdir / "runs").glob(f"*/{place}/journal.jsonl")
+    return {f"{path.parts[-3]} {line}" for path in journals for line in path.read_text().splitlines()}
+
+
+def in_store(store: Store) -> tuple[int, int]:
+    """How many run directories a store knows, and how many runs."""
+    (found,) = store.rows("SELECT count(DISTINCT run_dir) AS folders, count(*) AS runs FROM runs")
+    return found["folders"], found["runs"]
+
+
 def test_a_sweep_outlives_a_worker_and_a_phone(
     workers: Workers,
     arm_phones: Callable[..., VirtualPhone],
@@ -141,7 +156,8 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
     tmp_path: Path,
 ) -> None:
     """2 models x 2 dtypes on the host (one core of it named as what measuring needs), emulated, and on two
-    phones. The host's worker is killed in the middle of a launch and another takes over; one phone dies."""
+    phones. The host's worker is killed in the middle of a launch and another takes over; one phone dies. What
+    ended is in the store before the rest has. Later that phone is back, and the sweep is continued."""
     del emulated  # where it cannot be had, this test cannot be run
     phones = arm_phones("One"), arm_phones("Two")
     core = ("--quiet-cores", QUIET_CORE)
@@ -164,32 +180,44 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
             }
         )
     )
-    outdir, before = tmp_path / "out", Counter[str]()
+    outdir, before = tmp_path / "out", set[str]()
+    store = Store.open(tmp_path / "store", make=True)
 
     def kill_worker() -> None:
-        before.update(steps(outdir, "host-here"))
+        before.update(lines(outdir, "host-here"))
         workers.kill("host")
         workers.start("host-2", *on_host)
 
+    stored_early: list[bool] = []
     lost = f"android-{phones[1].serial.replace(':', '-')}"
     breaking = Breaking(
         [
             (lambda: sum(steps(outdir, "host-here").values()) >= 6, kill_worker),
             (lambda: sum(steps(outdir, lost).values()) >= 5, phones[1].switch_off),
+            (lambda: bool(list(store.root.glob("log/*.json"))), lambda: stored_early.append(True)),
         ]
     )
     assert listens_at(workers.running["emulating"]) <= {"127.0.0.1"}
-    options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=40)
+    options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=40, store=store)
     outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), options, breaking)
-    assert not breaking.harms, "nothing was killed"
+    assert not breaking.harms, "nothing was killed, or nothing stored before the end"
     assert listens_at(workers.running["phones"]) == {"127.0.0.1"}
     check_all_ended(outcome, f"android:{phones[1].serial}")
     for place in ("host-here", "emulated", lost, f"android-{phones[0].serial.replace(':', '-')}"):
         assert set(steps(outdir, place).values()) == {1}, f"something was measured twice on {place}"
-    assert before.keys() < steps(outdir, "host-here").keys(), "what was measured before the kill is lost"
+    assert before < lines(outdir, "host-here"), "what was measured before the kill is lost"
     check_runs(outdir)
+    assert in_store(store) == (12, 12)
     said = " / ".join(breaking.stages)
     assert "waiting for host@here" in said and f"waiting for android:{phones[1].serial}" in said
+    earlier = {place: lines(outdir, place) for place in ("host-here", "emulated", lost)}
+    phones[1].switch_on()
+    phones[1].plug_in()
+    outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), replace(options, resume=True))
+    assert outcome.record.counts() == {"done": 16} and len(outcome.published) == 4
+    assert set(steps(outdir, lost).values()) == {1} and earlier[lost] < lines(outdir, lost)
+    assert all(lines(outdir, place) == earlier[place] for place in ("host-here", "emulated"))
+    assert in_store(store) == (16, 16)
 
 
 def check_all_ended(outcome: SweepOutcome, lost: str) -> None:
@@ -223,12 +251,71 @@ def check_runs(outdir: Path) -> None:
             ("interrupted", False),
         }
         if place != "host-here":
+            assert len(manifest.sessions) == 1, "a device whose worker lives is made ready once"
             continue
         sessions.append(len(manifest.sessions))
         experiments = manifest.settings["experiments"]
         assert isinstance(experiments, list) and experiments[0]["cpu_affinity"] == [QUIET_CORE]
         assert manifest.has_sme2 or (run.path / "evidence.json").is_file()
     assert max(sessions) == 2  # begun by the worker that was killed, ended by its successor
+
+
+def scheduler_process(port: int) -> process.Child:
+    words = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    return process.start([sys.executable, "-m", "distributed.cli.dask_scheduler", *words])
+
+
+def end_scheduler(child: process.Child) -> None:
+    child.kill()
+    process.end(child)
+    for pipe in (child.stdout, child.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_a_scheduler_that_dies_costs_no_launch_that_ended(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    """The sweep says in one line what to do and marks no cell failed; the worker waits for the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sweep = {
+        "name": "cut",
+        "models": [str(exported("toy_cnn").pte)],
+        "rungs": ["on"],
+        "targets": ["host"],
+        "schedule": {"mode": "rounds", "rounds": 3},
+        "runs": 1,
+        "warmup": 0,
+    }
+    (tmp_path / "cut.json").write_text(json.dumps(sweep))
+    outdir, asked = tmp_path / "out", load_sweep(tmp_path / "cut.json")
+    options = SweepOptions(outdir, parse_scheduler(f"127.0.0.1:{port}"), device_wait_s=60)
+    schedulers = [scheduler_process(port)]
+    try:
+        with started(f"127.0.0.1:{port}") as workers:
+            workers.start("host", "--host", "--machine", "here", "--no-exports")
+            assert "serves" in workers.said("host")
+            kill = (lambda: len(lines(outdir, "host")) >= 2, lambda: end_scheduler(schedulers.pop()))
+            with pytest.raises(SchedulerLost, match=r"scheduler.*--resume"):
+                run_sweep(asked, options, Breaking([kill]))
+            assert not schedulers
+            before = lines(outdir, "host")
+            record = read_sweep_record(outdir)
+            assert [each.state for each in record.cells] == ["running"]
+            assert record.devices == {"host": "host@here"}
+            assert "went away; waiting" in workers.said("host")
+            schedulers.append(scheduler_process(port))
+            outcome = run_sweep(asked, replace(options, resume=True))
+        assert outcome.record.counts() == {"done": 1}
+        assert len(before) >= 2 and before < lines(outdir, "host")
+        assert set(steps(outdir, "host").values()) == {1}
+        with pytest.raises(InputError, match="host@here, and this is another machine"):
+            write_sweep_record(outdir, replace(outcome.record, cells=record.cells))
+            run_sweep(asked, SweepOptions(outdir, resume=True))
+    finally:
+        for child in schedulers:
+            end_scheduler(child)
 
 
 def test_only_who_has_a_certificate_takes_part(tmp_path: Path) -> None:
@@ -291,12 +378,11 @@ def test_a_killed_sweep_goes_on_where_it_was(exported: Callable[..., Artifact], 
     said = child.stdout.read().decode()
     child.stdout.close()
     process.end(child)
-    before = steps(outdir, "host")
-    assert 3 <= sum(before.values()) < 6, said
+    before = lines(outdir, "host")
+    assert 3 <= len(before) < 6, said
     done = process.run([*words, "--resume"], timeout=300, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
     assert done.ok, done.stderr
-    after = steps(outdir, "host")
-    assert before.keys() < after.keys() and set(after.values()) == {1}
+    assert before < lines(outdir, "host") and set(steps(outdir, "host").values()) == {1}
     (run_dir,) = (outdir / "runs").glob("*/host")
     manifest = Run.open(run_dir).manifest
     assert manifest is not None and [each.end for each in manifest.sessions] == ["killed", "done"]

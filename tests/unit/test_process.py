@@ -72,6 +72,23 @@ def test_a_hang_is_killed_with_all_it_started() -> None:
     assert not _zombies()
 
 
+def test_whatever_other_threads_wait_for_can_be_ended() -> None:
+    """As a sweep that is interrupted does: its launches are waited for by threads that no signal reaches."""
+    found: list[process.Completed] = []
+    words = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
+    threads = [
+        threading.Thread(target=lambda: found.append(process.run(words, timeout=60))) for _ in range(2)
+    ]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) and time.monotonic() - began < 30:
+        process.kill_running()
+        time.sleep(0.1)
+    assert [done.signal_name for done in found] == ["SIGKILL", "SIGKILL"]
+    process.kill_running()  # of nothing
+
+
 def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() -> None:
     words = [sys.executable, "-c", DAEMON]
     alone = process.run(words, timeout=30, leaves_nothing=True)

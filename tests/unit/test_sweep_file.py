@@ -220,7 +220,8 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
     assert noted.said == (1, 16, f"1 failed; host: {works[2].job.program.name}", 30)
     shown.show(record, works, [], (2, 3))
     assert noted.said == (2, 3, "1 failed", None)
-    assert SweepProgress(noted, {}, alone=False).seconds_left([Work(works[0].job)]) is None
+    for untold in (None, 0.0):  # before anything was timed
+        assert SweepProgress(noted, {}, alone=False).seconds_left([Work(works[0].job, untold)]) is None
     assert [duration(s) for s in (9.6, 200, 7500, 360_000)] == ["10 s", "3 min 20 s", "2 h 5 min", "4 d 4 h"]
 
 

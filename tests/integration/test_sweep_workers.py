@@ -1,0 +1,241 @@
+"""A sweep whose workers are not as they should be: busy, of another version, or lying."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from conftest import Artifact
+
+from model_profiling import files
+from model_profiling.config.sweep import SweepConfig
+from model_profiling.config.sweep_reading import load_sweep
+from model_profiling.errors import InputError, SetupError
+from model_profiling.pipeline import open_run
+from model_profiling.pipeline.left import Left
+from model_profiling.run import Run
+from model_profiling.store.opened import Store
+from model_profiling.sweep import engine, exporting
+from model_profiling.sweep import station as stations
+from model_profiling.sweep.addresses import parse_scheduler
+from model_profiling.sweep.cells import jobs
+from model_profiling.sweep.cluster import workers_for
+from model_profiling.sweep.engine import SweepOptions, run_sweep
+from model_profiling.sweep.messages import EXPORTS, Failed, Lacking, Offer, Versions, VisitAsk, Visited
+from model_profiling.sweep.records import Job, Program
+from model_profiling.sweep.station import Station
+from model_profiling.sweep.transfer import PIECE, Hashes, pieces
+from model_profiling.sweep.worker import worker_settings
+
+distributed = pytest.importorskip("distributed")
+HERE = "host@here"
+
+
+@contextlib.contextmanager
+def served_by(*stations: Station) -> Iterator[str]:
+    """A scheduler on loopback with a worker for each station, all in this process."""
+    silent = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    made = {"cls": distributed.Scheduler, "options": {**silent, "port": 0}}
+    workers = {}
+    for station in stations:
+        options = {**worker_settings(station), "host": "127.0.0.1"}
+        options["local_directory"] = str(station.folder / "dask")
+        workers[options.pop("name")] = {"cls": distributed.Worker, "options": options}
+    try:
+        with distributed.SpecCluster(workers=workers, scheduler=made, silence_logs=False) as own:
+            yield own.scheduler_address
+    finally:
+        for station in stations:
+            station.close()
+
+
+def made_sweep(folder: Path, *models: Path) -> SweepConfig:
+    asked = {
+        "name": "small",
+        "models": [str(model) for model in models],
+        "rungs": ["on"],
+        "targets": [HERE],
+        "runs": 1,
+        "warmup": 0,
+        "schedule": {"mode": "rounds", "rounds": 2},
+    }
+    (folder / "sweep.json").write_text(json.dumps(asked))
+    return load_sweep(folder / "sweep.json")
+
+
+@dataclass
+class Heard:
+    stages: list[str] = field(default_factory=list)
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        del done, total, text, left_s
+
+
+class Liar(Station):
+    """Measures what is called `good`, once the device is free; of other programs it says something else."""
+
+    busy = 2
+
+    def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
+        name = ask.job.program.name
+        if name != "good":
+            return self.lie(name)
+        if self.busy:
+            type(self).busy -= 1
+            return Failed(self.address, self.name, "it is in use", "wait", in_use=True)
+        return super().visit(ask)
+
+    def lie(self, name: str) -> Visited | Lacking | Failed:
+        evil, sha256 = b"evil", hashlib.sha256(b"evil").hexdigest()
+        answers: dict[str, object] = {
+            "outside": self.visited({"../../../evil": sha256}, {sha256: evil}),
+            "hidden": self.visited({".lock": sha256}, {sha256: evil}),
+            "forged": self.visited({"journal.jsonl": "0" * 64}, {"0" * 64: evil}),
+            "endless": self.visited({"journal.jsonl": "1" * 64}, {}),
+            "insatiable": Lacking(self.address, ()),
+            "nonsense": "done",
+        }
+        return answers[name]  # type: ignore[return-value]
+
+    def visited(self, listing: dict[str, str], contents: dict[str, bytes]) -> Visited:
+        return Visited(self.address, self.name, listing, contents, over=True, left=Left())
+
+    def get(self, sweep: str, name: str, offset: int) -> bytes:
+        return bytes(PIECE) if name.startswith("runs/endless") else super().get(sweep, name, offset)
+
+
+def test_a_worker_that_lies_costs_its_own_cells(
+    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_MOST_BYTES", PIECE)
+    lies = ("outside", "hidden", "forged", "endless", "insatiable", "nonsense")
+    models = [tmp_path / f"{name}.pte" for name in (*lies, "good")]
+    for model in models:
+        shutil.copyfile(exported("toy_cnn").pte, model)
+    outdir, heard = tmp_path / "a" / "b" / "out", Heard()
+    store = Store.open(tmp_path / "store", make=True)
+    with served_by(Liar("liar", tmp_path / "worker", (HERE,), exports=False)) as address:
+        options = SweepOptions(outdir, parse_scheduler(address), store=store)
+        outcome = run_sweep(made_sweep(tmp_path, *models), options, heard)
+    found = {each.cell.program.name: each for each in outcome.record.cells}
+    assert found.pop("good").state == "done"
+    assert f"waiting for {HERE}: it is in use" in heard.stages
+    reasons = {name: each.reason for name, each in found.items()}
+    assert all(each.state == "failed" for each in found.values()), found
+    assert "../../../evil" in reasons["outside"] and "hidden" in reasons["hidden"]
+    assert "is not what was sent" in reasons["forged"] and "does not end" in reasons["endless"]
+    assert "again and again" in reasons["insatiable"] and "something else" in reasons["nonsense"]
+    assert not list(tmp_path.rglob("evil")) and not list(outdir.rglob(".lock"))
+    (stored,) = store.rows("SELECT run_dir FROM runs")
+    assert Path(stored["run_dir"]) == outdir / "runs" / "good" / "host-here"
+    manifest = Run.open(outdir / "runs" / "good" / "host-here").manifest
+    assert manifest is not None and [each.end for each in manifest.sessions] == ["done"]
+
+
+def asked_of(station: Station, job: Job) -> VisitAsk:
+    """The first visit of a job, with its program sent."""
+    model = Path(job.program.model)
+    sha256 = files.sha256(model)
+    for offset, piece, size in pieces(model):
+        station.put(sha256, offset, piece, size)
+    return VisitAsk("s1", job, HERE, model.name, {model.name: sha256}, {}, station.versions, 5.0)
+
+
+def session_of(station: Station, ask: VisitAsk) -> tuple[str, str | None]:
+    manifest = Run.open(station.folder / "sweeps" / ask.sweep / ask.job.run_dir).manifest
+    assert manifest is not None
+    return manifest.sessions[-1].end, manifest.sessions[-1].problem
+
+
+def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(
+    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station = Station("one", tmp_path / "worker", (HERE,), exports=False)
+    models = [tmp_path / f"{name}.pte" for name in ("first", "second")]
+    for model in models:
+        shutil.copyfile(exported("toy_cnn").pte, model)
+    asks = [asked_of(station, job) for job in jobs(made_sweep(tmp_path, *models))]
+    assert len(asks) == 2
+    for ask in asks:
+        if isinstance(station.visit(ask), Lacking):  # the first has taken what is the same for both
+            asked_of(station, ask.job)
+            assert isinstance(station.visit(ask), Visited)
+        assert session_of(station, ask) == ("running", None)
+    opened = open_run.OpenRun.step
+
+    def lost(_run: open_run.OpenRun) -> None:
+        raise SetupError("the device is gone", "connect it")
+
+    monkeypatch.setattr(open_run.OpenRun, "step", lost)
+    run = station.folder / "sweeps/s1" / asks[0].job.run_dir
+    failed = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    assert isinstance(failed, Failed) and failed.device_gone
+    for ask in asks:
+        assert session_of(station, ask) == ("SetupError", "the device is gone")
+
+    monkeypatch.setattr(open_run.OpenRun, "step", opened)
+    monkeypatch.setattr(stations, "_IDLE_S", 0.1)
+    found = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    assert isinstance(found, Visited) and not found.over
+    until = time.monotonic() + 30
+    while session_of(station, asks[0])[0] == "running" and time.monotonic() < until:
+        time.sleep(0.05)
+    assert session_of(station, asks[0]) == ("put aside", None)
+    station.close()
+
+
+def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are cores and memory for, and Dask is told how many."""
+    monkeypatch.setattr(exporting, "allowed_cpus", lambda: frozenset(range(16)))
+    for gigabytes, count in ((64, 4), (9, 2), (1, 1)):
+        monkeypatch.setattr(exporting, "available_memory", lambda held=gigabytes << 30: held)
+        station = Station("one", tmp_path, (HERE,))
+        assert (station.resources[EXPORTS], station.threads) == (count, count + 1)
+    both = threading.Barrier(2, timeout=30)
+
+    def export(_self: exporting.Exporter, program: Program, folder: Path) -> Path:
+        both.wait()
+        return folder / program.name
+
+    monkeypatch.setattr(exporting.Exporter, "export", export)
+    exporters = exporting.Exporters(2)
+    with ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda name: exporters.export(Program(name, name), tmp_path), ("a", "b"))
+        assert [path.name for path in made] == ["a", "b"]
+
+
+def test_another_version_is_named_and_refused(exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    old = Station("old", tmp_path / "worker", (HERE,), exports=False, versions=Versions("0.1", "1.0"))
+    sweep = made_sweep(tmp_path, exported("toy_cnn").pte)
+    with (
+        served_by(old) as address,
+        pytest.raises(InputError, match=r"worker old runs sme2prof 0\.1 with ExecuTorch 1\.0, this sweep"),
+    ):
+        run_sweep(sweep, SweepOptions(tmp_path / "out", parse_scheduler(address)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_device_that_several_workers_reach_is_asked_for_at_one_of_them() -> None:
+    ours, theirs = Versions("2", "1"), Versions("1", "1")
+    offers = [
+        Offer("tcp://a", "a", theirs, ("android:X", "emulated")),
+        Offer("tcp://b", "b", ours, ("android:X", "emulated")),
+        Offer("tcp://c", "c", ours, ("android:X", "emulated")),
+    ]
+    assert workers_for("android:X", offers, ours) == ("tcp://b",)
+    assert workers_for("android:X", offers, ours, ("tcp://c",)) == ("tcp://c",)
+    assert workers_for("android:X", offers[:2], ours, ("tcp://c",)) == ("tcp://b",)
+    assert workers_for("android:X", offers[:1], ours) == ()
+    assert workers_for("emulated", offers, ours) == ("tcp://b", "tcp://c")
