@@ -108,7 +108,7 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
     what concerns the whole sweep is an error: no scheduler, workers of another version, a folder in use."""
     with connected(options.scheduler, sweep.targets) as cluster:
         check_versions(cluster.offers())
-        for target in sweep.targets:
+        for target in () if options.resume else sweep.targets:  # one that goes on knows which it means
             device_of(target, cluster.offers())
         # Last: an earlier sweep is kept aside only by one that can begin.
         with opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
