@@ -17,6 +17,12 @@ def store_address(given: StrPath | None = None) -> str:
     return os.fspath(given) if given is not None else os.environ.get(VARIABLE) or DEFAULT
 
 
+def store_command(words: str, address: str) -> str:
+    """`sme2prof store` with `words`, as it must be said of the store at `address`."""
+    named = "" if address == store_address() else f" --store {address}"
+    return f"sme2prof store {words}{named}"
+
+
 def is_remote(address: str) -> bool:
     """Whether it is no folder of this machine."""
     return address.lower().startswith(_REMOTE)

@@ -22,7 +22,7 @@ from model_profiling.store.log import Change, DataFile, Log, Replaced
 from model_profiling.store.tables import TABLES
 from model_profiling.wording import plural
 
-_REPAIR = "sme2prof store check --repair leaves out what is damaged; add those runs again after it"
+_REPAIR = "the same with --repair leaves out what is damaged; add those runs again after it"
 
 
 @dataclass(slots=True)

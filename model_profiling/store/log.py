@@ -29,7 +29,7 @@ _DATA = re.compile(r"data/([a-z]+)/month=[0-9]{4}-(?:0[1-9]|1[0-2])/[0-9a-f]{64}
 _ID = re.compile(r"[0-9a-f]{32}")
 _LAST = 99_999_999
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-FIX = "see what is damaged: sme2prof store check"
+FIX = "see what is damaged: sme2prof store check --store FOLDER"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from model_profiling.json_record import parse_flat, read_json_object, record_jso
 from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_there
 from model_profiling.store import data_files
-from model_profiling.store.address import is_remote, store_address
+from model_profiling.store.address import is_remote, store_address, store_command
 from model_profiling.store.connection import connect
 from model_profiling.store.contents import Contents, stamp
 from model_profiling.store.labels import Labels, check_tag, with_commit
@@ -146,7 +146,10 @@ class Store:
         named = [f"{sign}{check_tag(tag)}" for tag in tags]
         known = self.contents().runs(self.root)
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
-            raise InputError(f"there is no run {unknown[0]} in {self.address}", "see: sme2prof store list")
+            raise InputError(
+                f"there is no run {unknown[0]} in {self.address}",
+                f"see: {store_command('list', self.address)}",
+            )
         rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
         add_tags(self.root, self._log, self._contents, rows)
 
@@ -174,7 +177,9 @@ class Store:
             found = [str(row["run_id"]) for row in named]
         if len(found) != 1:
             told = f"{plural(len(found), 'run')} are called" if found else "there is no run"
-            raise InputError(f"{told} {word} in {self.address}", "see: sme2prof store list")
+            raise InputError(
+                f"{told} {word} in {self.address}", f"see: {store_command('list', self.address)}"
+            )
         return found[0]
 
     def files(self) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from model_profiling.report.comparison import Comparison, SideFacts
 from model_profiling.report.comparison_document import headline
 from model_profiling.run import Run, Times, names
 from model_profiling.run.device import device_of
+from model_profiling.store.address import store_command
 from model_profiling.store.identity import Identity, identity_of
 from model_profiling.store.labels import Labels
 from model_profiling.store.opened import Store
@@ -156,7 +157,10 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
     if word == judged.identity.run_id or (
         len(word) >= _FEWEST_LETTERS and judged.identity.run_id.startswith(word)
     ):
-        raise InputError(f"{PREFIX}{word} is the run that is judged", "name another one: sme2prof store list")
+        raise InputError(
+            f"{PREFIX}{word} is the run that is judged",
+            f"name another one: {store_command('list', store.address)}",
+        )
     by_id = [row for row in rows if len(word) >= _FEWEST_LETTERS and row["run_id"].startswith(word)]
     by_word = [row for row in rows if word in row["tags"] or row["name"] == word]
     if len(by_id) + bool(by_word) > 1:
@@ -177,7 +181,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
         known = {LAST_GOOD, *(name for row in rows for name in (row["name"], *row["tags"]))}
         raise InputError(
             f"no run in {store.address} has the tag, the name or the id {word!r}",
-            f"{did_you_mean(word, sorted(known))} see: sme2prof store list".lstrip(),
+            f"{did_you_mean(word, sorted(known))} see: {store_command('list', store.address)}".lstrip(),
         )
     alike = [row for row in by_word if _is_variant(row, judged)]
     here = [row for row in alike if _is_of_device(row, judged, across_machines)]
@@ -202,7 +206,7 @@ def _devices(rows: Iterable[Row]) -> str:
 
 
 def _add_command(store: Store) -> str:
-    return f"sme2prof store add RUN_DIR --store {store.address}"
+    return store_command("add RUN_DIR", store.address)
 
 
 def compare_with_baseline(

@@ -17,6 +17,7 @@ from model_profiling.report.history import (
     SeriesKey,
     make_series,
 )
+from model_profiling.store.address import store_command
 from model_profiling.store.opened import Store
 from model_profiling.wording import did_you_mean, listing
 
@@ -134,7 +135,9 @@ def _reason(row: Row) -> str:
 def _no_such_model(store: Store, model: str) -> InputError:
     known = [row["model"] for row in store.rows("SELECT DISTINCT model FROM runs ORDER BY model")]
     if not known:
-        return InputError(f"{store.address} holds no runs", "add some: sme2prof store add RUN_DIR")
+        return InputError(
+            f"{store.address} holds no runs", f"add some: {store_command('add RUN_DIR', store.address)}"
+        )
     return InputError(
         f"{store.address} holds no run of '{model}'",
         did_you_mean(model, known) or f"it has {listing(_some(known))}",

@@ -22,6 +22,7 @@ from model_profiling.run import Series, Times
 from model_profiling.run.comparability import Origin
 from model_profiling.run.latencies import Timed
 from model_profiling.run.series import switch_in_name
+from model_profiling.store.address import store_command
 from model_profiling.store.opened import Store
 from model_profiling.workflow.sides import Side, SideSeries
 
@@ -47,7 +48,7 @@ def stored_side(store: Store, run: Row, name: str) -> Side:
     except (ValueError, TypeError, KeyError) as problem:
         raise FormatError(
             f"{store.address} holds rows of run {run['run_id']} that make no sense ({problem})",
-            "see: sme2prof store check",
+            f"see: {store_command('check', store.address)}",
         ) from problem
 
 
