@@ -17,8 +17,7 @@ import pytest
 
 from model_profiling import left_running, process
 from model_profiling.errors import SetupError
-from model_profiling.runner import build
-from model_profiling.runner.compilers import Compiler
+from model_profiling.runner import objects
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
@@ -288,9 +287,9 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
     source.touch()
     began = time.monotonic()
     alarm = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])
-    alarm.start()
     with pytest.raises(KeyboardInterrupt):
-        build._compile(Compiler((str(slow),), "slow"), [source], [], [], tmp_path)
+        alarm.start()
+        objects._compile([str(slow)], [[source]], tmp_path)
     assert time.monotonic() - began < 10
 
 
