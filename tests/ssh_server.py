@@ -102,11 +102,15 @@ class SshServer:
     folder: Path
     port: int = 0
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _closed: socket.socket = field(default_factory=socket.socket, init=False)
+    """Has a port at which nobody listens: one that is only free may be anybody's by the time it is tried."""
 
     def __post_init__(self) -> None:
         for name in ("host_key", "user_key", "other_key", "other_host"):
             process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], timeout=30)
-        self.port, closed = _free_port(), _free_port()
+        self.port = _free_port()
+        self._closed.bind(("127.0.0.1", 0))
+        closed = self._closed.getsockname()[1]
         user = pwd.getpwuid(os.getuid()).pw_name
         (self.folder / "sshd_config").write_text(_SERVER.format(port=self.port, folder=self.folder))
         client = _CLIENT.format(port=self.port, folder=self.folder, user=user, closed=closed)
@@ -154,6 +158,7 @@ class SshServer:
 
     def stop(self) -> None:
         """The server and every connection."""
+        self._closed.close()
         if self._child is not None:
             self.cut()
             self._child.communicate(timeout=20)
