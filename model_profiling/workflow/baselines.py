@@ -146,8 +146,8 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
     here = [row for row in alike if _is_of_device(row, judged, across_machines)]
     if not here:
         raise NoBaseline(
-            f"{store.address} has no run of {judged.words} on {judged.device_title}: {_devices(alike)}",
-            f"{_FIRST}, name one by its id with --across-machines, or add one: {_add_command(store)}",
+            f"{store.address} has no other run of {judged.words} on {judged.device_title}: {_devices(alike)}",
+            f"{_FIRST}, {_across(alike, judged)}or add one: {_add_command(store)}",
         )
     return here
 
@@ -197,6 +197,12 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
             "name one of this device, or compare the machines: --across-machines",
         )
     return here[0]
+
+
+def _across(rows: Sequence[Row], judged: Judged) -> str:
+    """How to be judged by another device, where one of `rows` is of a machine like this one."""
+    others = any(_is_of_device(row, judged, across_machines=True) for row in rows)
+    return "name one by its id with --across-machines, " if others else ""
 
 
 def _devices(rows: Iterable[Row]) -> str:

@@ -210,11 +210,20 @@ def test_another_device_is_refused_unless_machines_are_the_question(
     assert [found["what"] for found in json.loads(across.stdout)["differing"]] == ["CPU"]
 
 
+def test_an_emulator_is_no_other_machine_to_be_judged_by(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Nor is the run itself, which the store may have: what is said then leads somewhere."""
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([runs["emulated"], runs["one"]], Labels(commit=""))
+    with pytest.raises(NoBaseline, match=r"has no other run of .*emulated QEMU") as refused:
+        find_baseline(store, "last-good", judged_run(runs["one"]))
+    assert "--across-machines" not in refused.value.fix and "--first-is-good" in refused.value.fix
+
+
 def test_a_named_machine_has_baselines_of_its_own(runs: dict[str, Path], tmp_path: Path) -> None:
     """Two boards of one kind are told apart by the name that their owner gives them."""
     store = Store.open(tmp_path / "store", make=True)
     store.add([runs["one"]], Labels(commit="", device="board-1"))
-    with pytest.raises(NoBaseline, match="has no run of small_cnn"):
+    with pytest.raises(NoBaseline, match=r"has no other run of small_cnn.*across-machines"):
         compare_with_baseline(runs["two"], store=store)
     assert compare_with_baseline(runs["two"], store=store, device="board-1", limit=0.05).answer == "passed"
 
