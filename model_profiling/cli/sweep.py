@@ -229,15 +229,9 @@ def _plan_facts(
 
 
 def _cell_facts(each: CellRecord) -> dict[str, object]:
-    cell = each.cell
     return {
-        "id": cell.id,
-        "model": cell.program.model,
-        "dtype": cell.program.dtype,
-        "backend": cell.program.backend,
-        "threads": cell.threads,
-        "rung": cell.rung,
-        "target": cell.target,
+        "id": each.cell.id,
+        **each.cell.values,
         "state": each.state,
         "reason": each.reason or None,
         "fix": each.fix or None,

@@ -66,6 +66,7 @@ DETAILS_CSV = "_exec_operator_details.csv"
 CATEGORIES_CSV = "_exec_category_summary.csv"
 
 _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
+_EARLIER = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
@@ -188,14 +189,15 @@ def runs_folder(program: Path, outdir: Path | None = None) -> Path:
 
 def earlier_name(run_dir: Path, moment: str) -> Path:
     """Where an earlier run is kept: the folder's name with the date and time it was begun."""
-    first = first_earlier_name(run_dir, moment)
-    kept, number = first, 2
+    digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
+    name = f"{run_dir.name}-{digits[:8]}-{digits[8:]}"
+    kept, number = run_dir.with_name(name), 2
     while kept.exists():
-        kept, number = first.with_name(f"{first.name}-{number}"), number + 1
+        kept, number = run_dir.with_name(f"{name}-{number}"), number + 1
     return kept
 
 
-def first_earlier_name(run_dir: Path, moment: str) -> Path:
-    """The name an earlier run is kept under, unless something had that already."""
-    digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
-    return run_dir.with_name(f"{run_dir.name}-{digits[:8]}-{digits[8:]}")
+def kept_aside(name: str) -> tuple[str, str] | None:
+    """Whose earlier run a folder of this name is, and the date and time in it; None for any other name."""
+    found = _EARLIER.fullmatch(name)
+    return (found[1], found[2]) if found else None

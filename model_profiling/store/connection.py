@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from model_profiling.errors import FormatError
 from model_profiling.extras import needed
@@ -39,6 +39,13 @@ def connect(
         made.close()
         raise
     return made  # type: ignore[no-any-return]
+
+
+def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
+    """What a question of the kit's own answers, a dict for each row."""
+    answer = made.execute(sql, list(params))
+    names = [column[0] for column in answer.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def make_tables(

@@ -23,7 +23,7 @@ from model_profiling.progress import Progress, Silent
 from model_profiling.reading import is_there
 from model_profiling.store import data_files
 from model_profiling.store.address import is_remote, store_address, store_command
-from model_profiling.store.connection import connect
+from model_profiling.store.connection import connect, rows_of
 from model_profiling.store.contents import Contents, stamp
 from model_profiling.store.labels import Labels, check_tag, with_commit
 from model_profiling.store.log import FOLDER as LOG
@@ -192,11 +192,9 @@ class Store:
         return connect(self.files(), list(self._contents.replaced.items()))
 
     def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """What a question of the kit's own answers, a dict for each row."""
+        """What one question of the kit's own answers; for several, `connection` and `rows_of`."""
         with self.connection() as made:
-            answer = made.execute(sql, list(params))
-            names = [column[0] for column in answer.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+            return rows_of(made, sql, params)
 
     def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
         """What anybody's question in SQL answers, asked where it can change nothing and within `limits`."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -19,7 +18,6 @@ from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest, read_summary_0
 from model_profiling.store.moments import as_moment, moment_of
 
-_KEPT = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")
 _ABOVE = 3
 """How far above a run a folder may have been kept aside: SWEEP/runs/PROGRAM/PLACE."""
 
@@ -70,8 +68,8 @@ class Places:
             except OSError:
                 entries = []
             for name in entries:
-                if told := _KEPT.fullmatch(name):
-                    found.setdefault(told[1], []).append((told[2], name))
+                if told := names.kept_aside(name):
+                    found.setdefault(told[0], []).append((told[1], name))
             self._kept[folder] = {name: sorted(kept) for name, kept in found.items()}
         return self._kept[folder]
 

@@ -91,14 +91,7 @@ def _unsupported(model: str, dtype: str) -> str:
 
 def _excluded(sweep: SweepConfig, cell: Cell) -> str:
     """By which exclusion, and why; empty for a cell that is measured."""
-    values: dict[str, object] = {
-        "model": cell.program.model,
-        "dtype": cell.program.dtype,
-        "backend": cell.program.backend,
-        "threads": cell.threads,
-        "rung": cell.rung,
-        "target": cell.target,
-    }
+    values = cell.values
     for place, exclusion in enumerate(sweep.exclude):
         if all(values[name] in wanted for name, wanted in exclusion.matched.items()):
             return f"exclude[{place}]{f': {exclusion.why}' if exclusion.why else ' of the sweep'}"

@@ -62,6 +62,18 @@ class Cell:
         """`toy_cnn_xnnpack_fp16/android-SERIAL/off/t4`: the same in every process and every session."""
         return f"{self.job_id}/{self.rung}/t{self.threads}"
 
+    @property
+    def values(self) -> dict[str, object]:
+        """What it is of everything that a sweep varies, as exclusions name it."""
+        return {
+            "model": self.program.model,
+            "dtype": self.program.dtype,
+            "backend": self.program.backend,
+            "threads": self.threads,
+            "rung": self.rung,
+            "target": self.target,
+        }
+
 
 def job_id(program: Program, target: str) -> str:
     return f"{program.name}/{place_of(target)}"

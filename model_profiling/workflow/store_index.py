@@ -23,6 +23,7 @@ from model_profiling.report.store_index import (
 from model_profiling.run import Times, names
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 from model_profiling.store.address import is_remote
+from model_profiling.store.connection import rows_of
 from model_profiling.store.opened import Store
 from model_profiling.store.places import Places
 from model_profiling.workflow.history import every_series
@@ -57,14 +58,8 @@ _KERNELS = """
 
 def store_contents(store: Store, home: Path) -> StoreContents:
     """Everything that the page needs; links to reports are relative to `home`."""
-    with store.connection() as connected:
-
-        def rows(sql: str) -> list[_Row]:
-            answer = connected.execute(sql)
-            columns = [column[0] for column in answer.description or ()]
-            return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
-
-        runs, tags, spoken, kernels = (rows(sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
+    with store.connection() as made:
+        runs, tags, spoken, kernels = (rows_of(made, sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
     tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
     proofs = {row["run_id"]: row for row in kernels}
     named = _device_names(runs)

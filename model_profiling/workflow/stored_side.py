@@ -6,7 +6,7 @@ without their times in every round: what they are is compared, how long each too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from model_profiling.run.comparability import Origin
 from model_profiling.run.latencies import Timed
 from model_profiling.run.series import switch_in_name
 from model_profiling.store.address import store_command
+from model_profiling.store.connection import rows_of
 from model_profiling.store.opened import Store
 from model_profiling.workflow.sides import Side, SideSeries
 
@@ -34,11 +35,11 @@ _NOT_TIMED = OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0)
 class _Tables:
     """The rows of one run."""
 
-    experiments: list[Row]
+    experiments: Sequence[Row]
     rounds: dict[Series, list[Row]]
     operators: dict[Series, list[Row]]
     kernels: dict[tuple[str, Series], list[Row]]
-    loads: list[Row]
+    loads: Sequence[Row]
 
 
 def stored_side(store: Store, run: Row, name: str) -> Side:
@@ -55,10 +56,8 @@ def stored_side(store: Store, run: Row, name: str) -> Side:
 def _read(store: Store, run_id: str) -> _Tables:
     with store.connection() as made:
 
-        def rows(sql: str) -> list[Row]:
-            answer = made.execute(sql, [run_id])
-            columns = [column[0] for column in answer.description or ()]
-            return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+        def rows(sql: str) -> Sequence[Row]:
+            return rows_of(made, sql, [run_id])
 
         return _Tables(
             rows("SELECT * FROM experiments WHERE run_id = ?"),

@@ -371,7 +371,7 @@ def test_runs_are_found_where_they_are_today(tmp_path: Path) -> None:
     root = Store.open(tmp_path / "moved" / "store").root
     assert found(root) == run
     # Another run takes its folder, and it is kept beside that.
-    kept = names.first_earlier_name(run, row["at"].isoformat())
+    kept = names.earlier_name(run, row["at"].isoformat())
     run.rename(kept)
     make_run(run, MadeRun(2))
     assert found(root) == kept
