@@ -68,6 +68,11 @@ def as_path(given: StrPath) -> Path:
     return Path(text)
 
 
+def seen_from(folder: Path, path: Path) -> str:
+    """`path` as it is written in a file of `folder`, so that both can be moved together."""
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
 def is_utf8(text: str) -> bool:
     """Whether a name is one that any file can hold: Python stands lone halves for bytes it cannot read."""
     try:

@@ -22,11 +22,6 @@ _ABOVE = 3
 """How far above a run a folder may have been kept aside: SWEEP/runs/PROGRAM/PLACE."""
 
 
-def seen_from(root: Path, run_dir: Path) -> str:
-    """`run_dir` as a path from the store."""
-    return Path(os.path.relpath(run_dir.resolve(), root.resolve())).as_posix()
-
-
 @dataclass(slots=True)
 class Places:
     """Finds runs of the store in `root`. What a store says of places is only looked at: a folder counts where

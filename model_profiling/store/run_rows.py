@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model_profiling import files
 from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernel_files import kernel_named
 from model_profiling.analysis.kernels import KernelUse
@@ -24,7 +25,6 @@ from model_profiling.store.analysis_rows import analysis_rows
 from model_profiling.store.identity import Identity
 from model_profiling.store.labels import Labels
 from model_profiling.store.moments import moment_of, month_of, now
-from model_profiling.store.places import seen_from
 from model_profiling.store.tables import Row, Value
 from model_profiling.targets.protocol import MachineFacts
 
@@ -61,7 +61,7 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> Run
         "environment": [(run_id, *row) for row in _environment(run)],
     }
     told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
-    tables["runs"] = [(*told, sum(map(len, tables.values())), seen_from(root, run.path))]
+    tables["runs"] = [(*told, sum(map(len, tables.values())), files.seen_from(root, run.path))]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
     month = month_of(added if measured is None else measured)
     return RunRows(identity, run.path, month, tables, analysis.analysed)

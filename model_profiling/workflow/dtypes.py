@@ -7,11 +7,11 @@ that their latencies are compared launch by launch (`workflow/compare.py`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.errors import InputError, ProfilingError, SetupError
 from model_profiling.export.reading import read_export
 from model_profiling.export.records import ExportResult
@@ -141,10 +141,10 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
-        program=_relative(outcome.program, folder),
+        program=files.seen_from(folder, outcome.program),
         sha256=export.sha256,
         size_bytes=export.size_bytes,
-        runs=tuple(_relative(each.run_dir, folder) for each in outcome.outcomes),
+        runs=tuple(files.seen_from(folder, each.run_dir) for each in outcome.outcomes),
         latency=_latency(headline),
         projected=_projected(data),
         sme2=_on_sme2(data),
@@ -157,10 +157,6 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         problem=(failed.problem or "it failed") if failed else "",
         fix=(failed.fix or "") if failed else "",
     )
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def _latency(headline: ExperimentReport | None) -> Latency | None:

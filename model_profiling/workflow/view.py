@@ -99,17 +99,13 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
 
 def run_row(run_dir: Path, home: Path) -> IndexRow:
     """What a list of runs says about one of them; its place is relative to `home`."""
-    place = _relative(run_dir, home)
+    place = files.seen_from(home, run_dir)
     try:
         data = report_data(Run.open(run_dir), None)
     except ProfilingError as problem:
         return damaged_row(place, str(problem))
     made = next((name for name in (_PAGE, names.REPORT) if is_regular(run_dir / name)), None)
     return index_row(data, place, f"{place}/{made}" if made else "")
-
-
-def _relative(path: Path, home: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), home.resolve())).as_posix()
 
 
 def why_no_browser(environment: Mapping[str, str], system: str = sys.platform) -> str | None:
