@@ -1,22 +1,35 @@
-# Two commands: `make quickstart` for a first report, `make test` for the whole test suite. For maintainers: `make lock`
-# writes requirements/ anew (requirements/README.md), `make sbom` the bill of materials of this version.
+# `make quickstart` for a first report, `make test` before a commit, `make test-all` for every test, as CI does; `make lint`
+# is the first part of both. For maintainers: `make lock` writes requirements/ again (requirements/README.md), `make sbom`
+# the bill of materials of this version.
 PYTEST_ARGS ?=
 QUICKSTART_MODEL ?= toy_cnn
 QUICKSTART_DTYPE ?= fp16
 LOCK_ARGS ?=
 SBOM ?= sbom/sme2-profiling-kit.cdx.json
 
-.PHONY: quickstart test lock sbom
+# Where it is set, every Python that the tests start would compile the kit and every test again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.NOTPARALLEL:
+.PHONY: quickstart test test-all test-setup lint lock sbom
 quickstart:
 	@bash model_profiling/scripts/setup_repo.sh
 	@.venv/bin/sme2prof profile $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE) --force
 
-test:
+test: test-setup lint
+	@.venv/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(PYTEST_ARGS)
+
+test-all: test-setup lint
+	@.venv/bin/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
+
+test-setup:
 	@bash model_profiling/scripts/install_test_packages.sh
 	@bash model_profiling/scripts/setup_repo.sh --with-tests
 	@.venv/bin/python tests/virtual_phone_parts.py
 	@.venv/bin/python tests/model_explorer_parts.py
-	@.venv/bin/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
+
+lint:
+	@.venv/bin/python .ci/lint.py
 
 lock:
 	@[ -x .venv/bin/python ] || bash model_profiling/scripts/setup_repo.sh

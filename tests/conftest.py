@@ -60,6 +60,15 @@ class Artifact:
     summary: Path
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` is tests/unit, tests/runs and, of the other folders, what is marked quick."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        if folder not in ("unit", "runs") and not item.get_closest_marker("quick"):
+            item.add_marker("slow")
+
+
 def missing(what: str) -> None:
     """Skip a test that lacks `what`; in CI nothing may be lacking."""
     if IN_CI:

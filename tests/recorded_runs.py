@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from replay import ReplayTarget
 
 from model_profiling.config.reading import ProfileConfig, parse_config
@@ -119,6 +120,23 @@ def load(path: Path) -> Json:
     content = json.loads(path.read_text())
     assert isinstance(content, dict)
     return content
+
+
+def assert_same_figures(found: object, recorded: object, where: str = "") -> None:
+    """The same keys and words, and numbers that agree to nine digits: libraries of mathematics differ in the
+    last ones from one CPU to another."""
+    if isinstance(recorded, dict) and isinstance(found, dict):
+        assert found.keys() == recorded.keys(), where
+        for key, value in recorded.items():
+            assert_same_figures(found[key], value, f"{where}.{key}")
+    elif isinstance(recorded, list) and isinstance(found, list):
+        assert len(found) == len(recorded), where
+        for number, (one, other) in enumerate(zip(found, recorded, strict=True)):
+            assert_same_figures(one, other, f"{where}[{number}]")
+    elif isinstance(recorded, float) and isinstance(found, float):
+        assert found == pytest.approx(recorded, rel=1e-9, nan_ok=True), where
+    else:
+        assert found == recorded, where
 
 
 def edit(path: Path, change: Callable[[Json], object]) -> None:

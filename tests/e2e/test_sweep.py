@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Artifact, missing
+from conftest import ON_ARM, ROOT, Artifact, missing
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling import files, process
@@ -157,7 +157,9 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
 ) -> None:
     """2 models x 2 dtypes on the host (one core of it named as what measuring needs), emulated, and on two
     phones. The host's worker is killed in the middle of a launch and another takes over; one phone dies. What
-    ended is in the store before the rest has. Later that phone is back, and the sweep is continued."""
+    ended is in the store before the rest has. Later that phone is back, and the sweep is continued.
+
+    Where the phones are emulated they have no latencies: each of their cells is one launch."""
     del emulated  # where it cannot be had, this test cannot be run
     phones = arm_phones("One"), arm_phones("Two")
     core = ("--quiet-cores", QUIET_CORE)
@@ -193,7 +195,7 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
     breaking = Breaking(
         [
             (lambda: sum(steps(outdir, "host-here").values()) >= 6, kill_worker),
-            (lambda: sum(steps(outdir, lost).values()) >= 5, phones[1].switch_off),
+            (lambda: sum(steps(outdir, lost).values()) >= (5 if ON_ARM else 1), phones[1].switch_off),
             (lambda: bool(list(store.root.glob("log/*.json"))), lambda: stored_early.append(True)),
         ]
     )
@@ -202,43 +204,46 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
     outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), options, breaking)
     assert not breaking.harms, "nothing was killed, or nothing stored before the end"
     assert listens_at(workers.running["phones"]) == {"127.0.0.1"}
-    check_all_ended(outcome, f"android:{phones[1].serial}")
+    done = check_all_ended(outcome, f"android:{phones[1].serial}")
     for place in ("host-here", "emulated", lost, f"android-{phones[0].serial.replace(':', '-')}"):
         assert set(steps(outdir, place).values()) == {1}, f"something was measured twice on {place}"
     assert before < lines(outdir, "host-here"), "what was measured before the kill is lost"
-    check_runs(outdir)
-    assert in_store(store) == (12, 12)
+    check_runs(outdir, done)
+    assert in_store(store) == (done, done)
     said = " / ".join(breaking.stages)
     assert "waiting for host@here" in said and f"waiting for android:{phones[1].serial}" in said
     earlier = {place: lines(outdir, place) for place in ("host-here", "emulated", lost)}
     phones[1].switch_on()
     phones[1].plug_in()
     outcome = run_sweep(load_sweep(tmp_path / "sweep.json"), replace(options, resume=True))
-    assert outcome.record.counts() == {"done": 16} and len(outcome.published) == 4
+    assert outcome.record.counts() == {"done": 16} and len(outcome.published) == 16 - done
     assert set(steps(outdir, lost).values()) == {1} and earlier[lost] < lines(outdir, lost)
     assert all(lines(outdir, place) == earlier[place] for place in ("host-here", "emulated"))
     assert in_store(store) == (16, 16)
 
 
-def check_all_ended(outcome: SweepOutcome, lost: str) -> None:
-    """Every cell is done, but for those of the lost phone, which say why."""
+def check_all_ended(outcome: SweepOutcome, lost: str) -> int:
+    """Every cell is done, but for those that the lost phone did not end, which say why. How many are done."""
     cells = outcome.record.cells
     assert len({each.cell.id for each in cells}) == len(cells) == 16
     for each in cells:
         assert each.ended, each
-        assert each.state == ("failed" if each.cell.target == lost else "done"), each
+        assert each.state == "done" or (each.state == "failed" and each.cell.target == lost), each
         assert bool(each.reason) == (each.state == "failed")
         assert each.state == "done" or ("connect" in each.reason and "--resume" in each.fix)
-    assert len(outcome.published) == 12
+    done = len(outcome.published)
+    assert outcome.record.counts() == {"done": done, "failed": 16 - done}
+    assert done == 12 if ON_ARM else 12 < done < 16, "some cells of the emulated phone ended before it died"
+    return done
 
 
-def check_runs(outdir: Path) -> None:
+def check_runs(outdir: Path, done: int) -> None:
     """Runs are of the same programs everywhere, those of the host on the core that was named, and what
     emulation proved stands in them."""
     programs = {path.stem: files.sha256(path) for path in (outdir / "artifacts").glob("*.pte")}
     assert len(programs) == 4
     runs = [Run.open(path.parent) for path in (outdir / "runs").glob("*/*/manifest.json")]
-    assert len(runs) == 16
+    assert len(runs) == 16 if ON_ARM else done <= len(runs) <= 16
     sessions = []
     for run in runs:
         manifest = run.manifest

@@ -420,11 +420,11 @@ def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: p
     bench, weather = replace(bench, config=config), Weather(bench.phone)
     measure(config, bench.target(), progress=weather)
     bench.phone.write(CHIP, "41200")
-    assert weather.waited_for[:2] == ["waiting for 60 C to fall to 45 C"] * 2
+    assert weather.waited_for and all("60 C" in text and "45 C" in text for text in weather.waited_for)
     temperatures = [(entry.kind in TIMED, entry.temperature_c) for entry in bench.entries]
     assert temperatures == [(False, 44), *([(True, 60)] * 2 if ON_ARM else [])]
     stayed = [remark.seen for remark in bench.manifest.warnings if remark.code == "hot"]
-    assert stayed == ["the target stayed hotter than 45 C for 0.8 s; measured anyway"] * ON_ARM
+    assert len(stayed) == ON_ARM and all("45 C" in text and "0.8 s" in text for text in stayed)
     assert bench.phone.settings() == USED
     bench.check_whole()
 

@@ -8,7 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, emulated_experiments, load, replay
+from recorded_runs import (
+    ARM,
+    DATA,
+    EMULATED,
+    OLD,
+    SME2,
+    X86_64,
+    assert_same_figures,
+    emulated_experiments,
+    load,
+    replay,
+)
 from replay import ReplayTarget
 
 from model_profiling.run import Run
@@ -83,7 +94,7 @@ def test_a_replay_measures_what_was_recorded(name: str, tmp_path: Path) -> None:
         if found["threads"] == 1
     }
     for found in load(run_dir / "metrics.json")["latencies"]:
-        assert found["end_to_end_ms"] == known[found["experiment"]]["end_to_end_ms"]
+        assert_same_figures(found["end_to_end_ms"], known[found["experiment"]]["end_to_end_ms"])
 
 
 def test_a_replay_may_be_another_machine(tmp_path: Path) -> None:

@@ -1,76 +1,68 @@
-"""What is checked before a commit, in CI and in a release is what the tests check; and it is there.
+"""What is checked before a commit, in CI and in a release: it is there, and lint finds what it is for.
 
-`.pre-commit-config.yaml` is the one list of checks: its commands are run here. Workflows and forms name only
-commands, options and files that exist; they run on machines that these tests never see.
+Workflows and forms name only commands, options and files that exist; they run on machines that these tests
+never see.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import runpy
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import lint
 import pytest
 from ruamel.yaml import YAML
 
 import model_profiling
 from model_profiling.cli.main import COMMANDS, program
-from model_profiling.runner.cache import make_place
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
-HOUSE_RULES = "house-rules"
 
 
 def load(path: Path) -> Any:
     return YAML(typ="safe").load(path)
 
 
-def hooks() -> dict[str, list[str]]:
-    """Each hook's command by its id, with the tools of the environment that runs the tests."""
-    (repository,) = load(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert repository["repo"] == "local"
-    return {
-        hook["id"]: [
-            word.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-            for word in shlex.split(hook["entry"])
-        ]
-        for hook in repository["hooks"]
+def test_a_commit_is_checked_by_lint_and_so_is_the_suite() -> None:
+    """Before each commit, and before the tests."""
+    ((hook,),) = (repository["hooks"] for repository in load(ROOT / ".pre-commit-config.yaml")["repos"])
+    assert hook["entry"] == "make lint" and hook["always_run"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"(?m)^{target}:.*\blint\b", makefile) for target in ("test", "test-all"))
+    checked = {word for words in lint.commands(ROOT).values() for word in words if word.endswith(".yml")}
+    assert {ROOT / word for word in checked} == {
+        *GITHUB.rglob("*.yml"),
+        *(ROOT / "docs/examples/github-actions").glob("*.yml"),
     }
 
 
-@pytest.mark.parametrize("name", [name for name in hooks() if name != HOUSE_RULES])
-def test_what_a_commit_is_checked_for_holds(name: str) -> None:
-    kept = make_place("tests") / "mypy"
-    kept.mkdir(exist_ok=True)
-    # mypy believes what it kept of a file by the file's content and its own version, wherever the clone is.
-    environment = {**os.environ, "MYPY_CACHE_DIR": str(kept)}
-    with (kept / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            hooks()[name], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=400
-        )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-
-
-def test_the_hooks_are_all_that_the_house_asks_for() -> None:
-    """Tools of `.venv` on the whole repository, not on what changes alone; and the rules no tool knows."""
-    commands = {name: " ".join(words[1:]) for name, words in hooks().items()}
-    assert {"ruff-check", "ruff-format", "mypy", "lint-imports", HOUSE_RULES} <= set(commands)
-    assert commands[HOUSE_RULES].split()[-1] == "tests/unit/test_house_rules.py"
-    for hook in load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]:
-        assert hook["language"] == "system" and hook["pass_filenames"] is False
-        assert hook["entry"].startswith(".venv/bin/")
-    checked = {word for name in commands for word in commands[name].split() if word.startswith(".github/")}
-    assert checked == {str(path.relative_to(ROOT)) for path in GITHUB.rglob("*.yml")}
+def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
+    """One file for each rule, and one that breaks none."""
+    broken = {
+        "docs/index.md": "Get it from https://" + "pypi.example/simple",
+        "docs/big.md": "x" * (1 << 20) + "x",
+        "tests/numbers.py": "",
+        "model_profiling/checks.py": "def f(x: int) -> None:\n    assert x > 0\n",
+        "docs/licences.md": "| numpy |",
+    }
+    innocent = {
+        "model_profiling/other.py": "def f(x: int | None) -> None:\n    assert x is not None\n",
+        "pyproject.toml": '[project]\ndependencies = ["numpy>=1", "scipy"]\noptional-dependencies = {}\n',
+    }
+    for name, text in {**broken, **innocent}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    found = lint.house_rules(tmp_path)
+    assert sorted(line.partition(":")[0] for line in found) == sorted(broken)
+    assert "scipy" in found[-1]
 
 
 def _steps() -> Iterator[tuple[str, str]]:
@@ -86,7 +78,7 @@ def test_every_command_of_the_workflows_exists() -> None:
     scripts = re.findall(
         r"^(sme2prof[\w-]*) = ", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
     )
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     lines = list(_steps())
     assert len(lines) > 10
     for workflow, line in lines:

@@ -23,6 +23,7 @@ from model_profiling.workflow.profile import ProfileOptions, profile
 ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
+AROUND = "time in no operator"
 # Seven architectures, two of them in the dtype that shows most, are part of `make test`.
 # The rest is slow.
 QUICK = frozenset({"lstm_model_int8", "mobilenet_model_fp16"})
@@ -225,10 +226,10 @@ def about_headline(seen: Profiled) -> Iterator[str]:
     where = seen.outcome.answers.where_time_goes
     unattributed = shares[UNATTRIBUTED]
     if series.distorted:
-        # Of what belongs to no operator the tracer's own is then told apart, and may be most of all.
-        around = sum(shares.pop(part) for part in OVERHEADS)
+        # Shares are then of the time without what the tracer takes, which is all in what is around operators.
         tracer = series.tracing.share
-        shares |= {"the tracer itself": tracer, "time in no operator": around - tracer}
+        around = sum(shares.pop(part) for part in OVERHEADS) - tracer
+        shares = {part: share / (1 - tracer) for part, share in {**shares, AROUND: around}.items()}
     largest = max(shares, key=lambda part: shares[part])
     if "takes most" in where and shares[largest] <= 0.5:
         yield f"nothing takes most: {where}"

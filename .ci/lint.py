@@ -1,0 +1,130 @@
+"""`make lint`: every change is checked by the tools of `.venv` and by rules of our own that no tool knows."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+FORMS = ".github/ISSUE_TEMPLATE"
+EXAMPLES = "docs/examples/github-actions"
+
+
+def commands(root: Path) -> dict[str, list[str]]:
+    """What the tools of the environment are asked, the longest first."""
+    bin_ = Path(sys.executable).parent
+    python, schema = [sys.executable, "-m"], [f"{bin_}/check-jsonschema", "--builtin-schema"]
+    forms = {path for path in root.glob(f"{FORMS}/*.yml") if path.stem != "config"}
+    workflows = {*root.glob(".github/workflows/*.yml"), *root.glob(f"{EXAMPLES}/*.yml")}
+    return {
+        "types (mypy)": [*python, "mypy"],
+        "rooms import only from rooms before them": [f"{bin_}/lint-imports"],
+        "lint (ruff check)": [*python, "ruff", "check", "."],
+        "layout (`ruff format .` mends it)": [*python, "ruff", "format", "--check", "."],
+        "workflows": [*schema, "vendor.github-workflows", *sorted(map(str, workflows))],
+        "issue forms": [*schema, "vendor.github-issue-forms", *sorted(map(str, forms))],
+        "how issues are opened": [*schema, "vendor.github-issue-config", f"{FORMS}/config.yml"],
+    }
+
+
+def tracked(root: Path) -> list[Path]:
+    """Every file that is or would be committed."""
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [root / name for name in listed.split("\0") if name and (root / name).is_file()]
+
+
+def private_names(paths: Iterable[Path]) -> Iterator[str]:
+    """No file names the host of a package registry, or a path of the machine that it was written on."""
+    forbidden = re.compile(rb"https?://[^ /]*(?:pypi|debian|npmjs)|/(?:w[o]rk|r[o]ot)/[a-z.]")
+    for path in paths:
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            if forbidden.search(line):
+                yield f"{path}:{number}: names a registry's host or a private path"
+
+
+def large_files(paths: Iterable[Path]) -> Iterator[str]:
+    """Every file is below 1 MiB."""
+    yield from (f"{path}: larger than 1 MiB" for path in paths if path.stat().st_size > 1 << 20)
+
+
+def shadows(paths: Iterable[Path]) -> Iterator[str]:
+    """pytest puts the folders of tests before Python's own, also for processes that tests start."""
+    for path in paths:
+        beside_tests = path.suffix == ".py" and {"tests", "bench"} & set(path.parts)
+        if beside_tests and path.stem in sys.stdlib_module_names:
+            yield f"{path}: hides a module of Python's own; give it another name"
+
+
+def asserts(paths: Iterable[Path]) -> Iterator[str]:
+    """`python -O` leaves asserts out: they only tell mypy what is settled. Input is checked with errors."""
+    settled = re.compile(r"(?:[\w.\[\]]+ is not None(?: and )?)+|isinstance\([\w.]+, [\w.]+\)")
+    for path in paths:
+        if path.suffix != ".py" or "model_profiling" not in path.parts or path.name.startswith("test_"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assert) and not settled.fullmatch(ast.unparse(node.test)):
+                yield f"{path}:{node.lineno}: an assert that checks; raise an error that says what to do"
+
+
+def licences(paths: Iterable[Path]) -> Iterator[str]:
+    """Every package that pyproject.toml asks for has a row in docs/licences.md."""
+    root = next(path.parents[1] for path in paths if path.match("docs/licences.md"))
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = (root / "docs" / "licences.md").read_text(encoding="utf-8").lower()
+    lines = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    for name in sorted({re.split(r"[<>=;\[ ]", line)[0].lower() for line in lines}):
+        if not re.search(rf"\b{re.escape(name)}\b", listed):
+            yield f"docs/licences.md: no row for {name}"
+
+
+RULES: tuple[Callable[[Iterable[Path]], Iterator[str]], ...]
+RULES = private_names, large_files, shadows, asserts, licences
+
+
+def house_rules(root: Path) -> list[str]:
+    paths = tracked(root)
+    return [found.replace(f"{root}/", "") for rule in RULES for found in rule(paths)]
+
+
+def main() -> int:
+    # mypy believes what it kept of a file by the file's content and its own version, wherever the clone is.
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sme2prof-mypy"
+    cache.mkdir(parents=True, exist_ok=True)
+    environment = {"MYPY_CACHE_DIR": str(cache), **os.environ}
+
+    def run(words: list[str]) -> tuple[str, float]:
+        began = time.monotonic()
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        said = f"{done.stdout}{done.stderr}".strip() or f"{words[0]} ends with {done.returncode}"
+        return said if done.returncode else "", time.monotonic() - began
+
+    asked = commands(ROOT)
+    with (cache / "lock").open("w") as lock, ThreadPoolExecutor(2) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of another clone's lint
+        results = dict(zip(asked, pool.map(run, asked.values()), strict=True))
+        began = time.monotonic()
+        results["house rules"] = "\n".join(house_rules(ROOT)), time.monotonic() - began
+    for name, (said, seconds) in results.items():
+        print(f"{'FAIL' if said else 'ok  '}  {name} ({seconds:.1f} s)", flush=True)
+        if said:
+            print(said)
+    return int(any(said for said, _ in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
