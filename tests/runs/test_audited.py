@@ -9,6 +9,7 @@ import pickle
 import sys
 from pathlib import Path
 
+import pytest
 from recorded_runs import Json, copied, edit
 
 from model_profiling import process
@@ -69,6 +70,7 @@ def refused(run_dir: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> None:
     first, second, third = (
         copied(arm_home, tmp_path / name) / "runs" / "xnnpack_fp16" for name in ("first", "second", "third")

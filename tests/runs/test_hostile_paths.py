@@ -83,6 +83,7 @@ def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
     return apply
 
 
+@pytest.mark.slow
 def test_a_bundle_lies_here_and_unpacks_into_one_folder(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Json:
     return load(made)
 
 
+@pytest.mark.slow
 def test_it_runs_and_shows_what_is_stored(stored: Json, again: Json) -> None:
     """Cells are the script's, and every figure of a table comes out again."""
     assert [cell["source"] for cell in stored["cells"]] == [cell["source"] for cell in again["cells"]]

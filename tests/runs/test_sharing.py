@@ -165,6 +165,7 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
     assert [entry["file"] for entry in listed["left_out"] if "weights" in entry["why"]] == [PROGRAM.name]
 
 
+@pytest.mark.slow
 def test_an_unpacked_bundle_is_the_run_again(
     private: Path, bundle: Bundle, tmp_path: Path, sme2prof: Callable[..., Completed]
 ) -> None:

@@ -302,6 +302,7 @@ def test_names_that_a_shell_or_duckdb_would_take_for_something_else(tmp_path: Pa
     assert Log(store.root).numbers() == [1]
 
 
+@pytest.mark.slow
 def test_a_store_at_an_address_is_fetched_once(
     tmp_path: Path, sound: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_trace_may_come_first(tmp_path: Path) -> None:
     assert_both_parts(tmp_path / "linux")
 
 
+@pytest.mark.slow
 def test_the_first_part_can_be_continued_with_more_rounds(tmp_path: Path) -> None:
     run_dir = tmp_path / "linux"
     timing(SME2, run_dir)
@@ -100,6 +101,7 @@ def test_the_first_part_can_be_continued_with_more_rounds(tmp_path: Path) -> Non
     assert set(rounds.values()) == {5}
 
 
+@pytest.mark.slow
 def test_either_part_can_be_analysed_again_alone(tmp_path: Path) -> None:
     run_dir = tmp_path / "linux"
     timing(SME2, run_dir)
@@ -160,6 +162,7 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path, other: Any)
     assert set(second.run.series) == set(TRACED if given_machine is SME2 else BASELINES[1])
 
 
+@pytest.mark.slow
 def test_the_same_experiments_again_are_a_new_run_and_the_earlier_is_kept_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run_dir = out / "runs" / "linux"

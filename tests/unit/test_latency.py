@@ -124,6 +124,7 @@ def test_a_drift_too_small_to_matter_is_no_drift(noise: np.random.Generator) -> 
     assert not drifts(10 * np.linspace(1, 1.01, 300) + 0.001 * noise.normal(size=300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [50, 300])
 def test_one_group_is_not_taken_for_two(noise: np.random.Generator, count: int) -> None:
     shapes: dict[str, Callable[[], Floats]] = {

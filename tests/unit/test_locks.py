@@ -163,6 +163,7 @@ def forge(folder: Path, name: str, version: Version) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_set_up_refuses_a_package_that_is_not_the_locked_one(tmp_path: Path) -> None:
     """Setup itself, with real pip and an index that has everything, but forged."""
     served, kit = tmp_path / "served", tmp_path / "kit"

@@ -163,6 +163,7 @@ def test_executorchs_own_scripts_see_our_models() -> None:
     assert load_model("toy_cnn").source == "kit"
 
 
+@pytest.mark.slow
 def test_an_executorch_example_loads_behind_our_interface() -> None:
     model = load_model("linear").model
     assert model.get_eager_model()(*model.get_example_inputs()).shape == (3, 3)
@@ -214,6 +215,7 @@ def test_a_file_that_does_not_parse_is_blamed_on_its_line(tmp_path: Path) -> Non
         load_model(f"{broken}:make")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "torch"])
 def test_a_file_named_like_a_library_does_not_stand_in_its_way(name: str, tmp_path: Path) -> None:
     """In a process of its own: here the libraries are loaded already."""

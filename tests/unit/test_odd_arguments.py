@@ -109,6 +109,7 @@ def test_odd_names_of_what_is_found_in_a_folder(sme2prof: Sme2prof, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_is_not_utf_8(
     sme2prof: Sme2prof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

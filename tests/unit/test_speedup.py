@@ -282,6 +282,7 @@ def test_corrections_are_those_in_the_books() -> None:
     assert benjamini_hochberg(raw) == pytest.approx([0.02, 0.04, 0.04, 0.02])
 
 
+@pytest.mark.slow
 def test_many_operators_without_a_difference_give_few_false_verdicts() -> None:
     noise = np.random.default_rng(9)
     families = 25
