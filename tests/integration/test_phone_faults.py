@@ -461,7 +461,6 @@ def test_a_run_that_is_ended_from_outside(
     bench.check_nothing_left()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bench", ["boost"], indirect=True)
 def test_a_phone_that_is_lost_under_two_runs_says_so_in_both(bench: Bench, tmp_path: Path) -> None:
     configs = [bench.config.model_copy(update={"output_root": tmp_path / name}) for name in ("one", "other")]

@@ -1,4 +1,5 @@
-"""Every model of the zoo in every dtype: exported whole into XNNPACK, checked against PyTorch, and run."""
+"""Every model of the zoo, made small, in every dtype: exported whole into XNNPACK, checked against PyTorch, and
+run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder squeeze_sam ...`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from edgetam_weights import checkpoint_weights
 from model_profiling.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.models import entries, register_model
-from model_profiling.models.registry import discover
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import Job
 from model_profiling.workflow.programs import find_or_export
@@ -21,9 +21,6 @@ from model_profiling.workflow.programs import find_or_export
 SHALLOW = f"{Path(__file__).parents[1] / 'models' / 'shallow.py'}:edgetam"
 TRANSFORMER, DECODER = "transformer_encoder@tokens=16,layers=1", "decoder_lm@context=32,layers=1"
 PROMPT, UNET, SQUEEZE = "decoder_lm@tokens=8,context=32,layers=1", "unet@size=32", "squeeze_sam@size=256"
-# One of each, in the dtype that had to be written for, is part of `make test`; an export takes seconds.
-# EdgeTAM is exported and run there by the skills' commands (tests/e2e/test_documents.py).
-QUICK = {(TRANSFORMER, "fp16"), (DECODER, "fp16"), (UNET, "fp16")}
 ALL = [
     (model, dtype)
     for model in (SHALLOW, TRANSFORMER, DECODER, PROMPT, UNET, SQUEEZE)
@@ -34,12 +31,7 @@ OUTSIDE = {"transformer_encoder": {"aten.embedding"}, "decoder_lm": {"aten.embed
 
 @pytest.mark.parametrize(
     ("model", "dtype"),
-    [
-        pytest.param(
-            *each, marks=() if each in QUICK else pytest.mark.slow, id=f"{Path(each[0]).name}-{each[1]}"
-        )
-        for each in ALL
-    ],
+    [pytest.param(*each, id=f"{Path(each[0]).name}-{each[1]}") for each in ALL],
 )
 def test_exported_whole_and_run(
     model: str, dtype: str, exported: Callable[..., object], tmp_path: Path
@@ -57,22 +49,6 @@ def test_exported_whole_and_run(
     assert len(outcome.result.iterations_ns) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "dtype"),
-    [
-        (model, dtype)
-        for model in ("edgetam_image_encoder", "squeeze_sam", "transformer_encoder", "decoder_lm", "unet")
-        for dtype in discover()[model].dtypes
-    ],
-)
-def test_full_size(model: str, dtype: str, exported: Callable[..., object]) -> None:
-    record = json.loads(exported(model, dtype).summary.read_text())  # type: ignore[attr-defined]
-    assert record["accuracy"]["lowering"]["ok"]
-    assert record["coverage"]["partitions"] == 1
-
-
-@pytest.mark.slow
 def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(tmp_path: Path) -> None:
     checkpoint = tmp_path / "edgetam.pt"
     torch.save({"model": checkpoint_weights()}, checkpoint)

@@ -24,19 +24,6 @@ ZOO = Path(__file__).parent
 MAPPED = 0.95
 EXPLAINED_ABOVE = 0.10
 AROUND = "time in no operator"
-# Seven architectures, two of them in the dtype that shows most, are part of `make test`.
-# The rest is slow.
-QUICK = frozenset({"lstm_model_int8", "mobilenet_model_fp16"})
-SLOW = frozenset(
-    expected.name
-    for expected in EXPECTED
-    if expected.name not in QUICK and (expected.dtype != "fp32" or not expected.model.endswith(":model"))
-) | {
-    f"{name}_model_fp32"
-    for name in (
-        "lstm", "mobilenet", "mobilevit", "segformer", "shufflenet", "swin", "vit", "wav2vec2", "whisper",
-    )
-}  # fmt: skip
 # The cheapest to run under QEMU.
 EMULATED = ("resnet_model_fp32", "squeezenet_model_fp32", "lstm_model_int8")
 
@@ -74,11 +61,6 @@ class Profiled:
         return bool(number) and part in self.lines[number - 1]
 
 
-def _wanted(expected: Expected) -> object:
-    marks = (pytest.mark.slow,) if expected.name in SLOW else ()
-    return pytest.param(expected, id=expected.name, marks=marks)
-
-
 def _profiled(expected: Expected, exported: Callable[..., object], target: str, folder: Path) -> Profiled:
     made = exported(f"{ZOO / expected.model}", expected.dtype)
     summary = json.loads(made.summary.read_text())  # type: ignore[attr-defined]
@@ -90,7 +72,7 @@ def _profiled(expected: Expected, exported: Callable[..., object], target: str, 
     return Profiled(expected, summary["coverage"]["undelegated"], outcome)
 
 
-@pytest.mark.parametrize("expected", map(_wanted, EXPECTED))
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda expected: str(expected.name))
 def test_on_this_machine(expected: Expected, exported: Callable[..., object], tmp_path: Path) -> None:
     seen = _profiled(expected, exported, "host", tmp_path)
     wrong = [
