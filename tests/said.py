@@ -16,9 +16,9 @@ from model_profiling.errors import ProfilingError
 
 
 def has(text: str, fact: str) -> bool:
-    """As a whole: `2 ms` is not in `12 ms`, nor `1.5` in `1.52`. Case is the sentence's affair."""
-    before = r"(?<![\w.])" if fact[:1].isalnum() else ""
-    after = r"(?!\.?\w)" if fact[-1:].isalnum() else ""
+    """As a whole: `2 ms` is not in `12 ms`, nor `5` in `1.52`. Case is the sentence's affair."""
+    before = r"(?<!\w)(?<!\d\.)" if fact[:1].isalnum() else ""
+    after = r"(?!\w)(?!\.\d)" if fact[-1:].isalnum() else ""
     return re.search(f"{before}{re.escape(fact)}{after}", text, re.IGNORECASE) is not None
 
 
