@@ -250,12 +250,12 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
 ]  # fmt: skip
 
 BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [
-    ("empty file", "", "the file empty", "config new"),
+    ("empty file", "", "empty", "config new"),
     ("list", "[]", "object", '"model"'),
     ("trailing comma", '{\n "model": "a.pte",\n}', "line 3 column 1", "comma"),
     ("single quotes", "{'model': 1}", "line 1 column 2", "double quotes"),
     ("a comment", '{\n // model\n "model": "a"}', "line 2 column 2", "notes"),
-    ("missing comma", '{"model": "a"\n "output_root": "b"}', "line 2 column 2", "add what missing"),
+    ("missing comma", '{"model": "a"\n "output_root": "b"}', "line 2 column 2", "add"),
     ("cut off", '{"model": "a"', "line 1 column 14", "bracket"),
     ("two objects", "{}{}", "line 1 column 3", "one object"),
     ("key twice", '{"model": "a", "model": "b"}', "model twice", "one"),
