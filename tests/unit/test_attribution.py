@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import refused
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
@@ -164,12 +165,12 @@ def test_warm_up_runs_are_left_out(tmp_path: Path) -> None:
     runs = [(event("OPERATOR_CALL", 1, 5), execute(0, length)) for length in (90, 10, 11)]
     found = attribute(table_of(tmp_path, *runs), warmup_runs=1)
     assert found.e2e_ns().tolist() == [10, 11] and found.warnings == ()
-    with pytest.raises(FormatError, match="all of them warm-up"):
+    with refused(FormatError, "3", "warm-up"):
         attribute(table_of(tmp_path, *runs), warmup_runs=3)
 
 
 def test_a_dump_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="holds no Method::execute"):
+    with refused(FormatError, "Method::execute"):
         attribute(table_of(tmp_path, (event("Method::init", 0, 10, chain=-1),), name="Default"))
 
 

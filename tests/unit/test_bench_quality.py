@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from said import refused, says_together
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -96,15 +97,15 @@ def test_pools_read_back_and_are_put_together(steady: pools.Pool, tmp_path: Path
     pools.keep(first, pools.Campaign(machine="here", seed=3, pools={"quiet": steady}))
     pools.keep(second, pools.Campaign(machine="here", seed=3, pools={"two": steady}))
     assert pools.read([first, second]).pools == {"quiet": steady, "two": steady}
-    with pytest.raises(InputError, match="quiet was measured in an earlier file too"):
+    with refused(InputError, first, "quiet"):
         pools.read([first, first])
     content = json.loads(first.read_text())
     content["pools"]["quiet"]["launches"] = []
     second.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="no condition that was measured to its end"):
+    with refused(InputError, second, "no condition"):
         pools.read([second])
     second.write_text(first.read_text()[:-100])
-    with pytest.raises(FormatError, match="is not JSON"):
+    with refused(FormatError, second, "JSON"):
         pools.read([second])
 
 
@@ -113,7 +114,8 @@ def test_tables_go_between_the_marks_of_a_page(steady: pools.Pool, tmp_path: Pat
     curve = figures.Figures(1, dict.fromkeys(EFFECTS, 0.5), 0, 0)
     shown = {"quiet": dict.fromkeys(methods.METHODS, curve)}
     text = page.short(campaign, shown, figures.outcomes(campaign, shown), 10)
-    assert "| the kit's rounds | 50.0% / 50% / 50% / 50% |" in text and "| FAIL |" in text
+    says_together(text, "the kit's rounds", "50.0% / 50% / 50% / 50%")
+    assert "| FAIL |" in text
     document = tmp_path / "docs" / "page.md"
     document.parent.mkdir()
     begin, end = "<!-- bench/x.py --into: begin -->", "<!-- bench/x.py --into: end -->"
@@ -121,7 +123,7 @@ def test_tables_go_between_the_marks_of_a_page(steady: pools.Pool, tmp_path: Pat
     for _ in range(2):
         page.put_into(document, text, "bench/x.py")
         assert document.read_text() == f"before\n{begin}\n{text}\n{end}\nafter\n"
-    with pytest.raises(InputError, match="does not say where the tables go"):
+    with refused(InputError, document, "bench/y.py"):
         page.put_into(document, text, "bench/y.py")
     assert "](images/power.svg)" in page.linked(tmp_path / "docs" / "images" / "power.svg", document)
 

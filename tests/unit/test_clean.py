@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import ARM, DATA
+from said import refused, says
 
 from model_profiling import process
 from model_profiling.cli.clean import _moment
@@ -204,14 +205,11 @@ def test_runs_in_use_or_with_files_of_somebody_stay(runs: Path, clean, tmp_path:
     assert chosen(facts) == ["inner"]
     kept = facts["kept"]
     assert isinstance(kept, list)
-    assert {Path(entry["name"]).name: entry["stays"] for entry in kept} == {
-        "a": "holds my notes.txt, which is not the kit's",
-        "b": "holds more, which is not the kit's",
-        "c": "in use",
-        "outer": "holds other runs",
-        "inner": "",
-        "torn": "has no manifest that can be read",
-    }
+    stays = {Path(entry["name"]).name: entry["stays"] for entry in kept}
+    reasons = {"a": "my notes.txt", "b": "more", "c": "in use", "outer": "other runs", "torn": "manifest"}
+    assert stays.keys() == {*reasons, "inner"} and stays["inner"] == ""
+    for name, reason in reasons.items():
+        says(stays[name], reason)
     assert (runs / "a/my notes.txt").is_file() and (tmp_path / "elsewhere").is_dir()
 
 
@@ -282,10 +280,11 @@ def test_what_cannot_be_removed_is_never_said_to_be(tmp_path: Path, monkeypatch:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "unlink", refusing)
-    with pytest.raises(SetupError, match=r"cannot remove all of .*entry: .*; remove the rest of it: (.*)"):
+    with refused(SetupError, tmp_path / "entry", "operation not permitted") as caught:
         remove_whole(tmp_path / "entry")
     monkeypatch.setattr(os, "unlink", unlink)
     (left,) = tmp_path.iterdir()
+    says(caught.value.fix, left)
     assert (left / "entry/closed/file").exists()
     remove_whole(left)
     remove_whole(left)  # as if another process had been quicker

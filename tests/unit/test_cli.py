@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from said import says
 
 from model_profiling import process
 from model_profiling.cli.main import COMMANDS, LazyGroup, main, program
@@ -96,7 +97,8 @@ def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
     alone = process.run([sys.executable, "-m", "model_profiling", "exprot"], timeout=60, cwd=ROOT)
-    assert alone.returncode == 2 and "did you mean 'export'?" in alone.stderr
+    assert alone.returncode == 2
+    says(alone.stderr, "'export'")
 
 
 def test_an_expected_failure_is_one_line_and_debug_shows_where(sme2prof: Cli) -> None:
@@ -110,22 +112,18 @@ def test_an_expected_failure_is_one_line_and_debug_shows_where(sme2prof: Cli) ->
 
 
 @pytest.mark.parametrize(
-    "raised, code, line",
+    "raised, code, facts",
     [
-        (ProfilingError("a is wrong\nacross lines", "do b"), 2, "error: a is wrong across lines; do b"),
-        (KeyboardInterrupt(), 130, "error: interrupted; nothing was left half written"),
-        (KeyboardInterrupt("a is to be put back"), 130, "error: interrupted; a is to be put back"),
-        (
-            ZeroDivisionError("oops"),
-            2,
-            "error: unexpected ZeroDivisionError: oops; run it with --debug and report it",
-        ),
+        (ProfilingError("a is wrong\nacross lines", "do b"), 2, ("a is wrong across lines; do b",)),
+        (KeyboardInterrupt(), 130, ("interrupted",)),
+        (KeyboardInterrupt("a is to be put back"), 130, ("interrupted", "a is to be put back")),
+        (ZeroDivisionError("oops"), 2, ("unexpected", "ZeroDivisionError: oops", "--debug")),
     ],
 )
 def test_main_turns_every_failure_into_one_line(
     raised: BaseException,
     code: int,
-    line: str,
+    facts: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -134,7 +132,9 @@ def test_main_turns_every_failure_into_one_line(
 
     monkeypatch.setattr(LazyGroup, "invoke", fail)
     assert main(["models"]) == code
-    assert capsys.readouterr().err == line + "\n"
+    line = capsys.readouterr().err
+    assert line.startswith("error: ") and line.count("\n") == 1
+    says(line, *facts)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="script(1) takes other options elsewhere")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
+from said import says
 
 from model_profiling.run import Times, why_not_comparable
 from model_profiling.run.comparability import Origin
@@ -53,27 +53,27 @@ def test_may_be_compared(baseline: Origin, candidate: Origin) -> None:
 @pytest.mark.parametrize(
     ("baseline", "candidate", "why"),
     [
-        (*both(times=Times.EMULATED), "an emulated run"),
-        (OFF, replace(ON, times=Times.TRACED), "the times of on come from a run that traces kernels"),
-        (replace(OFF, times=Times.UNKNOWN), ON, "nothing says on what machine the times of off"),
-        (OFF, replace(ON, cpu="N1"), r"different CPUs \(M4 and N1\); --across-machines"),
-        (*both(features=NO_SME2, cpu="N1"), r"this CPU \(N1\) has no SME2, so both sides run the same code"),
+        (*both(times=Times.EMULATED), ("emulated",)),
+        (OFF, replace(ON, times=Times.TRACED), ("on", "traces kernels")),
+        (replace(OFF, times=Times.UNKNOWN), ON, ("off", "machine")),
+        (OFF, replace(ON, cpu="N1"), ("M4", "N1", "--across-machines")),
+        (*both(features=NO_SME2, cpu="N1"), ("N1", "no SME2")),
         (
             replace(OFF, features=NO_SME2, disabled=(SME2_ONLY,)),
             replace(ON, features=NO_SME2),
-            "has no SME2",
+            ("no SME2",),
         ),
         (
             replace(ON, features=NO_SME2, disabled=("i8mm",)),
             replace(ON, features=NO_SME2),
-            "has no i8mm",
+            ("no i8mm",),
         ),
-        (*both(own_runner=True, disabled=(), features=NO_SME2), "has no SME2"),
-        (*both(features=NO_SME2, cpu=""), r"this CPU \(not named\) has no SME2"),
+        (*both(own_runner=True, disabled=(), features=NO_SME2), ("no SME2",)),
+        (*both(features=NO_SME2, cpu=""), ("not named", "no SME2")),
     ],
 )
-def test_may_not_be_compared_and_why(baseline: Origin, candidate: Origin, why: str) -> None:
-    assert re.search(why, why_not_comparable(baseline, candidate) or "")
+def test_may_not_be_compared_and_why(baseline: Origin, candidate: Origin, why: tuple[str, ...]) -> None:
+    says(why_not_comparable(baseline, candidate) or "", *why)
 
 
 def test_machines_may_be_compared_when_they_are_the_question() -> None:

@@ -10,6 +10,7 @@ collectd/collectd#3865).
 from __future__ import annotations
 
 import pytest
+from said import refused
 
 from model_profiling.errors import InputError
 from model_profiling.targets.device.clusters import find_clusters
@@ -74,9 +75,9 @@ def test_capacity_tells_apart_what_frequency_does_not() -> None:
     assert [each.cpus for each in find_clusters(texts)] == [(0,), (1,)]
 
 
-@pytest.mark.parametrize(("texts", "says"), [(highest(5, 5), "are all alike"), ({}, "tell no kinds apart")])
-def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]], says: str) -> None:
-    with pytest.raises(InputError, match=says):
+@pytest.mark.parametrize("texts", [highest(5, 5), {}], ids=["all alike", "nothing known"])
+def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]]) -> None:
+    with refused(InputError, "android:1", "big"):
         cpus_of_cluster(find_clusters(texts), "big", "android:1")
 
 

@@ -6,12 +6,12 @@ import cProfile
 import mmap
 import os
 import pstats
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from said import refused
 from strategies import AllocationEvent, Block, DebugEvent, Dump, ProfileEvent, dumps
 
 from model_profiling.errors import FormatError, InputError
@@ -141,28 +141,28 @@ def test_a_clock_of_32_bits_may_wrap_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "facts"),
     [
-        (b"", "is not an ETDump"),
-        (b"PK\x03\x04" + bytes(40), "is not an ETDump"),
-        (dump(event("x", 2**40, 5)), r"ends before it begins, at byte \d+"),
-        (dump(event("x", 0, 2**63)), "number out of range"),
-        (dump(event("ok"))[:-1], "is cut short"),
+        (b"", ("not an ETDump",)),
+        (b"PK\x03\x04" + bytes(40), ("not an ETDump",)),
+        (dump(event("x", 2**40, 5)), ("ends before", "at byte")),
+        (dump(event("x", 0, 2**63)), ("number", "out of range")),
+        (dump(event("ok"))[:-1], ("cut short",)),
     ],
 )
-def test_a_wrong_dump_is_one_error_that_says_where(data: bytes, says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+def test_a_wrong_dump_is_one_error_that_says_where(data: bytes, facts: tuple[str, ...]) -> None:
+    with refused(FormatError, *facts):
         read_etdump(data)
 
 
 def test_times_too_large_for_their_unit_are_refused() -> None:
-    with pytest.raises(FormatError, match="time stamp is out of range"):
+    with refused(FormatError, "time stamp", "out of range"):
         read_etdump(dump(event("x", 0, 2**60)), time_scale="s")
 
 
 def test_names_must_be_text() -> None:
     data = dump(event("a name")).replace(b"a name", b"\xff\xfe\xfd\xfc\xfb\xfa")
-    with pytest.raises(FormatError, match="is not text"):
+    with refused(FormatError, "not text"):
         read_etdump(data)
 
 
@@ -183,15 +183,15 @@ def test_no_truncation_goes_unnoticed(size_prefixed: bool) -> None:
 
 
 def test_missing_empty_and_strange_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=re.escape(str(tmp_path / "none.etdump"))):
+    with refused(InputError, tmp_path / "none.etdump"):
         read_etdump(tmp_path / "none.etdump")
-    with pytest.raises(InputError, match="is a folder, not a regular file"):
+    with refused(InputError, tmp_path, "folder"):
         read_etdump(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="is a named pipe, not a regular file"):
+    with refused(InputError, tmp_path / "pipe", "named pipe"):
         read_etdump(tmp_path / "pipe")
     (tmp_path / "empty.etdump").touch()
-    with pytest.raises(FormatError, match="empty"):
+    with refused(FormatError, tmp_path / "empty.etdump"):
         read_etdump(tmp_path / "empty.etdump")
 
 

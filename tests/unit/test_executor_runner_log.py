@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling.errors import RunError
 from model_profiling.targets.executor_runner import read_own_times
@@ -25,12 +26,12 @@ def test_a_time_that_is_none_is_an_error_that_shows_it(told: str) -> None:
     )
     for log in (f"{good}Iteration 2 of 2: {told} ms\n", f"executed successfully 1 time(s) in {told} ms\n"):
         if told or "Iteration" not in log:
-            with pytest.raises(RunError, match=r"no time|no line") as said:
+            with refused(RunError) as said:
                 read_own_times(JOB, log, None)
             assert len(str(said.value)) < 400 and "\x1b" not in str(said.value)
 
 
 def test_a_count_that_is_none_tells_no_time() -> None:
     for count in ("9" * 5000, "\u0661", "0"):
-        with pytest.raises(RunError, match="only what all executions took together"):
+        with refused(RunError, "all executions"):
             read_own_times(JOB, f"executed successfully {count} time(s) in 5 ms\n", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from said import says
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -150,7 +151,7 @@ def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(
     assert fitted(small) == (small, [])
     short, (said,) = fitted(large)
     assert isinstance(said, Paragraph)
-    assert "8 of 16 series and 3 of 8 comparisons" in str(said.text) and names.METRICS in str(said.text)
+    says(str(said.text), "8 of 16 series", "3 of 8 comparisons", names.METRICS)
     assert told_pair(short) is told_pair(large) and len(short.pairs) == 3 and len(short.experiments) == 8
     assert short.outlook is large.outlook and short.remarks == large.remarks
     assert len(short.evidence[0].kernels) == 8 and len(short.evidence[0].parity) == 3

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from made_programs import MadeModel
 from made_series import made_series
+from said import refused, says, says_together
 
 from model_profiling.analysis.inside import Part, inside_series, sampled_entries, short_name, wilson_interval
 from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
@@ -127,12 +128,12 @@ def test_counting_and_sampling_are_held_against_each_other() -> None:
     seen = sampled_entries(samples((0, 0, 0, 0, 70), (0, 0, 0, 1, 20)))
     assert seen == {f"kai_run_{MOPA}": 70, f"kai_run_{GATHER}": 20}
     assert list(disagreements(seen, counted)) == []
-    assert agreement(seen, 90, counted) == "2 KleidiAI kernels were seen in 90 samples, and counted"
+    says(agreement(seen, 90, counted), "2 KleidiAI kernels", "90 samples", "counted")
     (uncounted,) = disagreements({**seen, "kai_run_lhs_pack_x16p2vlx2_x16_sme": 1}, counted)
-    assert "no call of it was counted" in uncounted
+    says(uncounted, "kai_run_lhs_pack_x16p2vlx2_x16_sme", "no call")
     (unseen,) = disagreements({f"kai_run_{GATHER}": 20}, counted)
-    assert unseen.endswith("made 100.0% of the counted arithmetic, but was never seen")
-    assert "1 more counted and never seen, each below 15.0%" in agreement({f"kai_run_{MOPA}": 5}, 20, counted)
+    says(unseen, f"kai_run_{MOPA}", "100.0%", "never seen")
+    says_together(agreement({f"kai_run_{MOPA}": 5}, 20, counted), "1 more", "never seen", "15.0%")
 
 
 def test_sizes_are_what_the_kernels_name_says_they_are(tmp_path: Path) -> None:
@@ -178,7 +179,8 @@ def test_a_library_that_is_not_here_leaves_its_functions_unknown(tmp_path: Path)
     path = tmp_path / "seen.json"
     path.write_text(json.dumps(WRITTEN))
     found = read_samples(path)
-    assert found.files == (SampledFile("libmade.so", "00ff", "it is not on this machine"),)
+    (absent,) = found.files
+    assert (absent.name, absent.build_id) == ("libmade.so", "00ff") and absent.problem
     assert {function.start for function in found.functions} == {None} and found.kept == 2
     (tmp_path / "libmade.so").write_bytes(b"\x7fELF something else")
     (file,) = read_samples(path, [tmp_path]).files
@@ -213,5 +215,5 @@ def test_a_library_that_cannot_be_known_again_leaves_them_unknown_too(tmp_path: 
 def test_a_damaged_file_of_samples_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "seen.json"
     path.write_text(json.dumps({**WRITTEN, **change}))
-    with pytest.raises(RunError, match="samples cannot be read"):
+    with refused(RunError, path, "samples"):
         read_samples(path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.run import Series
@@ -95,14 +96,14 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     Journal(tmp_path).append(ENTRY)
     with (tmp_path / JOURNAL).open("a") as stream:
         stream.write('{"schema_version": 1, "kind": "unt\n')
-    with pytest.raises(FormatError, match=r"journal\.jsonl, line 2 is damaged"):
+    with refused(FormatError, tmp_path / JOURNAL, "line 2"):
         Journal(tmp_path)
 
 
 def test_a_full_disk_loses_nothing_that_was_there(tiny_disk: Path) -> None:
     journal = Journal(tiny_disk)
     journal.append(ENTRY)
-    with pytest.raises(InputError, match="free some space, then continue with --resume"):
+    with refused(InputError, "no space left on device", fix="--resume"):
         journal.append(replace(ENTRY, round=1, iterations_ns=tuple(range(10**17, 10**17 + 30000))))
     assert Journal(tiny_disk).entries() == (ENTRY,)
     journal.append(replace(ENTRY, round=1))
@@ -119,7 +120,7 @@ def test_a_journal_that_is_a_link_leaves_its_victim_whole(
     run.mkdir()
     journal = Journal(run)
     make(victim, run / JOURNAL)
-    with pytest.raises(InputError, match=r"cannot write \S+journal\.jsonl: it is a .*link"):
+    with refused(InputError, run / JOURNAL, "link"):
         journal.append(ENTRY)
     assert victim.read_text() == "whole, without a line end"
 
@@ -128,5 +129,5 @@ def test_a_journal_that_is_a_link_leaves_its_victim_whole(
 def test_a_round_that_no_run_has_is_refused(tmp_path: Path, number: int) -> None:
     """The campaign found one that fits into no index."""
     Journal(tmp_path).append(replace(ENTRY, round=number))
-    with pytest.raises(FormatError, match=r"there is no round|too large a number"):
+    with refused(FormatError, JOURNAL, "line 1"):
         list(Journal(tmp_path).entries())

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from conftest import arm_xnnpack
+from said import says
 
 from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernels import (
@@ -180,9 +181,11 @@ def test_operators_are_counted_by_family() -> None:
 
 def test_verdicts_rest_on_what_ran() -> None:
     sme2 = sme_verdict(executed_kernels(SME2_RUN), traced=True)
-    assert (sme2.answer, sme2.text) == ("sme2", "SME2 ran: 2 kernels, 13 calls")
+    assert sme2.answer == "sme2"
+    says(sme2.text, "SME2 ran", "2 kernels", "13 calls")
     sme1 = sme_verdict(executed_kernels(SME1_RUN), traced=True)
-    assert (sme1.answer, sme1.text) == ("sme", "SME ran: 2 kernels")
+    assert sme1.answer == "sme"
+    says(sme1.text, "SME ran", "2 kernels")
     assert sme_verdict((), traced=True).answer == "none"
     assert sme_verdict((), traced=False).answer == "unknown"
     assert (
@@ -212,8 +215,8 @@ def test_configured_kernels_prove_nothing_and_are_never_counted() -> None:
     uses = configured_kernels([name, name])
     assert [(use.kernel.name, use.calls) for use in uses] == [(name, None)]
     verdict = sme_verdict(uses, traced=False)
-    assert verdict.answer == "unknown" and "nothing shows that they ran" in verdict.text
-    with pytest.raises(ValueError, match="configured, not called"):
+    assert verdict.answer == "unknown"
+    with pytest.raises(ValueError, match="configured"):
         KernelUse(classify(name), "configured", 3)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import says
 
 from model_profiling.errors import InputError
 from model_profiling.statistics.latency import Floats, find_bimodality, find_drift, find_outliers, summarize
@@ -208,5 +209,6 @@ def test_nothing_measured_is_a_warning_too() -> None:
 
 
 def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    said = [warning.seen for warning in latency_warnings([[1.0]])]
-    assert "only 1 round was measured" in said and "a process timed only 1 inference" in said
+    said = {warning.code: warning.seen for warning in latency_warnings([[1.0]])}
+    says(said["rounds"], "1 round")
+    says(said["runs"], "1 inference")

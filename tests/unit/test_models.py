@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling import process
 from model_profiling.errors import InputError
@@ -28,18 +29,18 @@ class Small(EagerModelBase):
 
 def test_a_duplicate_name_is_refused_and_says_who_has_it() -> None:
     discover()
-    with pytest.raises(InputError, match=r"toy_cnn' is registered already by .*toy_cnn\.model:ToyCNN"):
+    with refused(InputError, "'toy_cnn'", "model_profiling.models.toy_cnn.model:ToyCNN"):
         register_model("toy_cnn", Small)
 
 
 @pytest.mark.parametrize("name", ["", "3d", "my-model", "a/b"])
 def test_a_name_that_cannot_be_part_of_a_file_name_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="cannot name a model"):
+    with refused(InputError, repr(name)):
         register_model(name, Small)
 
 
 def test_an_unknown_dtype_is_refused_at_registration() -> None:
-    with pytest.raises(InputError, match="fp8"):
+    with refused(InputError, "fp8"):
         register_model("with_fp8", Small, dtypes=["fp8"])
 
 
@@ -171,7 +172,7 @@ def test_an_executorch_example_loads_behind_our_interface() -> None:
 
 @pytest.mark.usefixtures("without_transformers")
 def test_an_executorch_example_that_lacks_a_package_names_it() -> None:
-    with pytest.raises(InputError, match=r"mobilebert' needs the Python package 'transformers'.*pip install"):
+    with refused(InputError, "'mobilebert'", "'transformers'", fix="pip install"):
         load_model("mobilebert")
 
 
@@ -179,7 +180,7 @@ def test_an_executorch_example_that_lacks_a_package_names_it() -> None:
     "typed, meant", [("toy_cn", "toy_cnn"), ("mobilenet_v3", "mobilenet_v3_small"), ("LSTM", "lstm")]
 )
 def test_an_unknown_model_suggests_the_nearest(typed: str, meant: str) -> None:
-    with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+    with refused(InputError, f"'{typed}'", fix=f"'{meant}'"):
         load_model(typed)
 
 
@@ -192,26 +193,26 @@ def test_a_factory_is_named_by_file_or_by_module(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "reference, error",
+    "reference, facts",
     [
-        ("nowhere.py:make", r"there is no file nowhere\.py; write path/file\.py:factory"),
-        (f"{UNSEEN}:absent", r"has no 'absent'; it defines .*encoder"),
-        (f"{UNSEEN}", "does not name a factory"),
-        (f"{UNSEEN}:", "does not name a factory"),
-        ("no_such_package.models:make", r"no_such_package\.models cannot be imported: ModuleNotFoundError"),
-        (f"{UNSEEN}:raises", r"failed: ValueError: the weights are not here at unseen\.py:\d+ in raises"),
-        (f"{UNSEEN}:returns_a_number", r"returned int; return \(module, example_inputs\)"),
+        ("nowhere.py:make", ("nowhere.py", "path/file.py:factory")),
+        (f"{UNSEEN}:absent", ("'absent'", "encoder")),
+        (f"{UNSEEN}", (UNSEEN, "factory")),
+        (f"{UNSEEN}:", (UNSEEN, "factory")),
+        ("no_such_package.models:make", ("no_such_package.models", "ModuleNotFoundError")),
+        (f"{UNSEEN}:raises", ("ValueError: the weights are not here", "unseen.py", "in raises")),
+        (f"{UNSEEN}:returns_a_number", ("int", "(module, example_inputs)")),
     ],
 )
-def test_a_bad_reference_is_one_clear_line(reference: str, error: str) -> None:
-    with pytest.raises(InputError, match=error):
+def test_a_bad_reference_is_one_clear_line(reference: str, facts: tuple[object, ...]) -> None:
+    with refused(InputError, *facts):
         load_model(reference)
 
 
 def test_a_file_that_does_not_parse_is_blamed_on_its_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("x = 1\ndef make(:\n")
-    with pytest.raises(InputError, match=r"SyntaxError.* at broken\.py:2"):
+    with refused(InputError, "SyntaxError", "broken.py:2"):
         load_model(f"{broken}:make")
 
 

@@ -68,7 +68,7 @@ def test_an_interrupt_without_the_phone_says_what_is_left_to_do(phone: Phone) ->
     def gone() -> None:
         raise SetupError("gone")
 
-    with pytest.raises(KeyboardInterrupt, match="settings of the phone are still to be put back: the next"):
+    with pytest.raises(KeyboardInterrupt, match="settings of the phone"):
         hold(phone, gone, interrupted=True)
     phone.meanwhile = lambda: None
     PowerSettings(phone, "the phone", "own-id").finish_earlier()

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.program import read_etrecord
@@ -147,7 +148,7 @@ def test_many_members_are_bounded_together() -> None:
     """Each is below the limit; all of them took 2.9 GB."""
     spaces = b"[" + b" " * (17 * 2**20) + b"]"
     content = record({f"{GRAPH}{number}": spaces for number in range(4)}, zipfile.ZIP_DEFLATED)
-    with pytest.raises(FormatError, match="unpacks to too much"):
+    with refused(FormatError, "too much"):
         read_etrecord(content)
 
 
@@ -157,7 +158,7 @@ def test_a_member_that_lies_about_its_size_takes_no_memory() -> None:
     for claimed, said in ((12, "damaged"), (2**31 - 1, "too much"), (2**32 - 1, "too much")):
         bomb[at + 24 : at + 28] = struct.pack("<I", claimed)
         tracemalloc.start()
-        with pytest.raises(FormatError, match=said):
+        with refused(FormatError, said):
             read_etrecord(bytes(bomb))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -166,7 +167,7 @@ def test_a_member_that_lies_about_its_size_takes_no_memory() -> None:
 
 def test_a_name_of_a_million_characters_is_refused() -> None:
     content = graph(node("x" * 1_000_000, 1))
-    with pytest.raises(FormatError, match="a name is 1000000 characters long"):
+    with refused(FormatError, "name", "1000000 characters"):
         read_etrecord(record({GRAPH: content}))
 
 
@@ -174,7 +175,7 @@ def test_a_list_of_a_million_members_is_not_read() -> None:
     entry = b"PK\1\2" + bytes(42)
     listed = entry * 200_000
     end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 9, 9, len(listed), 0, 0)
-    with pytest.raises(FormatError, match="claims to list more members than a record has"):
+    with refused(FormatError, "members"):
         read_etrecord(listed + end)
 
 
@@ -194,24 +195,24 @@ def test_json_of_another_shape_yields_nothing_and_breaks_nothing(content: str) -
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "fact"),
     [
-        (b"not a zip at all", "damaged ETRecord"),
-        (record({GRAPH: "{"}), "is not JSON"),
-        (record({GRAPH: b"\xff\xfe"}), "is not JSON"),
-        (record({GRAPH: graph(node("a", 1))})[:-30], "damaged ETRecord"),
-        (record({GRAPH: graph(node("a", 1))}, zipfile.ZIP_LZMA), "a member that no exporter writes"),
+        (b"not a zip at all", "ETRecord"),
+        (record({GRAPH: "{"}), "JSON"),
+        (record({GRAPH: b"\xff\xfe"}), "JSON"),
+        (record({GRAPH: graph(node("a", 1))})[:-30], "ETRecord"),
+        (record({GRAPH: graph(node("a", 1))}, zipfile.ZIP_LZMA), "member"),
     ],
 )
-def test_a_wrong_record_is_one_error(content: bytes, says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+def test_a_wrong_record_is_one_error(content: bytes, fact: str) -> None:
+    with refused(FormatError, fact):
         read_etrecord(content)
 
 
 def test_another_zip_is_not_a_record(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a", "b")
-    with pytest.raises(FormatError, match=r"x\.zip is not an ETRecord"):
+    with refused(FormatError, tmp_path / "x.zip", "ETRecord"):
         read_etrecord(tmp_path / "x.zip")
-    with pytest.raises(InputError, match="none"):
+    with refused(InputError, tmp_path / "none"):
         read_etrecord(tmp_path / "none")

@@ -10,6 +10,7 @@ import flatbuffers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import refused
 from strategies import damage
 
 from model_profiling.errors import FormatError, InputError
@@ -94,21 +95,21 @@ def test_bytes_are_counted_by_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "facts"),
     [
-        (b"", "is not an ExecuTorch program"),
-        (b"PK\x03\x04" + bytes(40), "is not an ExecuTorch program"),
-        (WHOLE[:1000], r"leaves the file at byte \d+"),
-        (WHOLE.replace(b"XH00", b"XH99"), "XNNPACK delegate of an unknown format at byte"),
+        (b"", ("not an ExecuTorch program",)),
+        (b"PK\x03\x04" + bytes(40), ("not an ExecuTorch program",)),
+        (WHOLE[:1000], ("leaves the file", "byte")),
+        (WHOLE.replace(b"XH00", b"XH99"), ("XNNPACK delegate", "format", "byte")),
     ],
 )
-def test_a_wrong_program_is_one_error_that_says_where(data: bytes, says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+def test_a_wrong_program_is_one_error_that_says_where(data: bytes, facts: tuple[str, ...]) -> None:
+    with refused(FormatError, *facts):
         read_program(data)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.pte"):
+    with refused(InputError, tmp_path / "none.pte"):
         read_program(tmp_path / "none.pte")
 
 
@@ -146,7 +147,7 @@ def test_lists_that_share_their_members_cannot_multiply_them() -> None:
     chain = table(4, 2, repeated(instruction))
     plan = table(8, 5, repeated(chain))
     builder.Finish(table(8, 1, repeated(plan)), file_identifier=b"ET12")
-    with pytest.raises(FormatError, match="refers to more than it can hold"):
+    with refused(FormatError, "more than it can hold"):
         read_program(bytes(builder.Output()))
 
 
@@ -229,14 +230,14 @@ def test_a_pooling_costs_its_window_for_each_output(sides: list[int], taps: int)
 
 @pytest.mark.parametrize("sides", [[], [0, 3], [-3, -3], [2**62, 2], [1, 2, 3]])
 def test_a_window_that_no_pooling_can_have_is_refused(sides: list[int]) -> None:
-    with pytest.raises(FormatError, match="a pooling has an impossible window"):
+    with refused(FormatError, "pooling", "window"):
         read_program(pooling(sides))
 
 
 def test_shapes_that_no_arithmetic_can_be_done_on_are_refused() -> None:
     shape = struct.pack("<4i", 1, 3, 32, 32)
     assert shape in WHOLE
-    with pytest.raises(FormatError, match="impossible shape"):
+    with refused(FormatError, "shape"):
         read_program(WHOLE.replace(shape, struct.pack("<4i", *[2**31 - 1] * 4)))
-    with pytest.raises(FormatError, match="impossible shape"):
+    with refused(FormatError, "shape"):
         read_program(WHOLE.replace(shape, struct.pack("<4i", 1, 3, -32, 32)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import stat
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling import reading
 from model_profiling.errors import FormatError, InputError
@@ -60,9 +60,8 @@ def loop(path: Path) -> None:
 def test_only_regular_files_are_opened(tmp_path, make, kind):
     make(path := tmp_path / "journal.jsonl")
 
-    with pytest.raises(InputError, match=f"journal.jsonl is {kind}, not a regular file") as raised:
+    with refused(InputError, path, kind):
         reading.open_regular(path)
-    assert raised.value.fix
     assert not reading.is_regular(path)
 
 
@@ -73,13 +72,13 @@ def test_a_file_that_the_user_names_may_be_a_link(tmp_path):
     assert reading.is_regular(path, follow=True)
     fifo(tmp_path / "fifo")
     (tmp_path / "to_fifo").symlink_to("fifo")
-    with pytest.raises(InputError, match="to_fifo is a named pipe"):
+    with refused(InputError, "to_fifo", "named pipe"):
         reading.read_bytes(tmp_path / "to_fifo", follow=True)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 5000, "absent"])
 def test_a_name_that_no_file_has_is_one_line(tmp_path, name):
-    with pytest.raises(InputError, match=r"^cannot read .*correct the path"):
+    with refused(InputError, tmp_path, fix="path"):
         reading.read_bytes(tmp_path / name)
     assert not reading.is_regular(tmp_path / name)
 
@@ -88,37 +87,37 @@ def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
     with (tmp_path / "sparse").open("wb") as made:
         made.truncate(10 << 30)
 
-    with pytest.raises(FormatError, match="sparse holds more than 512 MiB"):
+    with refused(FormatError, "sparse", "more than 512 MiB"):
         reading.read_bytes(tmp_path / "sparse")
     (tmp_path / "eleven").write_bytes(b"12345678901")
     assert len(reading.read_bytes(tmp_path / "eleven", most=11)) == 11
-    with pytest.raises(FormatError, match="more than 10 bytes"):
+    with refused(FormatError, "eleven", "more than 10 bytes"):
         reading.read_bytes(tmp_path / "eleven", most=10)
     # Files of the kernel say that they are empty.
     if Path("/proc/self/status").exists():
-        with pytest.raises(FormatError, match="more than 10 bytes"):
+        with refused(FormatError, "/proc/self/status", "more than 10 bytes"):
             reading.read_text(Path("/proc/self/status"), most=10)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[" * 100_000, "nested too deeply"),
-        ("[" * 65 + "]" * 65, "nested too deeply"),
-        ('{"a":' * 65 + "1" + "}" * 65, "nested too deeply"),
-        ('[{"a":' * 33 + "1" + "}]" * 33, "nested too deeply"),
-        ('["]\\\\", "\\"]",' * 65 + "1" + ', "["]' * 65, "nested too deeply"),
-        ("1" + "0" * 400, "too large a number"),
-        ("1e400", "no number"),
-        ("NaN", "no number"),
-        ("{", "is not JSON"),
-        ('"\xff', "is not JSON"),
+        ("[" * 100_000, "nested"),
+        ("[" * 65 + "]" * 65, "nested"),
+        ('{"a":' * 65 + "1" + "}" * 65, "nested"),
+        ('[{"a":' * 33 + "1" + "}]" * 33, "nested"),
+        ('["]\\\\", "\\"]",' * 65 + "1" + ', "["]' * 65, "nested"),
+        ("1" + "0" * 400, "number"),
+        ("1e400", "number"),
+        ("NaN", "number"),
+        ("{", "JSON"),
+        ('"\xff', "JSON"),
     ],
 )
 def test_json_that_cannot_be_reckoned_with_is_refused(tmp_path, text, said):
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
 
-    with pytest.raises(FormatError, match=rf"a\.json .*{re.escape(said)}.*; measure again"):
+    with refused(FormatError, "a.json", said, fix="measure again"):
         reading.read_json(tmp_path / "a.json", fix="measure again")
 
 
@@ -145,8 +144,7 @@ def test_a_path_out_of_a_file_stays_inside(tmp_path):
         assert reading.inside(root, "also_on/a..b") == root / "also_on/a..b"
     hostile = ("/dev/zero", "../outside/a.etdump", "on/../../outside", "linked/a.etdump", "linked", "C:\\x")
     for name in (*hostile, "", "a\0b"):
-        with pytest.raises(FormatError, match=r"^manifest\.json: etdump: ") as raised:
+        with refused(FormatError, "manifest.json: etdump", repr(name)):
             reading.inside(run, name, "manifest.json: etdump")
-        assert repr(name) in raised.value.problem
     with pytest.raises((FormatError, InputError)):
         reading.read_bytes(reading.inside(run, "round/a"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.errors import FormatError, InputError, SetupError
@@ -64,22 +65,24 @@ def machine(**texts: str) -> Machine:
         (
             machine(machine="x86_64", cpuinfo="vendor_id\t: GenuineIntel\n"),
             {"sme2"},
-            "the kernel is one for x86_64",
+            "x86_64",
         ),
-        (machine(machine="aarch64", cpuinfo=ARM, arch="x86_64"), None, "the kernel is one for x86_64"),
-        (machine(machine="aarch64", modalias="cpu:type:x86,ven0000"), None, "the kernel is one for x86_64"),
-        (machine(machine="aarch64", cpuinfo="flags\t: sse2 avx\n"), None, "the CPU is not an Arm CPU"),
-        (machine(machine="aarch64", cpuinfo=ARM.replace("0x41", "0x00")), None, "the CPU is QEMU's own"),
-        (machine(machine="aarch64", cpuinfo=ARM, emulator="1"), None, "it says that it is an emulator"),
-        (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "programs see sme2, the kernel does not"),
+        (machine(machine="aarch64", cpuinfo=ARM, arch="x86_64"), None, "x86_64"),
+        (machine(machine="aarch64", modalias="cpu:type:x86,ven0000"), None, "x86_64"),
+        (machine(machine="aarch64", cpuinfo="flags\t: sse2 avx\n"), None, "not an Arm CPU"),
+        (machine(machine="aarch64", cpuinfo=ARM.replace("0x41", "0x00")), None, "QEMU"),
+        (machine(machine="aarch64", cpuinfo=ARM, emulator="1"), None, "emulator"),
+        (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "sme2"}, "sme2"),
         (machine(machine="aarch64", cpuinfo=ARM, emulator="00"), None, None),
         (machine(machine="armv8l", cpuinfo=ARM), None, None),
-        (machine(machine="aarch64"), {"fp16", "sme2"}, "its kernel tells nothing of the CPU"),
+        (machine(machine="aarch64"), {"fp16", "sme2"}, "nothing"),
         (machine(machine="aarch64", cpuinfo=ARM.replace(" asimddp", "")), {"fp16", "dotprod"}, None),
     ],
 )
 def test_an_emulated_cpu_gives_itself_away(found: Machine, runner: set[str] | None, why: str | None) -> None:
-    assert found.why_emulated(frozenset(runner) if runner is not None else None) == why
+    said = found.why_emulated(frozenset(runner) if runner is not None else None)
+    assert (said is None) == (why is None)
+    says(said or "", *([why] if why else []))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's files")
@@ -203,7 +206,7 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     shell.link.prefix = "cat() { head -c 10; }; "  # type: ignore[attr-defined]
     other = tmp_path / "other.bin"
     other.write_bytes(bytes(5000))
-    with pytest.raises(SetupError, match=r"lost 2 times in the same step: other\.bin arrived damaged"):
+    with refused(SetupError, "2 times", "other.bin"):
         there.put(other)
     assert not list(Path(there.path).rglob("*other.bin")) and not list(Path(there.path).rglob("*.part"))
 
@@ -254,9 +257,8 @@ def test_what_has_a_files_name_and_is_none_is_refused(
         case "number":
             (job / name).touch()
     (job / "a $b;*_runner.json").touch()
-    with pytest.raises(SetupError, match=r"local offers what no job leaves: .*a \$b;\*") as refused:
+    with refused(SetupError, "local", "a $b;*", fix=there.path):
         there.fetch(str(job), WANTED, tmp_path / "here")
-    assert f"see who else writes to {there.path} there" in str(refused.value)
     assert not (tmp_path / "here").exists()
 
 
@@ -279,9 +281,9 @@ def test_a_machine_that_lies_about_its_files_is_not_believed(lines: str, tmp_pat
     job = there.new_job()
     (tmp_path / "lines").write_text(f"{lines}\n")
     there.shell.link.prefix = f"cd() {{ cat {tmp_path}/lines; exit 0; }}; "  # type: ignore[attr-defined]
-    with pytest.raises(SetupError, match="local offers what no job leaves: ") as refused:
+    with refused(SetupError, "local", fix=there.path) as caught:
         there.fetch(job, WANTED, tmp_path / "here")
-    assert str(refused.value).isprintable() and not (tmp_path / "here").exists()
+    assert str(caught.value).isprintable() and not (tmp_path / "here").exists()
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -294,13 +296,13 @@ def test_a_folder_that_others_planted_is_neither_used_nor_removed(name: str, tmp
     (theirs / scripts.MARKER).write_text("theirs")
     home.symlink_to(theirs)
     for use in (there.open, there.clean):
-        with pytest.raises(InputError, match="was not made by the kit"):
+        with refused(InputError, home):
             use()
     home.unlink()
     home.mkdir()
     (home / scripts.MARKER).symlink_to(theirs / "new")
     for use in (there.open, there.clean):
-        with pytest.raises(InputError, match="was not made by the kit"):
+        with refused(InputError, home):
             use()
     assert [path.name for path in theirs.iterdir()] == [scripts.MARKER]
     assert (theirs / scripts.MARKER).read_text() == "theirs"
@@ -345,7 +347,7 @@ def test_a_line_without_an_end_is_read(name: str) -> None:
     shell = Shell(Local(name))
     shell.link.prefix = "read() { l=7; return 1; }; "  # type: ignore[attr-defined]
     said = shell.script(scripts.machine_facts({"here": "/sys/kernel"}, {"after": ":"})).stdout
-    assert said == "@@ here /sys/kernel\n7\n@@ after -\n"
+    assert said.splitlines() == ["@@ here /sys/kernel", "7", "@@ after -"]
 
 
 @settings(max_examples=40, deadline=None)
@@ -364,12 +366,12 @@ def test_a_status_without_a_mark_is_a_machine_that_was_lost() -> None:
     shell = Shell(link, patience_s=0.5, attempts=1)
     assert shell.run(["printf", "%s", "a'b"]).stdout == "a'b"
     link.prefix = "exit 0; "
-    with pytest.raises(LinkLost, match="local was lost: the connection ended without a word"):
+    with pytest.raises(LinkLost, match="local"):
         shell.script("true")
     link.prefix = "echo smoke >&2; exit 0; "
     with pytest.raises(SetupError, match="it is on fire"):
         shell.script("true")
-    with pytest.raises(SetupError, match=r"lost 1 times in the same step|did not come back"):
+    with pytest.raises(SetupError, match="local"):
         shell.repeat(lambda: shell.script("true"))
 
 
@@ -377,7 +379,7 @@ def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SME2PROF_SSH", " ")
     assert SshLink("board").shown == ("ssh", "board")
     loud = command(tmp_path, "loud", "printf 'no \\033[31m\\n' >&2; exit 255")
-    with pytest.raises(SetupError, match=r"board cannot be reached: no \\u001b\[31m"):
+    with refused(SetupError, "board", "no \\u001b[31m"):
         SshLink("board", str(loud)).connect()
 
 
@@ -392,7 +394,7 @@ def test_a_client_is_cut_off_and_its_output_bounded() -> None:
     assert next(asked, None) is None, "it was believed once"
     ended = client.call(["sh", "-c", "sleep 30 & echo done"], timeout=20)
     assert (ended.stdout, ended.cut) == (b"done\n", None) and ended.seconds < 10
-    with pytest.raises(SetupError, match="cannot start /nowhere/ssh"):
+    with refused(SetupError, "/nowhere/ssh"):
         client.call(["/nowhere/ssh"], timeout=1)
 
 
@@ -404,15 +406,15 @@ def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     for length in (6, 40, 64, 200, 3000):
         cut.write_bytes(Path(sys.executable).resolve().read_bytes()[:length])
-        with pytest.raises(FormatError, match="is a damaged program"):
+        with refused(FormatError, cut):
             read_elf(cut)
-    with pytest.raises(SetupError, match=r"the runner needs \S+ for aarch64, which is in none of"):
+    with refused(SetupError, "aarch64", tmp_path):
         gather(Path(sys.executable).resolve(), [tmp_path], opened=["ld-linux-aarch64.so.1"])
 
 
 def test_only_linux_has_a_c_library_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(SetupError, match="name an executor_runner built with the Android NDK as runner_path"):
+    with refused(SetupError, fix="runner_path"):
         make_bundle()
 
 
@@ -439,7 +441,7 @@ def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.Mon
     note = f'echo "$*" >>{notes}; while [ $# -gt 1 ]; do [ "$1" = -o ] && : >"$2"; shift; done; :'
     clang = command(tmp_path, "clang++", note)
     ndk = Ndk(tmp_path, "27.2", Compiler(clang, clang, "Clang", "18.0.3"))
-    with pytest.raises(SetupError, match=r"has no version\.py.*; correct SME2PROF_ANDROID_EXECUTORCH"):
+    with refused(SetupError, root, "version.py", fix="SME2PROF_ANDROID_EXECUTORCH"):
         build_with_ndk(ndk, root)
     method = root / "include/executorch/runtime/executor/method.h"
     method.parent.mkdir(parents=True)
@@ -447,7 +449,8 @@ def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.Mon
     (root / "lib").mkdir()
     (root / "version.py").write_text("__version__ = '1.5.1'")
     build = build_with_ndk(ndk, root)
-    assert build.compiler == "Clang 18.0.3 of NDK r27.2, from the Android NDK" and build.path.is_file()
+    says(build.compiler, "Clang 18.0.3", "NDK r27.2")
+    assert build.path.is_file()
     *compiled, linked = notes.read_text().splitlines()
     assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
     assert compiled and f"-isystem{root}/include" in compiled[0]
@@ -466,47 +469,35 @@ def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_pat
     assert len(transport.put_runner(script)) == 1
     other = tmp_path / "other"
     other.write_bytes(for_linux.read_bytes()[:18] + b"\x3e\0" + for_linux.read_bytes()[20:])
-    with pytest.raises(InputError, match="is not a program for aarch64; name a runner built for the device"):
+    with refused(InputError, other, "aarch64"):
         transport.put_runner(other)
     folder = there.new_job()
     done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
     assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
-    with pytest.raises(
-        SetupError, match=r"local cannot run /nowhere/x: it is not there, or .*; run it again"
-    ):
+    with refused(SetupError, "local", "/nowhere/x", "not there"):
         transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
     sent = transport.put_runner(command(tmp_path, "own", "exit 0"))
     Path(sent[0]).chmod(0o600)
-    with pytest.raises(
-        SetupError, match=rf"local cannot run {sent[0]}: no program may be run from that folder"
-    ):
+    with refused(SetupError, "local", sent[0], "noexec"):
         transport.run(["sh", "-c", 'exec "$@"', "sh", *sent], folder=folder, timeout=5, cores=())
-    with pytest.raises(InputError, match="local has no CPU 2; choose from 0 to 1"):
+    with refused(InputError, "local", "CPU 2", fix="0 to 1"):
         transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))
 
 
 @pytest.mark.parametrize(
     ("said", "reason", "cure"),
     [
-        ("sh: 1: /k/r: Permission denied", "mounted noexec, or a policy", "device_path"),
-        ("/system/bin/sh: /k/r: can't execute: Permission denied", "mounted noexec", "device_path"),
-        ("taskset: exec /k/r: Permission denied", "mounted noexec", "device_path"),
-        ("/system/bin/sh: /k/r: inaccessible or not found", "it is not there, or", "Android NDK"),
-        ("sh: 1: exec: /k/r: not found", "it is not there, or what its first bytes name", "run it again"),
-        ("taskset: failed to execute /k/r: No such file or directory", "it is not there", "run it again"),
-        ("sh: 3: taskset: not found", "there is no taskset, which cpu_affinity needs", "leave cpu_affinity"),
-        ("/system/bin/sh: taskset: inaccessible or not found", "there is no taskset", "util-linux"),
-        (
-            "sh: 1: /k/r: Exec format error",
-            "its CPU is x86_64, and the program is for aarch64",
-            "an Arm mach",
-        ),
-        ("/system/bin/sh: /k/r: not executable: 64-bit ELF file", "its CPU is x86_64", "built for this one"),
-        (
-            "/k/r: error while loading shared libraries: libfoo.so.1: No such file",
-            "it needs the library libfoo.so.1, which is not there",
-            "statically",
-        ),
+        ("sh: 1: /k/r: Permission denied", "noexec", "device_path"),
+        ("/system/bin/sh: /k/r: can't execute: Permission denied", "noexec", "device_path"),
+        ("taskset: exec /k/r: Permission denied", "noexec", "device_path"),
+        ("/system/bin/sh: /k/r: inaccessible or not found", "not there", "Android NDK"),
+        ("sh: 1: exec: /k/r: not found", "not there", ""),
+        ("taskset: failed to execute /k/r: No such file or directory", "not there", ""),
+        ("sh: 3: taskset: not found", "taskset", "cpu_affinity"),
+        ("/system/bin/sh: taskset: inaccessible or not found", "taskset", "util-linux"),
+        ("sh: 1: /k/r: Exec format error", "x86_64", "Arm"),
+        ("/system/bin/sh: /k/r: not executable: 64-bit ELF file", "x86_64", ""),
+        ("/k/r: error while loading shared libraries: libfoo.so.1: No such file", "libfoo.so.1", "static"),
         (
             'CANNOT LINK EXECUTABLE "r": library "libc++_shared.so" not found: needed by main',
             "libc++_shared",
@@ -516,7 +507,10 @@ def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_pat
 )
 def test_why_a_program_does_not_start_there(said: str, reason: str, cure: str) -> None:
     known = known_reason("android:R5CT", "/k/r", f"earlier\n{said}\n", "x86_64")
-    assert known is not None and known.problem.startswith("android:R5CT cannot run /k/r: ")
-    assert reason in known.problem and cure in known.fix
+    assert known is not None and reason in known.problem and known.fix and cure in known.fix
+    says(known.problem, "android:R5CT", "/k/r")
+
+
+def test_a_program_that_does_not_start_and_gives_no_reason_is_named() -> None:
     assert known_reason("android:R5CT", "/k/r", "earlier\n") is None
-    assert not_started("android:R5CT", "/k/r", "").problem.endswith("it does not say why")
+    says(not_started("android:R5CT", "/k/r", "").problem, "android:R5CT", "/k/r", "not say why")

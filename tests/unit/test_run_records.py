@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling import process
 from model_profiling.errors import FormatError
@@ -158,35 +159,34 @@ def test_a_manifest_of_the_first_version_still_opens(
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ({"schema_version": 4}, "schema_version: should be 3"),
-        ({"schema_version": "1"}, "schema_version: should be 3"),
-        ({"results": {}}, "results: should be a valid array"),
-        ({"results": [{"threads": 1}]}, "results.0.experiment: required"),
-        ({"results": [{"experiment": "a", "threads": "1"}]}, "results.0.threads: should be a valid integer"),
-        ({"results": [{"experiment": "a", "threads": True}]}, "results.0.threads"),
-        ({"results": [{"experiment": "a", "sme2": "maybe"}]}, "results.0.sme2: should be 'on' or 'off'"),
-        (
-            {"results": [{"experiment": "a", "outputs": [{}]}]},
-            "results.0.outputs.0.file: required",
-        ),
-        ({"target": {"timings_are_latency": "no"}}, "target.times: should be 'hardware'"),
-        ({"target": {"times": True}}, "target.times"),
-        ({"machine": {"before": {"cpu": 1}}}, "machine.before.cpu: should be a valid string"),
-        ({"model": None}, "model: should be a valid string"),
-        ({"state": "lost"}, "state: should be 'running'"),
+        ({"schema_version": 4}, ("schema_version", "3")),
+        ({"schema_version": "1"}, ("schema_version", "3")),
+        ({"results": {}}, ("results", "array")),
+        ({"results": [{"threads": 1}]}, ("results.0.experiment", "required")),
+        ({"results": [{"experiment": "a", "threads": "1"}]}, ("results.0.threads", "integer")),
+        ({"results": [{"experiment": "a", "threads": True}]}, ("results.0.threads", "integer")),
+        ({"results": [{"experiment": "a", "sme2": "maybe"}]}, ("results.0.sme2", "'on'", "'off'")),
+        ({"results": [{"experiment": "a", "outputs": [{}]}]}, ("results.0.outputs.0.file", "required")),
+        ({"target": {"timings_are_latency": "no"}}, ("target.times", "'hardware'")),
+        ({"target": {"times": True}}, ("target.times", "'hardware'")),
+        ({"machine": {"before": {"cpu": 1}}}, ("machine.before.cpu", "string")),
+        ({"model": None}, ("model", "string")),
+        ({"state": "lost"}, ("state", "'running'")),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(tmp_path: Path, content: dict[str, object], place: str) -> None:
-    with pytest.raises(FormatError) as problem:
+def test_a_field_that_does_not_fit_is_named(
+    tmp_path: Path, content: dict[str, object], place: tuple[str, ...]
+) -> None:
+    field, *wanted = place
+    with refused(FormatError, f"manifest.json: {field}:", *wanted) as problem:
         read_manifest(written(tmp_path, **content))
-    assert f"manifest.json: {place}" in problem.value.problem
     assert "remove" not in problem.value.fix, "without a manifest emulated times would pass for latencies"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", "", "[" * 100_000, '{"name": "a web app"}'])
 def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(FormatError, match=r"manifest\.json( is not|: schema_version: required)"):
+    with refused(FormatError, tmp_path / "manifest.json"):
         read_manifest(tmp_path)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from said import refused
 
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.config.settings import Experiment, Schedule
@@ -68,7 +68,7 @@ def test_only_leaves_the_others_out_and_keeps_the_order() -> None:
     part = make_schedule(config(6), 5, latencies=True, only=frozenset({"x_sme2_on"}))
     expected = [step for step in steps_of(whole) if step.series.experiment == "x_sme2_on"]
     assert steps_of(part) == expected
-    with pytest.raises(InputError, match="no experiment 'y'; choose from x_sme2_on, x_sme2_off"):
+    with refused(InputError, "'y'", fix="x_sme2_on, x_sme2_off"):
         make_schedule(config(6), 5, latencies=True, only=frozenset({"y"}))
 
 

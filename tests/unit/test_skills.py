@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from said import refused, says
 
 from model_profiling import files, process
 from model_profiling.errors import InputError
@@ -189,7 +191,7 @@ def test_a_full_disk_at_any_moment_leaves_everything_as_it_was(
         really(source, path)
 
     monkeypatch.setattr(files, "move", move)
-    with pytest.raises(InputError, match="no space"):
+    with refused(InputError, "no space"):
         install_skills(tmp_path)
     assert _all(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [RECORD, first.name]
@@ -199,7 +201,7 @@ def test_if_one_file_cannot_be_written_everything_is_as_before(tmp_path: Path) -
     names = [skill.name for skill in list_skills()]
     (tmp_path / names[-1]).write_text("a file where a folder has to be\n")
     before = _all(tmp_path)
-    with pytest.raises(InputError, match="not a directory"):
+    with refused(InputError, "not a directory"):
         install_skills(tmp_path)
     assert _all(tmp_path) == before
     assert [path.name for path in tmp_path.iterdir()] == [names[-1]]
@@ -211,13 +213,16 @@ def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> Non
     folder = tmp_path / "skills"
     folder.mkdir()
     (folder / "sme2prof-setup-workspace").symlink_to(outside)
-    with pytest.raises(InputError, match="leads out of"):
+    with refused(InputError, folder / "sme2prof-setup-workspace"):
         install_skills(folder, force=True)
     assert list(outside.iterdir()) == []
     (folder / "sme2prof-setup-workspace").unlink()
     keep = outside / "keep.md"
     keep.write_text("keep\n")
-    listed = {"../outside/keep.md": skills._digest("keep\n"), "sme2prof-x/../../outside/keep.md": "0"}
+    listed = {
+        "../outside/keep.md": hashlib.sha256(b"keep\n").hexdigest(),
+        "sme2prof-x/../../outside/keep.md": "0",
+    }
     (folder / RECORD).write_text(json.dumps({"schema_version": 1, "files": listed}))
     assert install_skills(folder).removed == ()
     assert keep.read_text() == "keep\n"
@@ -235,7 +240,8 @@ def test_for_and_dir_together_and_unknown_assistants_are_refused(
     assert wrong.returncode == 2 and "is a file" in wrong.stderr
     alone = sme2prof("skills")
     assert alone.returncode == 2
-    assert alone.stderr == "error: name one of its commands; see `sme2prof skills --help`\n"
+    assert alone.stderr.startswith("error: ") and alone.stderr.count("\n") == 1
+    says(alone.stderr, "sme2prof skills --help")
 
 
 def test_list_tells_what_each_is_for(sme2prof: Callable[..., process.Completed]) -> None:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling import files
-from model_profiling.errors import FormatError, InputError
+from model_profiling.errors import FormatError, InputError, InUseError
 from model_profiling.json_record import write_record
 from model_profiling.pipeline.locking import locked
 from model_profiling.pipeline.starting import (
@@ -103,11 +104,9 @@ def test_an_unfinished_run_is_continued_or_discarded_but_never_overwritten(
 ) -> None:
     run_dir = tmp_path / "linux"
     manifest = earlier_run(run_dir, state)
-    with pytest.raises(
-        InputError, match=r"unfinished run; continue it with --resume, discard it with --force"
-    ):
+    with refused(InputError, run_dir, "--resume", fix="--force"):
         settle_earlier(run_dir, HEAD, resume=False, force=False)
-    with pytest.raises(InputError, match="unfinished run of other experiments; continue it with its own"):
+    with refused(InputError, run_dir, "other experiments"):
         settle_earlier(run_dir, TRACE, resume=True, force=False)
     assert settle_earlier(run_dir, HEAD, resume=True, force=False) == Earlier(manifest, manifest)
     assert settle_earlier(run_dir, HEAD, resume=False, force=True) == Earlier()
@@ -138,7 +137,7 @@ def test_a_run_that_measured_nothing_stands_in_nobodys_way(tmp_path: Path) -> No
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     files.write_text(tmp_path / "thesis.tex", "years of work")
     for force in (False, True):
-        with pytest.raises(InputError, match=r"holds other files \(thesis\.tex\), but no run"):
+        with refused(InputError, tmp_path, "thesis.tex", "no run"):
             settle_earlier(tmp_path, HEAD, resume=False, force=force)
     assert (tmp_path / "thesis.tex").exists()
 
@@ -146,13 +145,13 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     files.write_text(tmp_path / "notes", "mine")
     for run_dir in (tmp_path / "notes", tmp_path / "notes" / "runs" / "linux"):
-        with pytest.raises(InputError, match=r"/notes is a file, not a folder; name another folder"):
+        with refused(InputError, tmp_path / "notes", "file", fix="folder"):
             check_startable(run_dir, resume=False, force=False)
 
 
 def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
-    with pytest.raises(FormatError, match=r"manifest\.json: schema_version: required"):
+    with refused(FormatError, tmp_path / "manifest.json", "schema_version"):
         settle_earlier(tmp_path, HEAD, resume=False, force=True)
 
 
@@ -167,12 +166,11 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
     holder = subprocess.Popen([sys.executable, "-c", program, run_dir], stdout=subprocess.PIPE, cwd=root)
     try:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        said = rf"in use by another run \(process {holder.pid}, since 20"
-        with pytest.raises(InputError, match=said), locked(run_dir):
+        with refused(InUseError, run_dir, f"process {holder.pid}"), locked(run_dir):
             pass
         # Neither resuming nor discarding is the cure for a run that is under way.
         earlier_run(run_dir, "running")
-        with pytest.raises(InputError, match=said):
+        with refused(InUseError, run_dir, f"process {holder.pid}"):
             check_startable(run_dir, resume=False, force=False)
     finally:
         holder.send_signal(signal.SIGKILL)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling.errors import InputError
 from model_profiling.sweep.addresses import Tls, parse_scheduler, parse_tls
@@ -34,19 +37,19 @@ def test_addresses(text: str, address: str, loopback: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "lab", "lab:", ":8786", "lab:0", "lab:99999", "http://lab:1", "a b:1"])
 def test_other_words_are_no_address(text: str) -> None:
-    with pytest.raises(InputError, match="no scheduler's address"):
+    with refused(InputError, text, "scheduler"):
         parse_scheduler(text)
 
 
 def test_certificates_and_address_agree(tmp_path: Path) -> None:
     assert parse_scheduler("lab:1", TLS).address == "tls://lab:1"
     for text, tls in (("tls://lab:1", None), ("tcp://lab:1", TLS)):
-        with pytest.raises(InputError, match="certificates"):
+        with refused(InputError, "certificates"):
             parse_scheduler(text, tls)
     assert parse_tls(None, None, None) is None
-    with pytest.raises(InputError, match="three files"):
+    with refused(InputError, "three files"):
         parse_tls(PEM, None, PEM)
-    with pytest.raises(InputError, match="there is no file"):
+    with refused(InputError, tmp_path / "none.pem"):
         parse_tls(PEM, PEM, tmp_path / "none.pem")
 
 
@@ -58,9 +61,9 @@ def test_a_worker_offers_what_it_is_told() -> None:
     for device in ("host", "emulated", "android", "ssh:", "teapot"):
         with pytest.raises(InputError):
             offered_devices(WorkerOptions(HERE, (device,)))
-    with pytest.raises(InputError, match="nothing this worker would do"):
+    with refused(InputError, "nothing", "worker"):
         offered_devices(WorkerOptions(HERE, exports=False))
-    with pytest.raises(InputError, match=r"no CPU 60000|pins nothing"):
+    with refused(InputError, "CPU" if sys.platform == "linux" else "Linux"):
         checked_cores((60000,))
 
 
@@ -75,14 +78,13 @@ def test_host_is_the_only_machine_that_offers_itself() -> None:
     assert device_of("android:S", [two]) is None
     assert device_of("host", [one, two], known="host@a") == "host@a"  # another machine came along
     assert device_of("host", [two], known="host@a") is None
-    with pytest.raises(InputError, match=r"several machines offer themselves.*host@a, host@b"):
+    with refused(InputError, "host@a, host@b"):
         device_of("host", [one, two])
 
 
 def test_workers_of_other_versions_are_refused_by_both_names() -> None:
     check_versions([offer("a")])
     other = Offer("tcp://b:1", "b", Versions("0.0.1", "1.0"))
-    with pytest.raises(
-        InputError, match=r"worker b runs sme2prof 0\.0\.1 with ExecuTorch 1\.0, this sweep sme2prof"
-    ):
+    own = own_versions()
+    with refused(InputError, "worker b", "0.0.1", "ExecuTorch 1.0", *dataclasses.astuple(own)):
         check_versions([offer("a"), other])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import refused, says
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.attribution import counted_runs
@@ -109,7 +110,7 @@ def test_a_run_without_an_operator_is_missing_in_its_own_turn_alone() -> None:
 
 
 def test_a_dump_of_first_runs_alone_is_refused() -> None:
-    with pytest.raises(FormatError, match="holds 1 run of a turn of 4, none that counts"):
+    with refused(FormatError, "1 run", "turn of 4"):
         dump_of([{CONV: 10.0}], TURN)
     assert dump_of([{CONV: 10.0}], 1).runs == 1
 
@@ -119,7 +120,8 @@ def test_operators_of_launches_are_judged_cycle_by_cycle() -> None:
     ours = launches({CONV: 1000, ADD: 300, NORM: 2})
     theirs = launches({CONV: 950, ADD: 300, NORM: 2}, series=Series("other", 1))
     pairing = pair_series(ours, theirs)
-    assert pairing.measured == "lockstep" and "in 6 launches by end-to-end time" in ours.taken_from
+    assert pairing.measured == "lockstep"
+    says(ours.taken_from, "6 launches")
     verdicts = {pair.main.name: pair.speedup and pair.speedup.verdict for pair in pairing.operators}
     assert verdicts == {CONV: Verdict.FASTER, ADD: Verdict.NO_CHANGE, NORM: Verdict.NO_CHANGE}
     conv = next(pair for pair in pairing.operators if pair.main.name == CONV)

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from said import refused
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.sweep import transfer
@@ -85,7 +86,7 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     blobs, sha = Blobs(tmp_path / "blobs"), sha256(content)
     blobs.put(sha, *found[0])
     assert blobs.lacking([sha]) == [sha]
-    with pytest.raises(FormatError, match="is missing"):
+    with refused(FormatError, "missing"):
         blobs.put(sha, *found[2])
     for each in found:  # again from the beginning
         blobs.put(sha, *each)
@@ -95,9 +96,9 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_is_not_what_it_was_called_is_refused(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
-    with pytest.raises(FormatError, match="not what was sent"):
+    with refused(FormatError, sha256(b"right")[:8]):
         blobs.put(sha256(b"right"), 0, b"wrong", 5)
-    with pytest.raises(FormatError, match="not what was sent"):
+    with refused(FormatError, sha256(b"right")[:8]):
         blobs.put_whole({sha256(b"right"): b"wrong"})
     assert blobs.lacking([sha256(b"right")]) == [sha256(b"right")]
     assert not [path for path in blobs.folder.iterdir() if path.suffix == ".part"]
@@ -107,9 +108,9 @@ def test_what_is_not_what_it_was_called_is_refused(tmp_path: Path) -> None:
 def test_names_stay_inside(name: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         checked_listing({name: sha256(b"")}, "worker w")
-    with pytest.raises(FormatError, match="no SHA-256"):
+    with refused(FormatError, "SHA-256"):
         checked_listing({"fine": "../../etc"}, "worker w")
-    with pytest.raises(FormatError, match="no SHA-256"):
+    with refused(FormatError, "SHA-256"):
         Blobs(tmp_path).path("../up")
 
 

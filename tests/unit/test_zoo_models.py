@@ -8,6 +8,7 @@ from pathlib import Path
 import edgetam_weights
 import pytest
 import torch
+from said import refused
 
 from model_profiling.errors import InputError
 from model_profiling.models import load_model
@@ -119,15 +120,13 @@ def test_a_checkpoint_that_does_not_fit_is_named(damage: str, tmp_path: Path) ->
         case _:
             torch.save({"model": held}, path)
     model = load_model(f"edgetam_image_encoder@checkpoint={path}").model
-    with pytest.raises(InputError) as refused:
+    with refused(InputError, path, "EdgeTAM") as caught:
         model.get_eager_model()
-    assert str(path) in str(refused.value)
-    assert "clone of EdgeTAM" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert "weights_only" not in str(refused.value)  # what PyTorch advises would execute the file
-    assert ("git-lfs left a pointer" in str(refused.value)) == (damage == "a pointer of git-lfs")
+    said = str(caught.value)
+    assert "weights_only" not in said  # what PyTorch advises would execute the file
+    assert ("git-lfs" in said) == (damage == "a pointer of git-lfs")
     if damage in ("a weight is missing", "a wrong shape"):
-        assert "stages.2.blocks.3.channel_mixer.conv1" in str(refused.value)
+        assert "stages.2.blocks.3.channel_mixer.conv1" in said
 
 
 def test_a_prompt_token_by_token_is_the_prompt_at_once() -> None:
@@ -160,25 +159,23 @@ def test_options_are_in_the_name_and_reach_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "facts"),
     [
-        ("unet@sizes=64", "did you mean 'size'?"),
-        ("unet@64", "write unet@size=256"),
-        ("unet@size=0", "give a whole number"),
-        ("unet@size=64,size=32", "given twice"),
-        ("unet@size=50", "give a multiple of 16"),
-        ("squeeze_sam@size=300", "give a multiple of 256"),
-        ("edgetam_image_encoder@size=1000", "give a multiple of 32"),
-        ("edgetam_image_encoder@checkpoint=nowhere.pt", "there is no file nowhere.pt"),
-        ("transformer_encoder@tokens=513", "give at most 512"),
-        ("decoder_lm@tokens=256", "fewer tokens than context"),
-        ("toy_cnn@size=64", "write toy_cnn alone"),
-        ("linear@size=64", "write linear alone"),
-        ("unett@size=64", "no model is named 'unett'"),
+        ("unet@sizes=64", "sizes 'size'"),
+        ("unet@64", "unet@size=256"),
+        ("unet@size=0", "size 0 whole number"),
+        ("unet@size=64,size=32", "size twice"),
+        ("unet@size=50", "size 50 multiple 16"),
+        ("squeeze_sam@size=300", "size 300 multiple 256"),
+        ("edgetam_image_encoder@size=1000", "size 1000 multiple 32"),
+        ("edgetam_image_encoder@checkpoint=nowhere.pt", "nowhere.pt"),
+        ("transformer_encoder@tokens=513", "tokens 513 512"),
+        ("decoder_lm@tokens=256", "tokens context"),
+        ("toy_cnn@size=64", "toy_cnn alone"),
+        ("linear@size=64", "linear alone"),
+        ("unett@size=64", "'unett'"),
     ],
 )
-def test_an_option_that_cannot_be_is_one_line(spec: str, said: str) -> None:
-    with pytest.raises(InputError) as refused:
+def test_an_option_that_cannot_be_is_one_line(spec: str, facts: str) -> None:
+    with refused(InputError, *facts.split()):
         load_model(spec)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
