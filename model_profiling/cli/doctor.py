@@ -49,7 +49,8 @@ def command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_jso
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
             fetch_emulation()
-    told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
+    with shown_progress(lines=True):
+        told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
         frame.facts(diagnosis.as_dict() | ({"phone": told} if told else {}))

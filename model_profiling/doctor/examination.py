@@ -21,6 +21,7 @@ from model_profiling.targets.qemu import can_be_had
 
 _FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
 
+
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """Where models can run from here, and what the result is good for."""

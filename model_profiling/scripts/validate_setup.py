@@ -1,4 +1,4 @@
-"""Checks the setup: `python model_profiling/scripts/validate_setup.py [--prerequisites] [--verbose] [--json]`."""
+"""Checks the setup: `python model_profiling/scripts/validate_setup.py [--verbose] [--json]`."""
 
 from __future__ import annotations
 
