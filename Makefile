@@ -15,6 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart:
 	@bash model_profiling/scripts/setup_repo.sh
 	@.venv/bin/sme2prof profile $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE) --force
+	@printf '\n%s\n' 'Next, your own model (my_model.py has a function make that returns (module, example_inputs)):' \
+	  '  . .venv/bin/activate && sme2prof profile my_model.py:make --dtype fp16'
 
 test: test-setup lint
 	@.venv/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(PYTEST_ARGS)

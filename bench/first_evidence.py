@@ -3,7 +3,8 @@
 Clones this repository into an empty folder and does what a new user does, with empty caches: sets up, gets an
 emulator that has SME2, exports a model, and runs it with SME2 on and off. Package downloads are included; the
 packages of the operating system (Python, git, a compiler) are not. Ends with 1 when it takes more than three
-minutes or the evidence is not there. The load is shown first: on a busy machine the time is not yours alone.
+minutes or the evidence is not there. The load is shown first: on a busy machine the time is not yours alone,
+and the CPU time beside each part tells what is.
 
 `--compiler debian` and `--compiler zig` hide the installed compilers, so that the kit fetches one: from the
 distribution's packages, or (with the mirror out of reach) the one in the ziglang wheel. QEMU is then fetched
@@ -18,6 +19,7 @@ import argparse
 import csv
 import os
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -61,6 +63,12 @@ def hide_compilers(folder: Path, only: str) -> dict[str, str]:
     return env
 
 
+def cpu_seconds() -> float:
+    """What everything that was started and has ended has computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -92,11 +100,11 @@ def main() -> int:
         total = 0.0
         print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         for name, command in steps.items():
-            began = time.monotonic()
+            began, computed = time.monotonic(), cpu_seconds()
             done = process.run(command, timeout=1800, cwd=clone if clone.exists() else None, env=env)
             seconds = time.monotonic() - began
             total += seconds
-            print(f"{name:34} {seconds:7.1f} s", flush=True)
+            print(f"{name:34} {seconds:7.1f} s {cpu_seconds() - computed:7.1f} s of CPU", flush=True)
             if not done.ok:
                 print(f"this step failed:\n{done.tail(20)}", file=sys.stderr)
                 return 1

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -114,19 +114,21 @@ def run(
     most_output: int = MOST_OUTPUT,
     leaves_nothing: bool = False,
     stop: threading.Event | None = None,
+    heard: Callable[[str], None] | None = None,
 ) -> Completed:
     """Run `argv` in a session of its own; at `timeout` seconds it is killed with everything it started.
 
     `env` adds to the inherited environment. Of each stream `most_output` bytes are kept, its beginning and
     its end. With `leaves_nothing` what it started ends with it also when it ends by itself; that is not for
     clients that start a daemon for others, as adb does. `stop`, set by another thread, ends it as the limit
-    does: signals only reach the main thread. A failing command is a value, not an exception; only a program
-    that cannot be started at all raises.
+    does: signals only reach the main thread. `heard` is given each line of stdout as it
+    comes. A failing command is a value, not an exception; only a program that cannot be started at all
+    raises.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     child = start(words, cwd=cwd, env=env)
-    said = _Said(child, most_output, stop)
+    said = _Said(child, most_output, stop, heard)
     timed_out = True
     try:
         timed_out = not said.follow(began + timeout, grace_s=0.0 if leaves_nothing else _GRACE_S)
@@ -241,8 +243,15 @@ def has_ended(child: Child) -> bool:
 class _Said:
     """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
 
-    def __init__(self, child: Child, most: int, stop: threading.Event | None) -> None:
+    def __init__(
+        self,
+        child: Child,
+        most: int,
+        stop: threading.Event | None,
+        heard: Callable[[str], None] | None = None,
+    ) -> None:
         assert child.stdout is not None and child.stderr is not None
+        self._heard, self._line = heard, b""
         self.out, self.err = Kept(most), Kept(most)
         self._child, self._stop = child, stop
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
@@ -302,7 +311,13 @@ class _Said:
         if not block:
             del self._open[stream]
             return False
-        self._open[stream].add(block)
+        kept = self._open[stream]
+        kept.add(block)
+        if self._heard is not None and kept is self.out:
+            *lines, self._line = (self._line + block).split(b"\n")
+            self._line = self._line[-_BLOCK:]
+            for line in lines:
+                self._heard(line.decode("utf-8", "replace"))
         return True
 
 

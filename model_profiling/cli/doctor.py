@@ -16,12 +16,14 @@ from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, d
 @frame.command(
     "doctor",
     example="""sme2prof doctor
+    sme2prof doctor --verbose
     sme2prof doctor --fetch
     sme2prof doctor --phone
     sme2prof doctor --devices""",
     facts=True,
 )
 @click.option("--fetch", is_flag=True, help="First get what SME2 emulation lacks, without root.")
+@click.option("--verbose", is_flag=True, help="Also say of each optional thing what it is for and its fix.")
 @click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, and who says so.")
 @click.option(
     "--phone",
@@ -30,7 +32,7 @@ from model_profiling.doctor.devices import ASK_THE_DEVICE, DEVICES, NO_SERVER, d
     metavar="[SERIAL]",
     help="Also show what adb and a phone tell of themselves; gets an adb first where there is none.",
 )
-def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int:
+def command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_json: bool) -> int:
     """Check everything profiling needs, say how to fix what is missing, and show where models can run.
 
     Exits with 0 only when the kit's own runner can be built and run here; with --phone, when the phone
@@ -47,14 +49,15 @@ def command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
             fetch_emulation()
-    told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
+    with shown_progress(lines=True):
+        told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
         frame.facts(diagnosis.as_dict() | ({"phone": told} if told else {}))
     else:
         for title, said in told.items():
             frame.say(f"{title}\n{textwrap.indent(said, '  ')}\n")
-        frame.say(diagnosis.as_text())
+        frame.say(diagnosis.as_text(verbose=verbose))
         if problem := told.get("problem"):
             frame.say(f"\nthe phone: {problem}")
     return 0 if diagnosis.ok and "problem" not in told else 1

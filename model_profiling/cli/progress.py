@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from model_profiling.cli.frame import say
 from model_profiling.printable import in_short, printable
-from model_profiling.progress import Progress, Silent
+from model_profiling.progress import Progress, Silent, watching
 from model_profiling.wording import duration
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -122,13 +122,13 @@ def _end_with_stdin() -> None:
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
     """Progress on stderr if a person or a program watches it; otherwise silence, or plain `lines` for long
     jobs."""
-    if os.environ.get(DRIVEN) == "json":
-        with JsonLines() as steps:
-            yield steps
-    elif quiet:
-        yield Silent()
-    elif sys.stderr.isatty():
-        with LiveLine() as line:
-            yield line
-    else:
-        yield PlainLines() if lines else Silent()
+    with contextlib.ExitStack() as shown:
+        progress: Progress = Silent()
+        if os.environ.get(DRIVEN) == "json":
+            progress = shown.enter_context(JsonLines())
+        elif not quiet and sys.stderr.isatty():
+            progress = shown.enter_context(LiveLine())
+        elif not quiet and lines:
+            progress = PlainLines()
+        shown.enter_context(watching(progress))
+        yield progress

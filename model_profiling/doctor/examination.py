@@ -19,6 +19,8 @@ from model_profiling.runner.readiness import runner_check
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.qemu import can_be_had
 
+_FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
+
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
@@ -33,16 +35,17 @@ class TargetState:
 class Diagnosis(CheckList):
     """Everything the doctor looked at; `ok` says that the kit's own runner can be built and run here.
 
-    `cpu_features` is empty where Arm's features do not apply.
+    `cpu_features` has every feature of Arm's on every machine; on another CPU none of them is there.
     """
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
     devices: tuple[Device, ...] = DEVICES
 
-    def as_text(self) -> str:
-        """The checks, then features, targets and the verdict."""
-        lines = [*check_lines(self.checks), "", self._features()]
+    def as_text(self, *, verbose: bool = False) -> str:
+        """The checks, then features, targets and the verdict. What is optional and not ready is one line, or,
+        `verbose`, a line each with its fix."""
+        lines = [*(check_lines(self.checks) if verbose else self._short()), "", self._features()]
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
@@ -50,14 +53,29 @@ class Diagnosis(CheckList):
             lines.append(f"hardware known to have SME2: {sme2prof('doctor', '--devices')}")
         return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
 
+    def _short(self) -> list[str]:
+        # Before the kit is installed there is no command that says the rest.
+        optional = [check for check in self.checks if self.targets and _can_be_had_later(check)]
+        lines = check_lines([check for check in self.checks if check not in optional])
+        if optional:
+            names = ", ".join(check.name for check in optional)
+            more = sme2prof("doctor", "--verbose")
+            lines.append(f"----  optional, not ready: {names} ({more} says what they are for and the fix)")
+        return lines
+
     def _features(self) -> str:
-        if not self.cpu_features:
+        if this_platform().machine != "aarch64":
             return f"CPU features: Arm's do not apply to this CPU ({platform.machine()})"
         have, lack = (
             " ".join(name for name, there in self.cpu_features.items() if there is wanted)
             for wanted in (True, False)
         )
         return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
+
+
+def _can_be_had_later(check: Check) -> bool:
+    """Whether it is something that only some work needs, and not a thing the user has to put right."""
+    return check.status == "optional" and check.name in _FOR_SOME_WORK
 
 
 def prerequisites(*, phones: bool = False) -> Diagnosis:
@@ -103,8 +121,7 @@ def fetch_emulation() -> None:
 
 def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
     have = detect_host().names
-    on_arm = this_platform().machine == "aarch64"
-    return Diagnosis(found, {name: name in have for name in FEATURES} if on_arm else {}, targets)
+    return Diagnosis(found, {name: name in have for name in FEATURES}, targets)
 
 
 def _cpu() -> Check:

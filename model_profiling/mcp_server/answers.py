@@ -44,7 +44,7 @@ class DoctorAnswer(Answer):
     failed: Annotated[str, Field(description="Names of what failed; empty where nothing did.")]
     checks: list[Check]
     targets: list[TargetState]
-    cpu_features: Annotated[dict[str, bool], Field(description="Arm's; empty on other CPUs.")]
+    cpu_features: Annotated[dict[str, bool], Field(description="Arm's; all false on other CPUs.")]
     root: Annotated[str, Field(description="The folder that all paths are relative to.")]
     next: str
 

@@ -4,6 +4,7 @@ import sys
 
 from model_profiling.errors import ProfilingError
 from model_profiling.printable import printable
+from model_profiling.progress import Lines, watching
 from model_profiling.runner.build import build_runner
 from model_profiling.runner.cache import take_remade
 from model_profiling.signals import end_like_ctrl_c
@@ -14,7 +15,8 @@ from model_profiling.standard_streams import answered
 def main() -> int:
     end_like_ctrl_c()
     try:
-        build = build_runner()
+        with watching(Lines()):
+            build = build_runner()
     except ProfilingError as problem:
         print(printable(f"error: {problem}"), file=sys.stderr)
         return 2

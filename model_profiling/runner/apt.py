@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling import fetching, process
 from model_profiling.errors import SetupError
+from model_profiling.progress import watched
 from model_profiling.runner.distribution import Distribution, this_distribution
 
 _KEYRINGS = {
@@ -142,6 +143,7 @@ class Packages:
             )
             for word in ("-o", setting)
         ]
+        watched().stage(f"reading {archive.origin}'s list of packages ({', '.join(suites)})")
         done = self._apt("update", "--error-on=any")
         if not done.ok:
             raise SetupError(f"the {self._whose} mirror cannot be read: {_last_line(done)}", cure)
@@ -154,13 +156,12 @@ class Packages:
 
     def download(self, packages: Sequence[str]) -> list[Path]:
         """These packages and nothing else."""
-        done = self._apt("download", *packages)
-        return self._found(self._folder, packages, done, len(packages))
+        return self._fetched(self._folder, packages, "download", *packages)
 
     def download_closure(self, packages: Sequence[str]) -> list[Path]:
         """These packages and all they depend on, down to the C library."""
-        done = self._apt("install", "--yes", "--download-only", *packages)
-        return self._found(self._folder / "cache/archives", packages, done, len(packages))
+        words = ("install", "--yes", "--download-only", *packages)
+        return self._fetched(self._folder / "cache/archives", packages, *words)
 
     def unpack(self, archive: Path, into: Path, *, member: str | None = None) -> None:
         """Lay the files of `archive` out under `into`: all but documentation, or the one `member`."""
@@ -173,11 +174,14 @@ class Packages:
         if not done.ok:
             raise SetupError(f"cannot unpack {archive.name}: {done.tail(1)}", self._cure)
 
-    def _found(
-        self, folder: Path, packages: Sequence[str], done: process.Completed, least: int
-    ) -> list[Path]:
+    def _fetched(self, folder: Path, packages: Sequence[str], *words: str) -> list[Path]:
+        """What apt, called with `words`, puts into `folder`."""
+        sizes = fetching.apt_sizes(self._apt(*words, "--print-uris").stdout)
+        name = fetching.described(packages, tuple(sizes))
+        with fetching.shown(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
+            done = self._apt(*words)
         found = sorted(folder.glob("*.deb"))
-        if not done.ok or len(found) < least:
+        if not done.ok or len(found) < len(packages):
             wanted = ", ".join(packages)
             raise SetupError(
                 f"the {self._whose} mirror did not give {wanted}: {_last_line(done)}", self._cure

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.progress import watched
 from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.objects import SOURCES, call, compiled
@@ -60,6 +61,7 @@ def build_runner(
     def make(folder: Path) -> None:
         nonlocal built
         built = True
+        watched().stage(f"building the runner for {sdk.platform}")
         folder.mkdir()
         objects = compiled(sdk, compiler, sources, compile_flags)
         _link(compiler, objects, link_flags, folder, build_id)

@@ -49,6 +49,8 @@ _TABLE = (
 FEATURES: tuple[str, ...] = tuple(feature.name for feature in _TABLE)
 """Every feature, newest first: the order in which the ladder takes them away."""
 
+PROC_CPUINFO = Path("/proc/cpuinfo")
+
 SME2_ONLY = "sme2-only"
 """Switches SME2 off and leaves SME, which `sme2` does not: people who say "SME2 off" mean both."""
 
@@ -144,7 +146,7 @@ def detect_host() -> HostFeatures:
         listing = macos.sysctl_listing("hw.optional.arm")
         return HostFeatures(from_sysctl(listing), "sysctl hw.optional.arm")
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        text = PROC_CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         return HostFeatures(frozenset(), f"/proc/cpuinfo is unreadable: {problem.strerror}")
     return HostFeatures(from_proc_cpuinfo(text), "/proc/cpuinfo")

@@ -7,11 +7,10 @@ the other, and `_SAME_LAYOUT` makes the types agree that cross over inside Execu
 
 from __future__ import annotations
 
-import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling import fetching
 from model_profiling.errors import SetupError
 from model_profiling.runner import locked
 from model_profiling.runner.cache import cache_root, cached
@@ -54,12 +53,9 @@ def command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
 
 
 def _install(into: Path) -> None:
-    done = process.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"),
-            *("--no-compile", "--target", into),
-            *locked.pip_words("ziglang"),
-        ],
+    done = fetching.pip(
+        *("install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target", into),
+        *locked.pip_words("ziglang"),
         timeout=900,
     )
     if not done.ok:

@@ -71,12 +71,23 @@ if [ -e .venv ]; then
   fi
 fi
 # Packages are taken as they are locked: pip refuses a file with another hash. torch alone goes by its version, and
-# where its build is the index's for Linux, with CUDA, it gets the packages that it cannot be loaded without.
-install() { .venv/bin/python -m pip install --quiet --no-deps "$@"; }
+# where its build is the index's for Linux, with CUDA, it gets the packages that it cannot be loaded without. Python
+# compiles the modules that are used when they are first imported, which are a small part of them.
+install() { .venv/bin/python -m model_profiling.runner.pip install --no-deps --no-compile "$@"; }
 install_locked() { install --require-hashes --no-build-isolation --use-pep517 -r "requirements/$1.txt"; }
 needs_cuda() {
   .venv/bin/python -c 'import importlib.metadata, sys; sys.exit("nvidia" not in str(importlib.metadata.requires("torch")))'
 }
+
+# pip takes one CPU at most: torch, and the runner, which needs nothing but ExecuTorch's wheel, come meanwhile. What
+# is left of them when this ends is killed; they end what they have started themselves.
+torch_pip='' runner=''
+end_rest() {
+  for left in $torch_pip $runner; do
+    if kill -KILL "$left" 2>/dev/null; then wait "$left" 2>/dev/null || true; fi
+  done
+}
+trap end_rest EXIT
 
 sources=$(cat pyproject.toml requirements/*.txt | cksum | tr ' ' '-')
 have=$(sed -n 2p "$stamp" 2>/dev/null || true)
@@ -90,15 +101,27 @@ if [ "$have" != "$sources test" ] && [ "$have" != "$sources $lock" ]; then
   step "installing the kit with requirements/$lock.txt and torch (a few minutes the first time)"
   rm -f "$stamp"
   install_locked build
+  install --require-hashes -r model_profiling/runner/executorch.txt
+  .venv/bin/python -m model_profiling.targets >.venv/.runner &
+  runner=$!
+  .venv/bin/python -m model_profiling.runner.pip install --no-deps --no-compile -r requirements/torch.txt &
+  torch_pip=$!
   install_locked "$lock"
-  install -r requirements/torch.txt
+  wait "$torch_pip"
+  torch_pip=''
   if needs_cuda; then install_locked torch-cuda; fi
   install --no-build-isolation --editable .
   printf '%s\n%s\n' "$PWD" "$sources $lock" >"$stamp"
 fi
 
 step "building the runner"
-.venv/bin/python -m model_profiling.runner
+if [ -n "$runner" ]; then
+  wait "$runner"
+  runner=''
+  cat .venv/.runner
+else
+  .venv/bin/python -m model_profiling.targets
+fi
 
 if [ "$from_source" = yes ]; then
   step "fetching ExecuTorch's source"

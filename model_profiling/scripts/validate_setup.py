@@ -1,4 +1,4 @@
-"""Checks the setup: `python model_profiling/scripts/validate_setup.py [--prerequisites] [--json]`."""
+"""Checks the setup: `python model_profiling/scripts/validate_setup.py [--verbose] [--json]`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ def main() -> int:
     parser.add_argument(
         "--android-run", action="store_true", help="with --prerequisites: also look for what phones need"
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="also say of each optional thing what it is for and its fix"
+    )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
     end_like_ctrl_c()
@@ -47,7 +50,8 @@ def _check(options: argparse.Namespace) -> int:
     diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
     if options.model is not None:
         diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *program_checks(options.model)))
-    print(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis.as_text()))
+    text = diagnosis.as_text(verbose=options.verbose)
+    print(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else text))
     return 0 if diagnosis.ok else 1
 
 

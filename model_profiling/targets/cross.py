@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling import fetching
 from model_profiling.errors import SetupError
 from model_profiling.runner import apt, locked, unpacked_gcc
 from model_profiling.runner.build import RunnerBuild, build_runner
@@ -95,13 +95,11 @@ def _has_runtime(folder: Path) -> bool:
 
 
 def _download_wheel(release: str, wanted: Platform, folder: Path) -> Path:
-    done = process.run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
-            *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
-            *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
-            *locked.pip_words("executorch", release),
-        ],
+    done = fetching.pip(
+        *("download", "--no-deps", "--only-binary=:all:"),
+        *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
+        *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
+        *locked.pip_words("executorch", release),
         timeout=900,
     )
     wheels = list(folder.glob("executorch-*.whl"))

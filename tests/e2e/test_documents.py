@@ -107,6 +107,18 @@ def test_every_command_option_and_file_a_page_names_exists(page: str) -> None:
             assert (ROOT / path).exists(), f"{page} names {path}"
 
 
+def test_packages_are_never_installed_into_the_system_s_python() -> None:
+    """Debian's own Python refuses ("externally managed"): lines that are copied make an environment first."""
+    bare = re.compile(r"^(?:.*&& *)?(?:pip3?|python3? -m pip) install", re.MULTILINE)
+    into_system = [
+        block.where
+        for page in pages()
+        for block in blocks_of(page)
+        if (found := bare.search(block.text)) and "activate" not in block.text[: found.start()]
+    ]
+    assert not into_system
+
+
 @pytest.mark.parametrize("page", pages())
 def test_every_link_of_a_page_resolves(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -7,15 +7,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ON_ARM
-from stand_ins import command, mac_commands
+from stand_ins import command, linked, mac_commands
 
 from model_profiling import process
 from model_profiling.check import Check
-from model_profiling.doctor import Diagnosis, checks, phone_report
-from model_profiling.doctor.examination import _android, _cpu, _diagnosis, _emulator, _host
+from model_profiling.doctor import Diagnosis, checks, examine, phone_report
+from model_profiling.doctor.examination import TargetState, _android, _cpu, _diagnosis, _emulator, _host
 from model_profiling.errors import SetupError
 from model_profiling.own_commands import document, install_extra, python, reinstall
 from model_profiling.own_commands import sme2prof as own_command
@@ -33,7 +33,7 @@ def test_this_machine_is_ready_and_says_what_it_lacks(cli: Run) -> None:
     assert facts["ok"] is True
     by_name = {check["name"]: check for check in facts["checks"]}
     assert by_name["executorch"]["status"] == by_name["C++ compiler"]["status"] == "pass"
-    assert set(facts["cpu_features"]) == (set(FEATURES) if ON_ARM else set()), "they are Arm's"
+    assert set(facts["cpu_features"]) == set(FEATURES)
     assert all(device["source"] and device["seen"] for device in facts["devices"])
     assert {target["name"] for target in facts["targets"]} == {"host", "emulated", "android", "ssh"}
     assert all(check["fix"] for check in facts["checks"] if check["status"] in ("fail", "optional"))
@@ -159,6 +159,70 @@ def test_doctor_and_source_build_agree_on_the_ndk(
     check = checks.ndk()
     assert "is r26.1.10909125" in check.found and check.found.startswith(refused.value.problem)
     assert (check.status, check.fix) == ("optional", refused.value.fix)
+
+
+def keys_of(found: Any) -> Any:
+    """The keys of a JSON object at every depth; entries of a list are one kind of thing."""
+    if isinstance(found, dict):
+        return {key: keys_of(value) for key, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        kinds = [keys_of(each) for each in found]
+        assert all(kind == kinds[0] for kind in kinds)
+        return kinds[:1]
+    return None
+
+
+def test_the_facts_have_the_same_keys_on_every_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = {
+        ("linux", "x86_64", "x86_64"): False,
+        ("linux", "aarch64", "aarch64"): False,
+        ("linux", "aarch64", "aarch64_with_sme2"): True,
+        ("darwin", "arm64", "m4"): True,
+        ("darwin", "arm64", "m1"): False,
+        ("darwin", "x86_64", "intel"): False,
+    }
+    keys, looked_at = [], []
+    for (system, machine, record), has_sme2 in machines.items():
+        with monkeypatch.context() as there:
+            there.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+            # Neither a compiler nor apt: neither would answer for the other machine, and both take long.
+            there.setenv("PATH", str(linked(tmp_path / "programs", ("sh", "sed", "grep", "cat", "git"))))
+            if system == "darwin":
+                on_a_mac(there, tmp_path / record, record, machine)
+            else:
+                there.setattr("platform.machine", lambda machine=machine: machine)
+                cpuinfo = ROOT / "tests" / "data" / "cpuinfo" / f"{record}.txt"
+                there.setattr("model_profiling.runner.features.PROC_CPUINFO", cpuinfo)
+            facts = json.loads(json.dumps(examine().as_dict()))
+            packages = {check.name for check in checks.packages()}
+        assert facts["cpu_features"]["sme2"] is has_sme2, record
+        keys.append(keys_of(facts))
+        names = {f"check {check['name']}" for check in facts["checks"] if check["name"] not in packages}
+        looked_at.append(names | {f"target {target['name']}" for target in facts["targets"]})
+    assert keys == [keys[0]] * len(machines)
+    assert looked_at == [looked_at[0]] * len(machines), "only packages may differ: a Mac needs others"
+
+
+def test_what_only_some_work_needs_is_one_line_unless_asked() -> None:
+    targets = (TargetState("host", True, "latency"),)
+    found = (
+        Check("git", "pass", "git version 2"),
+        Check("adb", "optional", "no adb is installed", "install adb"),
+        Check("CMake", "optional", "no CMake is installed", "install CMake"),
+        Check("phone settings", "optional", "power mode boost is still set", "connect it"),
+    )
+    diagnosis = Diagnosis(found, dict.fromkeys(FEATURES, False), targets)
+    text = diagnosis.as_text()
+    (line,) = [line for line in text.splitlines() if "adb" in line]
+    assert "adb, CMake" in line and own_command("doctor", "--verbose") in line
+    assert "install" not in text and "fix: connect it" in text, "what was left behind is to be put right"
+    assert text.endswith("ready")
+    verbose = diagnosis.as_text(verbose=True)
+    assert "fix: install adb" in verbose and "fix: install CMake" in verbose
+    # Before the kit is installed there is no command that says more.
+    assert "fix: install adb" in Diagnosis(found, {}, ()).as_text()
 
 
 def test_text_puts_the_fix_under_what_failed() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from model_profiling.arguments import ArgumentParser
 from model_profiling.errors import InputError, ProfilingError
 from model_profiling.printable import printable
+from model_profiling.progress import Lines
 from model_profiling.runner.source_build.build import (
     BuildPlan,
     Tools,
@@ -41,18 +42,6 @@ switches SME2 at run time. Each of ExecuTorch's takes 11 to 16 minutes to build 
 stopped goes on later."""
 
 
-class _Lines:
-    """Progress as one line per stage, with a running count on a terminal."""
-
-    def stage(self, text: str) -> None:
-        _say(text)
-
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        del left_s
-        if sys.stderr.isatty():
-            _say(f"\r  {done}/{total} {text}", end="\n" if done == total else "")
-
-
 @answered
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
@@ -70,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _fetch(options: argparse.Namespace) -> None:
     ref, folder = options.ref or _installed_version(), options.executorch
-    commit = fetch_source(options.url, ref, folder, progress=_Lines())
+    commit = fetch_source(options.url, ref, folder, progress=Lines())
     _tell(f"{folder} is at {commit}")
 
 
@@ -103,7 +92,7 @@ def _build(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show(plans)
         return
-    for built in build_runners(options.executorch, plans, tools, progress=_Lines()):
+    for built in build_runners(options.executorch, plans, tools, progress=Lines()):
         done = f"built in {built.seconds:.0f} s" if built.seconds else "was finished"
         _tell(f"{built.binary}: {done}, {built.verified}")
 
