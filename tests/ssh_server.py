@@ -9,9 +9,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import arm_programs
+from held_port import HeldPort
 
 from model_profiling import process
 from model_profiling.errors import SetupError
@@ -29,9 +33,9 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
-PermitRootLogin yes
 PermitUserEnvironment no
 MaxStartups 100
+{environment}
 """
 _CLIENT = """\
 Host *
@@ -61,17 +65,11 @@ exec 3<&0
 { cat <&3 >/dev/null; kill -s KILL $server; } &
 wait $server
 """
-# As root sshd wants a user of its own and a folder for it; in a mount namespace nobody else sees them.
-# What is mounted later is not seen there. In a process namespace all that it has started ends with it.
-_OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-_AS_ROOT = f"""\
-set -e
-mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd
-{{ cat /etc/passwd; echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin'; }} >"$0/passwd"
-echo 'root:*:19000:0:99999:7:::' >"$0/shadow"
-mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/shadow" /etc/shadow
-set +e
-{_TETHERED}"""
+# Here sshd is started as an ordinary user, also by root: as root it wants a user and a folder of its own and
+# more rights than a user namespace has. Mounts are seen by nobody else, and what is mounted later is not seen
+# here. In a process namespace all that it has started ends with it.
+_OWN_NAMESPACES = ("--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+_WITH_USERS = 'mount --bind "$0" /etc/passwd && exec "$@"'
 
 
 def find_sshd() -> tuple[Path, Path]:
@@ -97,27 +95,29 @@ def find_sshd() -> tuple[Path, Path]:
 @dataclass
 class SshServer:
     """`ssh` is the client's command that reaches it; any host name is this server, unless the config says
-    more."""
+    more. With `qemu`, on a machine that is not aarch64 itself, aarch64 programs run under it behind the
+    server."""
 
     folder: Path
-    port: int = 0
+    qemu: Path | None = None
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
-    _closed: socket.socket = field(default_factory=socket.socket, init=False)
-    """Has a port at which nobody listens: one that is only free may be anybody's by the time it is tried."""
+    _port: HeldPort = field(default_factory=HeldPort, init=False)
+    _closed: HeldPort = field(default_factory=HeldPort, init=False)
 
     def __post_init__(self) -> None:
         for name in ("host_key", "user_key", "other_key", "other_host"):
             process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], timeout=30)
-        self.port = _free_port()
-        self._closed.bind(("127.0.0.1", 0))
-        closed = self._closed.getsockname()[1]
+        port, closed = self._port.number, self._closed.number
         user = pwd.getpwuid(os.getuid()).pw_name
-        (self.folder / "sshd_config").write_text(_SERVER.format(port=self.port, folder=self.folder))
-        client = _CLIENT.format(port=self.port, folder=self.folder, user=user, closed=closed)
+        words = [f"{name}={value}" for name, value in arm_programs.ENVIRONMENT.items()]
+        environment = f"SetEnv {' '.join(words)}" if self.qemu else ""
+        server = _SERVER.format(port=port, folder=self.folder, environment=environment)
+        (self.folder / "sshd_config").write_text(server)
+        client = _CLIENT.format(port=port, folder=self.folder, user=user, closed=closed)
         (self.folder / "config").write_text(_last_first(client))
         for file, key in (("known_hosts", "host_key"), ("changed", "other_host")):
             public = (self.folder / f"{key}.pub").read_text()
-            (self.folder / file).write_text(f"[127.0.0.1]:{self.port} {public}")
+            (self.folder / file).write_text(f"[127.0.0.1]:{port} {public}")
 
     @property
     def ssh(self) -> str:
@@ -125,28 +125,32 @@ class SshServer:
 
     def start(self) -> None:
         sshd, libraries = find_sshd()
-        serve = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
-        as_root = os.getuid() == 0
-        script = _AS_ROOT if as_root else _TETHERED
-        command = [*(_OWN_NAMESPACES if as_root else ()), "sh", "-c", script, str(self.folder), *serve]
+        command = ["sh", "-c", _TETHERED, "sh", "env", f"LD_LIBRARY_PATH={libraries}", str(sshd)]
+        command += ["-D", "-e", "-f", str(self.folder / "sshd_config")]
+        if os.getuid() == 0 or self.qemu:
+            command = self._in_namespaces(command)
         with (self.folder / "sshd.log").open("ab") as log:
             self._child = subprocess.Popen(
-                command,
-                env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until and self._child.poll() is None:
             with socket.socket() as trial:
-                if trial.connect_ex(("127.0.0.1", self.port)) == 0:
+                if trial.connect_ex(("127.0.0.1", self._port.number)) == 0:
                     return
             time.sleep(0.05)
         said = (self.folder / "sshd.log").read_text().splitlines()
         self.stop()
         raise SetupError(f"sshd does not start: {said[-1] if said else 'it says nothing'}", "run as root")
+
+    def _in_namespaces(self, command: list[str]) -> list[str]:
+        user = pwd.getpwuid(os.getuid())
+        uid, users = user.pw_uid or 1000, self.folder / "passwd"
+        users.write_text(f"{user.pw_name}:x:{uid}:{uid}::{user.pw_dir}:{user.pw_shell}\n")
+        own = ["unshare", *_OWN_NAMESPACES, "sh", "-c", _WITH_USERS, str(users)]
+        if self.qemu:
+            own += [sys.executable, "-S", arm_programs.__file__, str(self.qemu)]
+        return [*own, "unshare", "--user", f"--map-user={uid}", f"--map-group={uid}", *command]
 
     def cut(self) -> None:
         """Kill every connection, and leave the server to take new ones."""
@@ -158,7 +162,6 @@ class SshServer:
 
     def stop(self) -> None:
         """The server and every connection."""
-        self._closed.close()
         if self._child is not None:
             self.cut()
             self._child.communicate(timeout=20)
@@ -169,12 +172,6 @@ def _last_first(config: str) -> str:
     """ssh takes the first value it meets, so what holds for every host comes last."""
     general, *special = config.split("Host ")[1:]
     return "".join(f"Host {part}" for part in (*special, general))
-
-
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def _name(pid: int) -> str:

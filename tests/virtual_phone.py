@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from held_port import HeldPort
 from virtual_phone_link import Link
 from virtual_phone_parts import Parts, phone_parts
 from virtual_phone_root import SHELL_UID, fill_sys, make_root
@@ -60,9 +60,9 @@ class AdbServer:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True)
-        self.port = _free_port()
+        self._port = HeldPort()
         self.adb_path = self.bin / "adb"
-        words = {"home": folder, "port": self.port, "libraries": self.parts.adb_libraries}
+        words = {"home": folder, "port": self._port.number, "libraries": self.parts.adb_libraries}
         self.adb_path.write_text(_WRAPPER.format(adb=self.parts.adb, **words))
         self.adb_path.chmod(0o755)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
@@ -70,7 +70,7 @@ class AdbServer:
         self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, **quiet)
         serve = [self.adb_path, "server", "nodaemon"]
         self._server = subprocess.Popen(serve, stdin=subprocess.DEVNULL, **quiet)
-        _wait_for(lambda: _listener(self.port) is not None, "the adb server does not start")
+        _wait_for(lambda: _listener(self._port.number) is not None, "the adb server does not start")
 
     def adb(self, *words: str, timeout: float = 30) -> process.Completed:
         return process.run([self.adb_path, *words], timeout=timeout)
@@ -82,7 +82,7 @@ class AdbServer:
 
     def kill(self) -> None:
         """The server dies as one that crashed, not as one that was asked to end."""
-        pid = _listener(self.port)
+        pid = _listener(self._port.number)
         assert pid is not None, "no adb server is running"
         os.kill(pid, signal.SIGKILL)
         _wait_for(lambda: self._server.poll() is not None or pid != self._server.pid, "the server lives on")
@@ -99,7 +99,7 @@ class VirtualPhone:
     """One phone, switched on, and known to its adb server as `serial`.
 
     With `qemu`, on a machine that is not aarch64 itself, every aarch64 program runs under that emulator with
-    SME2, by a binfmt_misc entry of the phone's own user namespace. (On aarch64 it would catch every program.)
+    SME2, by a binfmt_misc entry of the phone's own user namespace.
     `rootless` makes it as a user without rights must; its shell is then root of its own namespace.
     """
 
@@ -122,8 +122,6 @@ class VirtualPhone:
         self._init: subprocess.Popen[str] | None = None
         own = {"ro.product.model": model, "ro.serialno": f"VP{uuid.uuid4().hex[:10].upper()}"}
         make_root(self.root, server.parts, {**_PROPERTIES, **own}, owner=self._uid)
-        if qemu is not None:
-            (self.root / "data/cpuinfo").write_text(_EMULATED_CPU)
         self.switch_on()
 
     @property
@@ -299,18 +297,6 @@ class VirtualPhone:
         return " / ".join(self.log.read_text(errors="replace").splitlines()[-3:]) or "it said nothing"
 
 
-# What aarch64 programs see where the machine is another; QEMU shows them this itself, but not to `cat`.
-_EMULATED_CPU = """\
-processor	: 0
-Features	: fp asimd atomics fphp asimdhp asimddp sve sve2 i8mm bf16 sme smei8i32 smef16f32 smef32f32 sme2
-CPU implementer	: 0x00
-CPU architecture: 8
-CPU variant	: 0x0
-CPU part	: 0x051
-CPU revision	: 0
-"""
-
-
 @contextlib.contextmanager
 def adb_server(folder: Path) -> Iterator[AdbServer]:
     server = AdbServer(folder)
@@ -347,10 +333,3 @@ def _listener(port: int) -> int | None:
             if str(link.readlink()) == f"socket:[{inodes[0]}]":
                 return int(link.parts[2])
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

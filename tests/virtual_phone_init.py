@@ -15,17 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from arm_programs import ENVIRONMENT, mount, run_arm_programs
+
 _CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
-_BINFMT = "/proc/sys/fs/binfmt_misc"
-# An ELF file (executable or shared) for aarch64, as in QEMU's scripts/qemu-binfmt-conf.sh.
-_AARCH64 = (
-    r"M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-    r":\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-)
-
-
-def mount(*words: str | Path) -> None:
-    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)
 
 
 class Phone:
@@ -36,10 +28,7 @@ class Phone:
 
     def boot(self) -> None:
         mount("-t", "proc", "proc", self.root / "proc")
-        for name in ("boot_id", "cpuinfo"):
-            if (kept := self.root / "data" / name).exists():
-                place = "sys/kernel/random/boot_id" if name == "boot_id" else name
-                mount("--bind", kept, self.root / "proc" / place)
+        mount("--bind", self.root / "data/boot_id", self.root / "proc/sys/kernel/random/boot_id")
         mount("--bind", self.plan["runtime"], self.root / "apex")
         mount("-o", "remount,bind,ro", self.root / "apex")
         mount("-t", "tmpfs", "-o", "mode=755", "dev", self.root / "dev")
@@ -47,9 +36,7 @@ class Phone:
             (self.root / "dev" / name).touch()
             mount("--bind", f"/dev/{name}", self.root / "dev" / name)
         if qemu := self.plan.get("qemu"):
-            # An instance of this user namespace alone, gone when that is (Linux 6.7 and newer).
-            mount("-t", "binfmt_misc", "binfmt_misc", _BINFMT)
-            Path(_BINFMT, "register").write_bytes(f":sme2prof-phone:{_AARCH64}:{qemu}:F".encode())
+            run_arm_programs(qemu, self.root / "proc")
 
     def start(self) -> int:
         """Start adbd on a free port: what an earlier one has started may still hold that one's."""
@@ -72,7 +59,7 @@ class Phone:
                         "HOME": "/",
                         "TMPDIR": "/data/local/tmp",
                         "PHONE_PROPERTIES": properties,
-                        **({"QEMU_CPU": "max"} if self.plan.get("qemu") else {}),
+                        **(ENVIRONMENT if self.plan.get("qemu") else {}),
                     },
                     pass_fds=[handed],
                     stdin=subprocess.DEVNULL,

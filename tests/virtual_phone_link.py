@@ -7,26 +7,28 @@ import socket
 import threading
 import time
 
+from held_port import HeldPort
+
 
 class Link:
     """Passes connections on to a port of this machine; `serial` is what adb calls the phone behind it."""
 
     def __init__(self) -> None:
-        self._listener = self._listen(0)
-        self.serial = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._held = HeldPort()
+        self.serial = f"127.0.0.1:{self._held.number}"
+        self._listener = socket.socket()
         self._port = 0
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self.bytes_per_s: float | None = None
         self.passed = 0
         """Bytes that went either way since the cable was made."""
-        self._listener.close()
 
     def plug_in(self, port: int) -> None:
         """Connections go to `port` of this machine."""
         self.pull_out()
         self._port = port
-        self._listener = self._listen(int(self.serial.rpartition(":")[2]))
+        self._listener = socket.create_server(("127.0.0.1", self._held.number), backlog=8)
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def pull_out(self) -> None:
@@ -38,14 +40,6 @@ class Link:
             for end in self._open:
                 _shut(end)
             self._open.clear()
-
-    @staticmethod
-    def _listen(port: int) -> socket.socket:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen(8)
-        return listener
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):

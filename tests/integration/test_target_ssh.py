@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, missing
+from conftest import ON_ARM, ROOT, missing
 from ssh_server import SshServer
 from stand_ins import long_sleep
 
@@ -32,9 +32,9 @@ from model_profiling.workflow.compare_programs import compare_programs
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
 
 
-def started(folder: Path) -> SshServer:
+def started(folder: Path, qemu: Path | None = None) -> SshServer:
     try:
-        server = SshServer(folder)
+        server = SshServer(folder, qemu)
         server.start()
     except SetupError as problem:
         missing(str(problem))
@@ -43,16 +43,21 @@ def started(folder: Path) -> SshServer:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
-    server = started(tmp_path_factory.mktemp("sshd"))
+def server(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SshServer]:
+    """A machine that runs aarch64 programs: on this CPU or, where it is of another kind, on QEMU's."""
+    qemu = None if ON_ARM else request.getfixturevalue("emulated").qemu.path
+    server = started(tmp_path_factory.mktemp("sshd"), qemu)
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder on the other machine in which the kit makes its own."""
-    return tmp_path_factory.mktemp("there") / "it's; a $(folder)"
+    """The folder on the other machine in which the kit makes its own. At a `;` the loader there would end the
+    name of a folder, as at a colon."""
+    return tmp_path_factory.mktemp("there") / "it's & a $(folder)"
 
 
 @pytest.fixture
@@ -76,13 +81,6 @@ def connect(
 
 
 @pytest.fixture
-def runs_arm() -> None:
-    """A machine that runs aarch64 programs, as this one does or does not."""
-    if os.uname().machine != "aarch64":
-        pytest.skip("sshd runs on this machine, which is not an Arm machine")
-
-
-@pytest.fixture
 def toy(exported: Callable[..., object], tmp_path: Path) -> Path:
     """A program whose name is just a name."""
     named = tmp_path / "a b;touch owned;'.pte"
@@ -98,14 +96,13 @@ def processes(words: str) -> list[str]:
     ]
 
 
-@pytest.mark.usefixtures("runs_arm")
-def test_everything_comes_back_and_a_second_run_sends_nothing(connect, toy, there, tmp_path) -> None:
+def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy, there, tmp_path) -> None:
     target = connect()
     target.prepare()
-    assert target.timings_are_latency and target.platform == "linux" and target.place == "ssh-board"
-    here = open_target(TargetChoice("host")).facts()
-    facts = target.facts()
-    assert (facts.cpu, facts.cores, facts.machine) == (here.cpu, here.cores, here.machine)
+    assert target.timings_are_latency is ON_ARM and target.platform == "linux"
+    here, facts = arm.facts(), target.facts()
+    assert facts.machine == "aarch64" and facts.cores == os.cpu_count() and target.place == "ssh-board"
+    assert facts.cpu == here.cpu if ON_ARM else facts.cpu.startswith("emulated (the kernel is one for x86_64)")
     assert set(facts.features) == set(here.features) and facts.features_source == "the runner on ssh:board"
     data = tmp_path / "input.bin"
     data.write_bytes(bytes(4 * 3 * 224 * 224))
@@ -130,7 +127,7 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, toy, ther
 
 
 @pytest.mark.slow  # the same steps are held on a phone
-@pytest.mark.usefixtures("runs_arm", "connect")
+@pytest.mark.usefixtures("connect")
 def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
     board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))
     other = exported("toy_cnn", "fp32").pte
@@ -143,7 +140,6 @@ def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
         assert manifest is not None and manifest.target.name == "ssh:board" and manifest.state == "finished"
 
 
-@pytest.mark.usefixtures("runs_arm")
 def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, exported, tmp_path) -> None:
     connect()
     config, root = tmp_path / "config.json", tmp_path / "run"
@@ -160,7 +156,7 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     assert done.ok, done.stderr
     manifest = read_manifest(root)
     assert manifest is not None and (manifest.state, manifest.target.name) == ("finished", "ssh:board")
-    assert manifest.target.times is Times.HARDWARE and manifest.runner.build_id
+    assert manifest.target.times is (Times.HARDWARE if ON_ARM else Times.EMULATED) and manifest.runner.build_id
     checked = sme2prof("validate", root)
     assert checked.ok, checked.stdout
     assert sme2prof("run", config, "--resume").ok
@@ -172,7 +168,6 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     )
 
 
-@pytest.mark.usefixtures("runs_arm")
 def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
     target = connect()
     target.prepare()
@@ -195,7 +190,6 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
     assert not processes(one) and not processes(other)
 
 
-@pytest.mark.usefixtures("runs_arm")
 def test_a_lost_connection_ends_the_job_and_it_is_begun_again(connect, server, toy, tmp_path) -> None:
     target = connect()
     target.prepare()
@@ -234,7 +228,7 @@ def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, ser
     assert target.facts().cores, "and when it is back, all is well"
 
 
-@pytest.mark.usefixtures("runs_arm", "connect")
+@pytest.mark.usefixtures("connect")
 def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) -> None:
     hangs = tmp_path / "hangs"
     forever = long_sleep()
@@ -273,14 +267,19 @@ def test_what_ssh_complains_of_is_one_line_with_a_cure(connect, host: str, says:
         connect(host).prepare()
 
 
-@pytest.mark.skipif(
-    os.uname().machine == "aarch64", reason="sshd runs on this machine, which is an Arm machine"
-)
-def test_a_machine_that_is_not_arm_is_told(connect) -> None:
-    with pytest.raises(
-        SetupError, match=r"ssh:board cannot run .*: its CPU is x86_64, and the program is for aarch64; name"
-    ):
-        connect().prepare()
+@pytest.mark.skipif(ON_ARM, reason="says what happens on a machine that runs no aarch64 programs; this one does")
+def test_a_machine_that_is_not_arm_is_told(tmp_path, monkeypatch) -> None:
+    (folder := tmp_path / "sshd").mkdir()
+    server = started(folder)
+    monkeypatch.setenv("SME2PROF_SSH", server.ssh)
+    target = open_target(TargetChoice("ssh", host="board", device_path=str(tmp_path)))
+    told = r"ssh:board cannot run .*: its CPU is x86_64, and the program is for aarch64; name"
+    try:
+        with pytest.raises(SetupError, match=told):
+            target.prepare()
+    finally:
+        target.close()
+        server.stop()
 
 
 @pytest.fixture
