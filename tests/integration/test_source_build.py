@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import stat
 import struct
@@ -19,7 +20,7 @@ from saying import says
 
 from model_profiling.errors import FormatError, InputError, RunError, SetupError
 from model_profiling.process import run
-from model_profiling.runner.source_build import build, presets, toolchain, verify
+from model_profiling.runner.source_build import build, toolchain, verify
 from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
 from model_profiling.runner.source_build.fetch import fetch_source
 from model_profiling.runner.source_build.presets import (
@@ -42,7 +43,7 @@ FOR_ARM64 = ("cc", "c++") if ON_ARM else ("aarch64-linux-gnu-gcc", "aarch64-linu
 @pytest.fixture
 def as_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in holds no Arm code: what is built where it runs can be built and run on any machine."""
-    monkeypatch.setattr(presets, "_host_is_arm64", lambda: True)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
 
 
 @pytest.fixture(scope="session")
