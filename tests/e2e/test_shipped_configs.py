@@ -40,7 +40,7 @@ def test_a_linux_config_runs_from_the_folder_of_the_export(
         for experiment in wanted["experiments"]
         for threads in experiment["threads"]
     }
-    assert ("were measured once, as linux_baseline" in done.stdout) is once
-    assert (run_dir / "report.md").read_text().startswith("# toy_cnn_xnnpack_fp16 on linux")
+    assert ("measured once" in done.stdout) is once
+    assert (run_dir / "report.md").read_text().startswith("# toy_cnn_xnnpack_fp16 ")
     checked = sme2prof("validate", run_dir)
     assert checked.returncode == 0, checked.stdout

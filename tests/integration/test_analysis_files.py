@@ -212,8 +212,8 @@ def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json is not JSON"),
-        (lambda run_dir: [path.unlink() for path in dumps_in(run_dir)], "holds no .etdump file"),
+        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json"),
+        (lambda run_dir: [path.unlink() for path in dumps_in(run_dir)], "no .etdump file"),
         (lambda run_dir: [path.write_bytes(b"ED00") for path in dumps_in(run_dir)], "ETDump"),
         (shutil.rmtree, "there is no"),
     ],
@@ -239,7 +239,7 @@ def test_emulated_times_are_never_called_latencies(run_dir: Path, sme2prof) -> N
     manifest["target"] = {"name": "emulated", "platform": "emulated", "times": "emulated"}
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
     done = sme2prof("analyze", run_dir)
-    assert done.ok and "from an emulated run: its times mean nothing" in done.stdout
+    assert done.ok and "emulated run" in done.stdout
     assert " ms" not in done.stdout
     summary = json.loads((run_dir / "analysis_summary.json").read_text())
     assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, missing
+from saying import says
 
 sys.path.insert(0, str(ROOT / "bench"))
 
@@ -145,9 +146,9 @@ def test_a_cache_that_is_used_as_it_is_is_found(tmp_path: Path, monkeypatch: pyt
         runner.parent.mkdir(parents=True)
         runner.write_bytes(bytes(1000))
         found = list(caches._attack(cache, "runner", damage, random.Random(1), tmp_path / str(number)))
-        assert found == ["it was used as it was: ['sme2prof-runner']"], damage
+        assert len(found) == 1 and "['sme2prof-runner']" in found[0], damage
     nothing = caches._attack(tmp_path, "runner", caches.DAMAGES[0], random.Random(1), tmp_path / "none")
-    assert list(nothing) == ["nothing was damaged: this cache has no runner"]
+    assert [told.partition(":")[0] for told in nothing] == ["nothing was damaged"]
 
 
 def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_runner_with_a_zero_character_is_a_problem_of_the_config(tmp_path: Pat
         json.dumps({"model": "m.pte", "output_root": "o", "experiments": experiments})
     )
     (problem,) = check_config(tmp_path / "c.json", files=False)
-    assert "runner_path holds a zero character" in problem.text
+    says(problem.text, "runner_path", "zero character")
 
 
 def test_samples_name_files_that_no_system_could_have(tmp_path: Path) -> None:

@@ -100,9 +100,7 @@ def test_when_nothing_can_be_had_every_way_that_was_tried_is_named(
     with pytest.raises(SetupError) as caught:
         build_runner()
     said = str(caught.value)
-    assert re.search(
-        r"none is installed; \w+'s packages: the \w+ mirror cannot be read: .*the ziglang wheel: ", said
-    )
+    assert re.search(r"installed; \w+'s packages: .*mirror .*: .*the ziglang wheel: ", said)
     assert said.endswith("; apt install g++") and "\n" not in said
     assert not any((tmp_path / "cache").rglob("*.*"))
 
@@ -157,7 +155,7 @@ def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     compiling, _ = _flags(sdk)
     words = [*compiling, *places(sdk), "-c", RUNNER, "-o", tmp_path / "runner.o"]
     refused = process.run([*wide, *words], timeout=200)
-    assert not refused.ok and "lays std::variant out unlike ExecuTorch's" in refused.stderr
+    assert not refused.ok and re.search(r"static.assert.*std::variant", refused.stderr)
 
 
 def test_the_runner_compiles_and_links_for_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

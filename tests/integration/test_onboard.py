@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from saying import says
 
 from model_profiling import process
 from model_profiling.models import registry
@@ -51,10 +52,10 @@ def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -
         ("my-net", "cannot name a model"),
         ("class", "cannot name a model"),
         ("../up", "cannot name a model"),
-        ("toy_cnn", "a model is named 'toy_cnn' already"),
-        ("mv2", "ExecuTorch's models is named 'mv2'"),
-        ("registry", r"a part of the kit is called registry.py"),
-        ("json", "a Python package is named 'json'"),
+        ("toy_cnn", "'toy_cnn' already"),
+        ("mv2", "ExecuTorch's models"),
+        ("registry", "registry.py"),
+        ("json", "Python package"),
     ],
 )
 def test_names_that_cannot_be_had(name: str, error: str, here: Path, sme2prof: Run) -> None:
@@ -80,14 +81,15 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     (here / "my_net").mkdir()
     (here / "my_net" / "__init__.py").write_text("raise RuntimeError('register_model was run')\n")
     unnamed = sme2prof("onboard", "my_net", "--check")
-    assert unnamed.returncode == 2 and "--dir . or export SME2PROF_MODELS=$PWD" in unnamed.stderr
+    assert unnamed.returncode == 2
+    says(unnamed.stderr, "--dir .", "export SME2PROF_MODELS=$PWD")
     named = sme2prof("onboard", "my_net", "--check", "--dir", ".")
     assert named.returncode == 2 and "register_model was run" in named.stderr
     (here / "my_net" / "__init__.py").write_text("NOTHING = 1\n")
     silent = sme2prof("onboard", "my_net", "--check", "--dir", ".")
-    assert silent.returncode == 2 and "my_net registers no model named 'my_net'; call" in silent.stderr
+    assert silent.returncode == 2 and "no model named 'my_net'" in silent.stderr
     absent = sme2prof("onboard", "absent", "--check", "--dir", ".")
-    assert absent.returncode == 2 and "holds no model folder 'absent'" in absent.stderr
+    assert absent.returncode == 2 and "folder 'absent'" in absent.stderr
 
 
 def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(
@@ -135,8 +137,8 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
     )
     checked = sme2prof("onboard", "branching.py:make", "--check")
     assert checked.returncode == 1
-    assert "FAIL  fp32/fp16/int8 export" in checked.stdout and "branching.py:4" in checked.stdout
-    assert checked.stdout.rstrip().endswith("not ready: fp32/fp16/int8 export")
+    says(checked.stdout, "FAIL  fp32/fp16/int8 export", "branching.py:4")
+    says(checked.stdout.splitlines()[-1], "not ready", "fp32/fp16/int8 export")
 
 
 def test_a_remedy_reads_as_something_to_do() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import ON_ARM, ROOT
 from recorded_runs import dumps_in
+from saying import says
 
 from model_profiling import process
 from model_profiling.analysis.operator_clock import EXACT, read_timed
@@ -154,7 +155,7 @@ def test_sme2_on_and_off_are_measured_where_there_is_sme2_and_once_where_there_i
         return
     assert manifest["experiments"] == ["x_baseline"] and manifest["state"] == "finished"
     assert manifest["results"][0]["sme2"] is None and not manifest["pairs"]
-    assert "x_sme2_on and x_sme2_off were measured once, as x_baseline" in done.stdout
+    assert re.search("x_sme2_on and x_sme2_off .*measured once.* x_baseline", done.stdout)
     journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
     assert cli("run", "c.json", "--resume").ok and cli("run", "c.json", "--analysis-only").ok
     assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
@@ -230,7 +231,7 @@ def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_pat
     (tmp_path / "c.json").write_text(json.dumps(raw))
     done = cli("run", "c.json")
     assert done.returncode == 2
-    assert "error: own, 1 thread: the runner crashed with SIGSEGV" in done.stderr
+    assert re.search(r"error: own, 1 thread: .*SIGSEGV", done.stderr)
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "failed"
     states = {result["experiment"]: result["state"] for result in manifest["results"]}
@@ -286,7 +287,7 @@ def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> Non
     run_config(checked(raw), RunOptions(only=frozenset({"one"})))
     changed = json.loads(json.dumps(raw))
     changed["experiments"][1]["runs"] = 9
-    with pytest.raises(InputError, match=r"experiments\[1\].runs was 3, now it is 9; undo the change"):
+    with pytest.raises(InputError, match=r"experiments\[1\]\.runs .*\b3, .*\b9; "):
         run_config(checked(changed), RunOptions(resume=True))
     model.write_bytes(exported("toy_cnn", "fp16").pte.read_bytes())
     with pytest.raises(InputError, match="the model's content was"):
@@ -382,7 +383,7 @@ def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
     try:
         second = cli("run", "c.json", "--resume")
         assert second.returncode == 2
-        assert f"is in use by another run (process {child.pid}, since" in second.stderr
+        says(second.stderr, "in use", f"process {child.pid},")
     finally:
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=30)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from saying import says
 
 from model_profiling import process
 from model_profiling.config.reading import parse_config
@@ -61,7 +62,7 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
     assert schedule.mode == "lockstep" and schedule.rounds_done >= 6
     assert schedule.ended in ("budget", "precision") and schedule.measured_s and schedule.measured_s > 0.5
     if schedule.ended == "budget":
-        assert "because the budget of 0.5 s was spent" in outcome.report.read_text()
+        assert "budget of 0.5 s" in outcome.report.read_text()
     one, two = (Journal(outcome.run_dir).ended_well("untraced", Series(name, 1)) for name in ("one", "two"))
     for ours, theirs in zip(one, two, strict=True):
         assert ours.launch == theirs.launch and ours.machine_before == theirs.machine_before
@@ -85,7 +86,7 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
     valid = validate(outcome.run_dir)
     assert valid.ok, valid.as_text()
     held = next(check for check in valid.checks if check.name == "journal")
-    assert held.status == "pass" and held.found.endswith("measured what the runner wrote")
+    assert held.status == "pass"
     assert {entry.told_child for entry in timings(outcome.run_dir)} == {0, 1}
 
 
@@ -96,7 +97,7 @@ def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
     assert [entry.launch for entry in timings(outcome.run_dir)] == [None] * 8
     assert all(len(entry.iterations_ns) == 2 for entry in timings(outcome.run_dir))
     assert {latency.measured for latency in outcome.run.metrics.latencies} == {"rounds"}
-    assert "Measured in 2 rounds of one process after another." in outcome.report.read_text()
+    assert "Measured in 2 rounds" in outcome.report.read_text()
     assert not any(line.kind == "no_lockstep" for line in outcome.warnings), "it was asked for"
     held = next(check for check in validate(outcome.run_dir).checks if check.name == "journal")
     assert held.status == "pass" and all(entry.told for entry in timings(outcome.run_dir))
@@ -110,7 +111,7 @@ def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(
     outcome = measured(raw)
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
     (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
-    assert "one and two, 1 thread: measured in rounds, not in lockstep: 2 programs at once" in said.text
+    says(said.text, "one and two, 1 thread", "2 programs at once")
     assert said.text in outcome.report.read_text()
 
 
@@ -118,8 +119,7 @@ def test_a_program_that_cannot_take_turns_is_measured_in_rounds(exported, tmp_pa
     outcome = measured(raw_config(exported(STATEFUL, "fp32").pte, tmp_path / "run", rounds=2))
     assert not outcome.failed
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
-    (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
-    assert "measured in rounds, not in lockstep: " in said.text
+    assert [line.kind for line in outcome.warnings].count("no_lockstep") == 1
     assert (outcome.run_dir / "failed_launch.log").is_file()
 
 
@@ -168,7 +168,7 @@ def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: 
                 os.kill(victim, signal.SIGKILL)
                 killed += 1
             time.sleep(0.01)
-        said, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=120)
     finally:
         run.kill()
         run.wait()
@@ -180,7 +180,8 @@ def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: 
     )
     assert None not in {entry.launch for entry in entries}
     assert (tmp_path / "run" / "failed_launch.log").is_file()
-    assert "not in lockstep" not in said + errors
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert "no_lockstep" not in [remark["code"] for remark in manifest["warnings"]]
     valid = validate(tmp_path / "run")
     assert valid.ok, valid.as_text()
 
@@ -216,10 +217,10 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
     ("words", "said"),
     [
         (("{pte}", "{folder}"), "is a program and"),
-        (("{folder}", "{folder}", "--budget", "3"), "--budget is about measuring"),
-        (("{pte}", "{pte}", "--times", "hardware"), "are about measurements, not programs"),
-        (("{pte}", "{pte}", "--target", "emulated"), "times on target emulated are no latencies"),
-        (("{pte}", "gone.pte"), "there is no program gone.pte"),
+        (("{folder}", "{folder}", "--budget", "3"), "--budget"),
+        (("{pte}", "{pte}", "--times", "hardware"), "--times"),
+        (("{pte}", "{pte}", "--target", "emulated"), "target emulated are no latencies"),
+        (("{pte}", "gone.pte"), "no program gone.pte"),
         (("{pte}", "{pte}", "--resume", "--force"), "give one of them"),
     ],
 )
@@ -241,9 +242,7 @@ def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -
     good = [entry for entry in timings(outcome.run_dir) if entry.experiment != "bad"]
     assert len(good) == 8 and None not in {entry.launch for entry in good}
     (found,) = outcome.run.metrics.comparisons if outcome.run.metrics else ()
-    assert found.speedup.unit == "launch" and not any(
-        "not in manifest" in str(line) for line in outcome.warnings
-    )
+    assert found.speedup.unit == "launch" and not any(line.kind == "no_lockstep" for line in outcome.warnings)
 
 
 def test_only_one_experiment_is_part_of_a_run_and_the_rest_follows(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import ON_ARM
+from saying import says
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError
@@ -29,8 +30,8 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     assert done.ok, done.tail()
     # What cannot be followed is said; what can be is done.
     (said,) = [line for line in done.stderr.splitlines() if "has no effect" in line]
-    assert "--runs 4 has no effect" in said and "--precision 0.01 has no effect" in said
-    assert "Kernel evidence under emulation: SME2 ran" in done.stdout
+    says(said, "--runs 4", "--precision 0.01")
+    assert "SME2 ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "xnnpack_fp32" / "emulated"
     summary = json.loads((run_dir / f"{model.stem}_pipeline_summary.json").read_text())
@@ -108,7 +109,7 @@ def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) 
         *("--warmup", 1, "--rounds", 3, "--outdir", tmp_path / "o"),
     )
     if not present:
-        assert done.returncode == 2 and "no feature the ladder could take away; leave" in done.stderr
+        assert done.returncode == 2 and "ladder" in done.stderr
         return
     assert done.ok, done.tail()
     rows = [line.split() for line in done.stdout.splitlines() if "_upto_" in line.partition(" ")[0]]
@@ -144,11 +145,11 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
         tmp_path / "o",
     )
     assert done.ok, done.tail()
-    said = "the program's outputs differ from PyTorch's in fp32 by 0.25 of their range (accepted 0.0001)"
+    said = ("outputs differ from PyTorch's in fp32", "0.25 of", "0.0001")
     (first, *_) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    assert said in first
+    says(first, *said)
     (report,) = (tmp_path / "o").rglob("report.md")
-    assert said in report.read_text()
+    says(report.read_text(), *said)
 
 
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
@@ -175,14 +176,14 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing.pte"], "there is no program nothing.pte; correct the path"),
-        (["toy_cnnn", "--target", "host"], "did you mean 'toy_cnn'"),
-        (["{pte}", "--dtype", "int8"], ".pte is exported already; --dtype applies to models"),
-        (["{pte}", "--backend", "xnnpack"], ".pte is exported already; --backend applies to models"),
-        (["toy_cnn", "--outdir", "{pte}"], ".pte is a file, not a folder; name another folder"),
-        (["toy_cnn", "--target", "andriod"], "unknown target 'andriod'; choose from auto, host, emulated"),
-        (["toy_cnn", "--target", "moon"], "unknown target 'moon'; choose from auto, host, emulated"),
-        (["toy_cnn", "--threads", "1,one"], "give different counts like 1 or 1,2,4"),
+        (["nothing.pte"], "no program nothing.pte;"),
+        (["toy_cnnn", "--target", "host"], "'toy_cnn'"),
+        (["{pte}", "--dtype", "int8"], "; --dtype "),
+        (["{pte}", "--backend", "xnnpack"], "; --backend "),
+        (["toy_cnn", "--outdir", "{pte}"], ".pte is a file"),
+        (["toy_cnn", "--target", "andriod"], "'andriod'; choose from auto, host, emulated"),
+        (["toy_cnn", "--target", "moon"], "'moon'; choose from auto, host, emulated"),
+        (["toy_cnn", "--threads", "1,one"], "1 or 1,2,4"),
         (["toy_cnn", "--resume", "--force"], "give one of them"),
         (["toy_cnn", "--precision", "5"], "--precision"),
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from saying import says
 from virtual_phone import VirtualPhone
 
 from model_profiling.doctor.checks import phone_settings
@@ -74,7 +76,7 @@ def test_a_mode_is_set_and_everything_put_back(
             "named after the phone's own number"
         )
         with (
-            pytest.raises(InputError, match="is in use by another run"),
+            pytest.raises(InputError, match="in use"),
             open_phone(phone).held_ready(),
         ):
             pass
@@ -93,7 +95,7 @@ def test_what_somebody_else_sets_meanwhile_is_left_and_said(
         phone.change_setting("stay_on_while_plugged_in", None)
     assert phone.settings() == USED | {"low_power": "2"}
     (note,) = target.take_notes()
-    assert "low_power was set to 2 by somebody else meanwhile and was left so; before it was 1" in note
+    assert re.search(r"low_power .*to 2 .*somebody else.*\b1\b", note)
 
 
 def test_a_phone_that_lets_nobody_change_its_settings(
@@ -101,7 +103,7 @@ def test_a_phone_that_lets_nobody_change_its_settings(
 ) -> None:
     use(phone)
     phone.refuse_settings()
-    refused = pytest.raises(SetupError, match=r"does not let adb set .*WRITE_SECURE_SETTINGS")
+    refused = pytest.raises(SetupError, match=r"WRITE_SECURE_SETTINGS")
     with refused, open_phone(phone).held_ready():
         raise AssertionError("nothing may be measured so")
     assert phone.settings() == USED
@@ -117,19 +119,19 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
 ) -> None:
     use(phone)
     target = open_phone(phone)
-    said = pytest.raises(SetupError, match="gone; its power settings could not be put back; the next command")
+    said = pytest.raises(SetupError, match=r"gone; .*power settings .*next command")
     with said, target.held_ready():
         phone.pull_out()
         raise SetupError("gone")
     assert phone.settings() == BOOST
     assert len(journals()) == 1
     (check,) = phone_settings()
-    assert "power mode boost of" in check.found and "clean --device SERIAL" in check.fix
+    assert "power mode boost" in check.found and "clean --device SERIAL" in check.fix
     phone.plug_in()
     if meanwhile == "reboot":
         phone.reboot()
     cleaned = sme2prof("clean", "--device", phone.serial)
-    assert "in power mode boost was cut short: what it had set on" in cleaned.stdout
+    says(cleaned.stdout, "power mode boost", phone.serial)
     assert phone.settings() == USED
     assert not journals()
     later = open_phone(phone, "leave")
@@ -162,7 +164,7 @@ def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
     target = open_phone(phone)
     with target.held_ready():
         phone.kill_adbd()
-    assert "the power settings are not put back yet" in target.take_notes()[0]
+    says(target.take_notes()[0], "power settings", "not put back")
     phone.plug_in()
     open_phone(phone, "leave").connect()
     assert phone.settings() == {}

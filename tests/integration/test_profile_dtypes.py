@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
+from saying import says
 
 from model_profiling import process
 from model_profiling.report.dtypes import read_dtypes
@@ -42,7 +43,7 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
     assert done.returncode == 0, done.stderr
     found = read_dtypes(home / "runs" / "dtypes.json")
     job = (home / "job.md").read_text().replace("\\", "")
-    assert job.startswith("### Number formats side by side") and found.verdict in job
+    assert job.startswith("### ") and found.verdict in job
     assert len(re.findall(r"^### toy_cnn_xnnpack_\w+ on ", job, re.MULTILINE)) == 3
     assert [side.dtype for side in found.sides] == list(DTYPES)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
@@ -87,25 +88,25 @@ def test_without_latencies_the_work_decides(home: Path, sme2prof: Run) -> None:
     assert [side["latency"] for side in found["sides"]] == [None, None]
     assert [side["sme2"]["arithmetic_share"] for side in found["sides"]] == [1.0, 1.0]
     assert found["ship"] == "int8", "as much on SME2, and smaller"
-    assert "no latency was measured, so nothing is said about which is faster" in found["verdict"]
+    assert not found["pairs"] and "no latency" in found["verdict"]
 
 
 def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Run) -> None:
     words = ("--dtype", "fp16,fp32", "--target", "host", *QUICK, "--outdir", tmp_path)
     done = sme2prof("profile", f"{UNSEEN}:large", *words)
     assert done.returncode == 2
-    assert "error: fp16: 'unseen_large' overflows in fp16" in done.stderr
+    says(done.stderr, "error: fp16: 'unseen_large' overflows")
     found = read_dtypes(tmp_path / "runs" / "dtypes.json")
     assert [bool(side.problem) for side in found.sides] == [True, False]
     assert found.ship == "fp32"
-    assert "fp16, which failed: 'unseen_large' overflows in fp16" in found.verdict
+    assert found.sides[0].problem in found.verdict
     assert "export fp32" in (tmp_path / "runs" / "dtypes.md").read_text()
 
 
 def test_where_all_fail_the_first_reason_is_the_error(tmp_path: Path, sme2prof: Run) -> None:
     done = sme2prof("profile", f"{UNSEEN}:branching", "--dtype", "all", "--outdir", tmp_path)
     assert done.returncode == 2
-    assert "torch.export cannot trace 'unseen_branching'" in done.stderr
+    says(done.stderr, "torch.export", "'unseen_branching'")
     assert "Traceback" not in done.stderr
 
 
@@ -113,11 +114,11 @@ def test_where_all_fail_the_first_reason_is_the_error(tmp_path: Path, sme2prof: 
 def test_a_mistyped_dtype_is_one_line(words: str, sme2prof: Run) -> None:
     done = sme2prof("profile", "toy_cnn", "--dtype", words)
     assert done.returncode == 2
-    assert "give fp32, fp16, int8, several of them with commas, or all" in done.stderr
+    says(done.stderr, "--dtype", "fp32, fp16, int8", "all")
     assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_program_has_one_dtype(sme2prof: Run) -> None:
     done = sme2prof("profile", "some.pte", "--dtype", "fp32,fp16")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: some.pte is exported already, in one dtype; name a model")
+    says(done.stderr, "error: some.pte", "dtype; name a model")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -91,7 +90,7 @@ def test_only_a_warm_up_tells_an_operators_parts(host: HostTarget, exported, tmp
     parts, plain = exported(OPERATORS, "fp32").pte, exported("toy_cnn", "fp32").pte
     without = host.execute(Job(parts, runs=2, warmup=0, etdump=True), tmp_path / "parts", "job")
     assert without.boundaries is None and without.etdump is not None
-    assert re.search("only a warm-up execution tells", without.result.boundaries_unavailable or "")
+    assert "warm-up" in (without.result.boundaries_unavailable or "")
     assert read_timed(without.etdump).clock == CUT
     simple = host.execute(Job(plain, runs=2, warmup=0, etdump=True), tmp_path / "plain", "job")
     assert simple.etdump is not None and read_timed(simple.etdump).clock == EXACT

@@ -8,9 +8,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from saying import says
 
 from model_profiling import process
 from model_profiling.errors import SetupError
@@ -57,7 +59,7 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(
     own_cache: Path, lend_objects: Callable[..., None]
 ) -> None:
     lend_objects(own_cache, sdk.installed_sdk(), build.find_compiler())
-    home = build._home(sdk.installed_sdk(), build.find_compiler())
+    home = build.built_runner(sdk.installed_sdk(), build.find_compiler())[0].parent
 
     def kill_halfway(into: Path) -> None:
         into.mkdir()
@@ -74,9 +76,8 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(
     (path,) = paths
     assert Path(path).parent == home
     said = [end.stdout.splitlines()[2:] for end in ends]
-    assert max(said) == [
-        "the runner in the cache was damaged (sme2prof-runner has 100 of 4,000 bytes) and was made again"
-    ]
+    (remade,) = max(said)
+    says(remade, "sme2prof-runner", "100 of 4,000 bytes")
     told = process.run([path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == Path(path).parent.name
     # Nothing is left of the one that lost, nor of either's objects.
@@ -106,10 +107,8 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
     monkeypatch.setattr(objects, "_compile", refuse)
     made = build.build_runner(there)
     told = process.run([made.path, "--features-only"], timeout=60)
-    assert (
-        json.loads(told.stdout)["build_id"] == made.build_id == build._home(there, build.find_compiler()).name
-    )
-    assert made.build_id != build._home(here, build.find_compiler()).name
+    assert json.loads(told.stdout)["build_id"] == made.build_id == made.path.parent.name
+    assert made.path != build.built_runner(here, build.find_compiler())[0]
     assert str(root).encode() in made.path.read_bytes(), "its libraries are those of that place"
     shutil.rmtree(made.path.parent)
     header = next(path for path in (root / "include").rglob("*.h"))
@@ -118,20 +117,27 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
         build.build_runner(there)
 
 
-def test_identity_changes_with_what_goes_in() -> None:
-    wheel = sdk.installed_sdk()
-    compiler = build.find_compiler()
-    sources = sorted(SOURCES.glob("*.cpp"))
-    same = build._identity(wheel, compiler, sources, ["-O2"])
-    assert build._identity(wheel, compiler, sources, ["-O2"]) == same
-    newer = sdk.Sdk(wheel.root, "9.9.9", wheel.sha, wheel.machine)
-    other = build.Compiler(compiler.command, "another compiler 1.0")
+def test_where_a_runner_is_kept_changes_with_what_goes_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel, compiler = sdk.installed_sdk(), build.find_compiler()
+
+    def kept(wheel: sdk.Sdk = wheel, compiler: build.Compiler = compiler) -> Path:
+        return build.built_runner(wheel, compiler)[0]
+
+    same = kept()
+    assert kept() == same
     changed = {
-        build._identity(wheel, compiler, sources, ["-O3"]),
-        build._identity(wheel, compiler, sources[1:], ["-O2"]),
-        build._identity(newer, compiler, sources, ["-O2"]),
-        build._identity(wheel, other, sources, ["-O2"]),
+        kept(replace(wheel, version="9.9.9")),
+        kept(compiler=build.Compiler(compiler.command, "another compiler 1.0")),
     }
+    for suffix in ("cpp", "h"):
+        copy = tmp_path / suffix
+        shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        source = next(copy.glob(f"*.{suffix}"))
+        source.write_bytes(source.read_bytes() + b"\n")
+        monkeypatch.setattr(build, "SOURCES", copy)
+        changed.add(kept())
     assert len(changed) == 4 and same not in changed
 
 
@@ -155,9 +161,7 @@ def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted
     asking = process.run([*words, *asked, "-o", binary], timeout=60)
     assert asking.ok, asking.tail()
     told = process.run([*prefix, binary], timeout=60)
-    assert told.ok and told.stdout == (
-        "kernels are counted with the help of glibc, and this runner was built with another C library\n"
-    )
+    assert told.ok and "glibc" in told.stdout
 
 
 def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -165,17 +169,14 @@ def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    tried = r"no C\+\+ compiler for .* could be had \(none is installed; the ziglang wheel: pip cannot get"
-    with pytest.raises(SetupError, match=tried):
+    with pytest.raises(SetupError, match=r"C\+\+ compiler .*installed; the ziglang wheel: pip "):
         build.build_runner()
     assert not any(own_cache.rglob("*.*"))
 
 
 def test_compiler_that_cannot_compile(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", f"{build.find_compiler().command[0]} -include no_such_header.h")
-    with pytest.raises(
-        SetupError, match=r"cannot build a C\+\+17 program for .*no_such_header\.h.*; correct CXX"
-    ):
+    with pytest.raises(SetupError, match=r"C\+\+17 .*no_such_header\.h.*; .*CXX"):
         build.build_runner()
     assert not (own_cache / "runners").exists()
 

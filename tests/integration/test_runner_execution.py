@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def test_features_are_what_the_system_reports_and_go_off_when_asked(
 def test_switching_arm_features_off_elsewhere_says_it_means_nothing(run: Run, exported) -> None:
     result = run(exported("toy_cnn", "fp32").pte, disable=("sme2",)).result
     assert result.features_masked == ()
-    assert result.features_note == "not an Arm CPU: there are no Arm features to switch off"
+    assert "not an Arm CPU" in (result.features_note or "")
 
 
 # Only time shows it; where kernels are counted, the emulated tests show the same of SME2.
@@ -176,6 +177,6 @@ def test_the_binary_explains_itself(host: HostTarget) -> None:
     help_text = process.run([host.build.path, "--help"], timeout=60)
     assert help_text.ok and "--disable FLAG,FLAG" in help_text.stdout
     wrong = process.run([host.build.path, "--modle", "x"], timeout=60)
-    assert wrong.returncode == 2 and "sme2prof-runner: unknown flag or value: --modle x" in wrong.stderr
+    assert wrong.returncode == 2 and re.match("sme2prof-runner: unknown .*--modle x", wrong.stderr)
     facts = json.loads(process.run([host.build.path, "--features-only"], timeout=60).stdout)
     assert facts["schema_version"] == 1 and facts["layout_verified"] is ON_ARM

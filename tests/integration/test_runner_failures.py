@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
+from saying import says
 
 from model_profiling import process
 from model_profiling.config.reading import ProfileConfig, parse_config
@@ -99,9 +100,7 @@ def test_masking_is_refused_when_cpuinfo_has_another_layout(
 ) -> None:
     monkeypatch.setenv("SHIM_SHIFT", "1")
     pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(
-        RunError, match=r"switched off safely: .* (in the operating system|holds \d+); run without"
-    ):
+    with pytest.raises(RunError, match=r"switched off.*(operating system|\d+)"):
         shimmed.execute(Job(pte, disable=("fp16",)), tmp_path, "off")
     untouched = shimmed.execute(Job(pte), tmp_path, "on").result
     assert not untouched.features_verified and untouched.features_note
@@ -109,12 +108,12 @@ def test_masking_is_refused_when_cpuinfo_has_another_layout(
     outcome = run_config(config, target=shimmed)
     (result,) = outcome.run.results
     assert result.features_verified is False and result.features_note == untouched.features_note
-    said = f"CPU features, as the runner found them: {untouched.features_note}"
-    assert any(line.text.endswith(said) for line in outcome.warnings)
+    assert any(line.text.endswith(untouched.features_note) for line in outcome.warnings)
     # A later session has nothing to run and still knows.
     again = run_config(config, RunOptions(resume=True), target=shimmed)
     assert again.run.manifest is not None
-    assert [remark.seen for remark in again.run.manifest.warnings] == [said]
+    (remark,) = again.run.manifest.warnings
+    assert remark.seen.endswith(untouched.features_note)
 
 
 def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
@@ -144,15 +143,14 @@ def test_a_feature_reported_but_not_usable_is_a_named_crash(
     job, runner = Job(exported("toy_cnn", "fp32").pte), (str(shimmed.build.path),)
     with pytest.raises(RunError) as caught:
         execute(job, tmp_path, "job", runner=runner, transport=transport)
-    assert caught.value.problem == "the runner crashed with SIGILL"
-    assert "reported but not usable" in caught.value.fix
+    assert "SIGILL" in caught.value.problem and "CPU feature" in caught.value.fix
     assert "Resetting threadpool" in caught.value.log_tail
     assert "Resetting threadpool" in (tmp_path / "job.log").read_text()
 
 
 def test_a_run_without_end_is_stopped_at_its_limit(host: HostTarget, exported, tmp_path: Path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=1_000_000_000, timeout_s=2)
-    with pytest.raises(RunError, match="did not finish within 2 s and was stopped; ask for fewer runs"):
+    with pytest.raises(RunError, match=r"\b2 s\b.* fewer runs"):
         host.execute(job, tmp_path, "job")
 
 
@@ -167,7 +165,7 @@ def test_a_stopped_run_takes_its_children_along(
     launcher.chmod(0o755)
     pte = exported("toy_cnn", "fp32").pte
     monkeypatch.setenv("MODEL", str(pte))
-    with pytest.raises(RunError, match="did not finish within 1 s"):
+    with pytest.raises(RunError, match=r"\b1 s\b"):
         host.execute(Job(pte, timeout_s=1, runner_path=launcher), tmp_path, "job")
     state = process.run(["ps", "-o", "stat=", "-p", note.read_text().strip()], timeout=20).stdout.strip()
     assert state == "" or state.startswith("Z"), "the child is still running"
@@ -177,7 +175,7 @@ def test_a_stopped_run_takes_its_children_along(
 def test_a_truncated_program(host: HostTarget, exported, tmp_path: Path, kept: int) -> None:
     cut = tmp_path / "cut.pte"
     cut.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes()[:kept])
-    with pytest.raises(FormatError, match=rf"cut\.pte is cut short: {kept}( of \d+)? bytes; export it again"):
+    with pytest.raises(FormatError, match=rf"cut\.pte .*\b{kept}( of \d+)? bytes; export"):
         host.execute(Job(cut), tmp_path, "job")
 
 
@@ -186,21 +184,19 @@ def test_a_corrupt_program(host: HostTarget, exported, tmp_path: Path) -> None:
     content[64:1024] = b"\xff" * 960
     broken = tmp_path / "broken.pte"
     broken.write_bytes(content)
-    with pytest.raises(FormatError, match=r"broken\.pte is not a usable program: .*; export it again"):
+    with pytest.raises(FormatError, match=r"broken\.pte .*; export"):
         host.execute(Job(broken), tmp_path, "job")
 
 
 def test_a_corrupt_delegate(host: HostTarget, exported, tmp_path: Path) -> None:
     broken = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XH00", b"XH99")
-    with pytest.raises(RunError, match="cannot load method 'forward'"):
+    with pytest.raises(RunError, match="'forward'"):
         host.execute(Job(broken), tmp_path, "job")
 
 
 def test_a_program_of_another_version(host: HostTarget, exported, tmp_path: Path) -> None:
     other = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"ET12", b"ET13")
-    with pytest.raises(
-        FormatError, match="another ExecuTorch version: its format is ET13, this one reads ET12"
-    ):
+    with pytest.raises(FormatError, match=r"ET13.*ET12"):
         host.execute(Job(other), tmp_path, "job")
 
 
@@ -211,9 +207,9 @@ def test_the_installed_executorch_still_writes_the_format_we_check_for(exported)
 def test_something_that_is_not_a_program(host: HostTarget, tmp_path: Path) -> None:
     picture = tmp_path / "picture.pte"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
-    with pytest.raises(FormatError, match="is not an ExecuTorch program"):
+    with pytest.raises(FormatError, match=r"picture\.pte is not "):
         host.execute(Job(picture), tmp_path, "job")
-    with pytest.raises(InputError, match=r"there is no program .*gone\.pte; export one with"):
+    with pytest.raises(InputError, match=r"gone\.pte; export"):
         host.execute(Job(tmp_path / "gone.pte"), tmp_path, "job")
 
 
@@ -221,15 +217,13 @@ def test_a_missing_operator(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = damaged(
         exported("toy_cnn", "fp32", "portable").pte, tmp_path, b"aten::convolution", b"aten::convolutiom"
     )
-    with pytest.raises(
-        RunError, match=r"needs operators the runner does not have: aten::convolutiom\.out; export"
-    ):
+    with pytest.raises(RunError, match=r"operators .*: aten::convolutiom\.out;"):
         host.execute(Job(pte), tmp_path, "job")
 
 
 def test_a_missing_backend(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XnnpackBackend", b"UnknownBackend")
-    with pytest.raises(RunError, match="needs the backend UnknownBackend, which the runner does not have"):
+    with pytest.raises(RunError, match="backend UnknownBackend"):
         host.execute(Job(pte), tmp_path, "job")
 
 
@@ -242,7 +236,7 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
     assert execute(Job(pte), tmp_path, "wide", runner=runner, transport=wide).result.iterations_ns
     tight = LocalTransport(prefix=("prlimit", "--as=33000000", "--"))
-    with pytest.raises(RunError, match="the runner ran out of memory; free some memory"):
+    with pytest.raises(RunError, match="out of memory"):
         execute(Job(pte), tmp_path, "tight", runner=runner, transport=tight)
 
 
@@ -250,30 +244,24 @@ def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> N
     pte = exported("toy_cnn", "fp32").pte
     small = tmp_path / "small.bin"
     small.write_bytes(b"\0" * 10)
-    with pytest.raises(InputError, match=r"small\.bin has 10 bytes; input 0 \(float32\) needs \d+"):
+    needed = 4 * 3 * 224 * 224  # the picture that toy_cnn takes, in fp32
+    with pytest.raises(InputError, match=rf"small\.bin .*\b10 bytes; input 0 \(float32\) .*\b{needed}\b"):
         host.execute(Job(pte, inputs=(small,)), tmp_path, "job")
-    with pytest.raises(InputError, match="has 1 tensor inputs, but 2 input files were given"):
-        full = tmp_path / "full.bin"
-        size = int(next(iter(_needed(host, pte, small, tmp_path))))
-        full.write_bytes(b"\0" * size)
+    full = tmp_path / "full.bin"
+    full.write_bytes(b"\0" * needed)
+    with pytest.raises(InputError, match=r"\b1 tensor input.*\b2 input files"):
         host.execute(Job(pte, inputs=(full, full)), tmp_path, "job")
-    with pytest.raises(InputError, match=r"there is no input file .*gone\.bin"):
+    with pytest.raises(InputError, match=r"input file .*gone\.bin"):
         host.execute(Job(pte, inputs=(tmp_path / "gone.bin",)), tmp_path, "job")
-
-
-def _needed(host: HostTarget, pte: Path, small: Path, tmp_path: Path) -> list[str]:
-    with pytest.raises(InputError) as caught:
-        host.execute(Job(pte, inputs=(small,)), tmp_path, "job")
-    return caught.value.problem.split()[-1:]
 
 
 def test_names_and_numbers_that_cannot_be(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(InputError, match="the program has no method 'backward'; it has forward"):
+    with pytest.raises(InputError, match=r"'backward'.*\bforward"):
         host.execute(Job(pte, method="backward"), tmp_path, "job")
     with pytest.raises(InputError, match="runs=0"):
         host.execute(Job(pte, runs=0), tmp_path, "job")
-    with pytest.raises(InputError, match="unknown CPU feature 'sme3'"):
+    with pytest.raises(InputError, match="CPU feature 'sme3'"):
         host.execute(Job(pte, disable=("sme3",)), tmp_path, "job")
 
 
@@ -282,13 +270,13 @@ def test_a_time_limit_that_is_no_time(host: HostTarget, exported, limit: str) ->
     assert host.build is not None
     words = [host.build.path, "--model", exported("toy_cnn", "fp32").pte, "--time-limit", limit]
     done = process.run(words, timeout=60)
-    assert not done.ok and f"--time-limit wants a number of seconds, not '{limit}'" in done.stderr
+    assert not done.ok
+    says(done.stderr, "--time-limit", f"'{limit}'")
 
 
 def test_an_unwritable_place_and_a_full_disk(host: HostTarget, exported, tiny_disk: Path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=600, etdump=True)
-    full = r"cannot write .*job\.etdump: no space left on device; check the folder and the space"
-    with pytest.raises(InputError, match=full):
+    with pytest.raises(InputError, match=r"job\.etdump: no space left on device"):
         host.execute(job, tiny_disk, "job")
     assert [path.name for path in tiny_disk.iterdir()] == ["job.log"]
 
@@ -298,7 +286,7 @@ def test_what_cannot_be_replaced_is_left_as_it_is(host: HostTarget, tmp_path: Pa
     pipe, kept = tmp_path / "pipe", tmp_path / "kept.json"
     os.mkfifo(pipe)
     refused = process.run([host.build.path, "--features-only", "--result", pipe], timeout=60)
-    assert refused.returncode == 8 and "it is not a regular file" in refused.stderr and pipe.is_fifo()
+    assert refused.returncode == 8 and str(pipe) in refused.stderr and pipe.is_fifo()
     kept.write_text("an earlier result")
     # A folder in the place of the hidden sibling: nothing can be written beside the result.
     (tmp_path / f".{kept.name}.part").mkdir()
@@ -312,7 +300,7 @@ def test_a_standard_output_that_is_full(host: HostTarget) -> None:
         missing("/dev/full")
     assert host.build is not None
     done = process.run(["sh", "-c", '"$0" --features-only > /dev/full', host.build.path], timeout=60)
-    assert done.returncode == 8 and "cannot write the result to standard output" in done.stderr
+    assert done.returncode == 8 and "standard output" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
@@ -320,7 +308,7 @@ def test_an_error_nobody_foresaw_is_one_line(
     host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preload(THROWING_SHIM, "c++", tmp_path, monkeypatch)
-    with pytest.raises(RunError, match="unexpected error: thrown by the test; this is a fault of the runner"):
+    with pytest.raises(RunError, match="thrown by the test"):
         host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
 
 

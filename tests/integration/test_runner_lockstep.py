@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, ROOT
+from saying import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, RunError
 from model_profiling.etdump import read_etdump
-from model_profiling.json_record import record_json
 from model_profiling.runner.compilers import find_compiler
-from model_profiling.runner.lockstep_result import LockstepResult, _contradiction
+from model_profiling.runner.lockstep_result import read_lockstep_result
 from model_profiling.runner.turn_order import shuffles
 from model_profiling.targets import Job, LockstepJob, LockstepOutcome, LockstepTarget, Target
 from model_profiling.targets.emulated import EmulatedTarget
@@ -239,14 +240,12 @@ def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> 
     os.kill(pids[1], signal.SIGSTOP)
     _, said = parent.communicate(timeout=20)
     assert parent.returncode == 124
-    assert f"sme2prof-runner: child 1 ({toy.name}): time limit reached while" in said
+    says(said, f"child 1 ({toy.name})", "time limit")
     assert all_gone(pids)
 
 
 def test_a_launch_that_takes_too_long_says_so(launch: Launch, toy: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"did not finish within 0\.5 s and was stopped; ask for fewer"
-    ) as caught:
+    with pytest.raises(RunError, match=r"\b0\.5 s\b") as caught:
         launch(Job(toy), Job(toy), cycles=10**9, timeout_s=0.5)
     assert "Resetting threadpool" in caught.value.log_tail
 
@@ -280,9 +279,7 @@ def test_a_damaged_program_is_named_among_the_others(launch: Launch, toy: Path, 
     broken = damaged(toy, tmp_path)
     with pytest.raises(RunError) as caught:
         launch(Job(toy), Job(broken, threads=2), cycles=1)
-    assert caught.value.problem.startswith(
-        f"program 2 of 2 ({broken.name}, 2 threads): cannot load method 'forward'"
-    )
+    says(caught.value.problem, f"program 2 of 2 ({broken.name}, 2 threads)", "'forward'")
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -291,14 +288,13 @@ def test_a_file_that_cannot_be_written_names_its_child(start: Start, toy: Path, 
     parent = start("--cycles", 1, *child, *child, "--output-prefix", tmp_path / "gone" / "x")
     _, said = parent.communicate(timeout=20)
     assert parent.returncode == 8
-    assert f"child 1 ({toy.name}): cannot write {tmp_path}/gone/x0.bin: no such file" in said
+    says(said, f"child 1 ({toy.name})", f"{tmp_path}/gone/x0.bin: no such file")
 
 
 def test_a_program_whose_outputs_change_cannot_take_turns(launch: Launch, exported) -> None:
     pte = exported(STATEFUL, "fp32", "portable").pte
-    with pytest.raises(RunError, match="output 0 of the last execution is not what the first") as caught:
+    with pytest.raises(RunError, match=r"\boutput 0\b.*; .*\brounds\b"):
         launch(Job(pte), Job(pte), cycles=1)
-    assert caught.value.fix == "measure them in rounds of their own"
 
 
 @LINUX_ONLY
@@ -319,46 +315,45 @@ def test_children_of_one_program_that_put_out_different_shapes(
     other.replace(pte)
     _, said = parent.communicate(timeout=60)
     assert parent.returncode == 13, said
-    assert "child 1 (m.pte): puts out float16[4, 5], int8[4, 5]" in said
-    assert "but child 0 (m.pte) float32[1, 1000]" in said
+    assert re.search(
+        r"child 1 \(m\.pte\).*float16\[4, 5\], int8\[4, 5\].*child 0 \(m\.pte\).*float32\[1, 1000\]", said
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--cycles", 1], "--lockstep needs a --child for each program"),
-        (["--child", "--model", "x"], "--lockstep needs --cycles or --budget"),
-        (["--cycles", 1, "--turn-length", 0, "--child", "--model", "x"], "--turn-length starts at 1"),
+        (["--cycles", 1], "--child"),
+        (["--child", "--model", "x"], "--cycles or --budget"),
+        (["--cycles", 1, "--turn-length", 0, "--child", "--model", "x"], "--turn-length"),
         (["--cycles", 1, "--child", "--threads", 1], "--model is required"),
-        (
-            ["--cycles", 1, "--child", "--model", "x", "--executions", 2],
-            "unknown flag or value: --executions 2",
-        ),
-        (["--cycles", 1, "--model", "x", "--child"], "unknown flag or value: --model x"),
-        (["--budget", "-1", "--child", "--model", "x"], "--budget wants a number of seconds"),
-        (["--cycles", 1, "--child", "--model"], "missing value: --model"),
+        (["--cycles", 1, "--child", "--model", "x", "--executions", 2], "unknown .*: --executions 2"),
+        (["--cycles", 1, "--model", "x", "--child"], "unknown .*: --model x"),
+        (["--budget", "-1", "--child", "--model", "x"], "--budget .*-1"),
+        (["--cycles", 1, "--child", "--model"], "missing value.* --model"),
     ],
 )
 def test_words_that_make_no_launch(start: Start, words: list[object], said: str) -> None:
     parent = start(*words)
     _, error = parent.communicate(timeout=20)
-    assert parent.returncode == 2 and error.startswith("sme2prof-runner: ") and said in error
+    assert parent.returncode == 2
+    assert re.match(rf"sme2prof-runner: .*{said}", error), error
 
 
 def test_what_no_launch_can_do_is_refused_before_it_starts(
     launch: Launch, host: HostTarget, toy: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="kernels are counted in a run of their own"):
+    with pytest.raises(InputError, match="kernels"):
         launch(Job(toy), Job(toy, kernels=True), cycles=1)
     for wrong in ({}, {"cycles": 0}, {"budget_s": -1.0}, {"cycles": 1, "turn_length": 0}):
-        with pytest.raises(InputError, match="cannot be run; name a job, and cycles or a budget"):
+        with pytest.raises(InputError, match="cycles or a budget"):
             launch(Job(toy), **wrong)
-    with pytest.raises(InputError, match=r"there is no program .*gone\.pte"):
+    with pytest.raises(InputError, match=r"gone\.pte; export"):
         launch(Job(toy), Job(tmp_path / "gone.pte"), cycles=1)
-    with pytest.raises(RunError, match="the target was not prepared"):
+    with pytest.raises(RunError, match="not prepared"):
         HostTarget().execute_lockstep(LockstepJob((Job(toy),), cycles=1), tmp_path, "x")
     own = Path(sys.executable)
-    assert unfit_for_turns([Job(toy), Job(toy, runner_path=own)]) == "an executor_runner cannot take turns"
+    assert "executor_runner" in (unfit_for_turns([Job(toy), Job(toy, runner_path=own)]) or "")
     assert "different CPUs" in (unfit_for_turns([Job(toy, cpu_affinity=(0,)), Job(toy)]) or "")
     assert isinstance(host, LockstepTarget) and host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
     target: Target = host
@@ -369,8 +364,7 @@ def test_memory_must_hold_all_at_once(toy: Path, tmp_path: Path) -> None:
     jobs = [Job(toy), Job(toy)]
     assert too_large_together(jobs, {}, None) is None
     assert too_large_together(jobs, {toy: 4 << 30}, 10 << 30) is None
-    said = too_large_together(jobs, {toy: 4 << 30}, 8 << 30)
-    assert said == "2 programs at once need about 8.0 GiB of memory, 8.0 GiB is free"
+    says(too_large_together(jobs, {toy: 4 << 30}, 8 << 30) or "", "2 programs", "8.0 GiB of memory")
     assert too_large_together(jobs, {}, 1 << 20) is not None, "a guess from the file's size"
     assert available_memory(tmp_path) is None
     for name, text in {
@@ -388,16 +382,19 @@ def test_memory_must_hold_all_at_once(toy: Path, tmp_path: Path) -> None:
 
 
 def test_a_result_that_contradicts_itself_is_refused(launch: Launch, toy: Path, tmp_path: Path) -> None:
-    made = launch(Job(toy), Job(toy), cycles=2, turn_length=1, order_seed=5)
-    whole = LockstepResult(made.results, made.turns, made.launch, made.machine)
-    assert _contradiction(whole) is None and record_json(made.turns)
-    turns = made.turns
-    for changed, said in (
-        (replace(turns, child=(turns.child[1], turns.child[0], *turns.child[2:])), "order of seed 5"),
-        (replace(turns, started_ns=turns.started_ns[1:]), "2 cycles of 2 children are not"),
-        (replace(turns, iterations_ns=((1, 2), *turns.iterations_ns[1:])), "a turn has 2 executions, not 1"),
-        (replace(turns, iterations_ns=((1,), *turns.iterations_ns[1:])), "has other times than its turns"),
-    ):
-        assert said in (_contradiction(replace(whole, turns=changed)) or ""), said
+    launch(Job(toy), Job(toy), cycles=2, turn_length=1, order_seed=5)
     file = tmp_path / "launch_runner.json"
-    assert file.is_file()
+    whole = json.loads(file.read_text())
+    turns = whole["turns"]
+    first, second, *rest = turns["child"]
+    for key, changed, said in (
+        ("child", [second, first, *rest], "order of seed 5"),
+        ("started_ns", turns["started_ns"][1:], r"2 cycles.*2 children.*\[3, 4\]"),
+        ("iterations_ns", [[1, 2], *turns["iterations_ns"][1:]], r"\b2 executions.*\b1\b"),
+        ("iterations_ns", [[1], *turns["iterations_ns"][1:]], rf"child {first} .*other times"),
+    ):
+        file.write_text(json.dumps({**whole, "turns": {**turns, key: changed}}))
+        with pytest.raises(RunError, match=said):
+            read_lockstep_result(file)
+    file.write_text(json.dumps(whole))
+    assert read_lockstep_result(file).launch.cycles == 2

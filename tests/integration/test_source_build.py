@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import stat
 import struct
@@ -15,10 +16,11 @@ from pathlib import Path
 
 import pytest
 from conftest import IN_CI, ON_ARM, missing
+from saying import says
 
 from model_profiling.errors import FormatError, InputError, RunError, SetupError
 from model_profiling.process import run
-from model_profiling.runner.source_build import build, presets, toolchain, verify
+from model_profiling.runner.source_build import build, toolchain, verify
 from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
 from model_profiling.runner.source_build.fetch import fetch_source
 from model_profiling.runner.source_build.presets import (
@@ -41,7 +43,7 @@ FOR_ARM64 = ("cc", "c++") if ON_ARM else ("aarch64-linux-gnu-gcc", "aarch64-linu
 @pytest.fixture
 def as_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in holds no Arm code: what is built where it runs can be built and run on any machine."""
-    monkeypatch.setattr(presets, "_host_is_arm64", lambda: True)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
 
 
 @pytest.fixture(scope="session")
@@ -187,7 +189,7 @@ class TestPresets:
     def test_another_preset_of_the_same_name_is_not_overwritten(self, checkout: Path, file: str) -> None:
         text = json.dumps({"version": 6, "configurePresets": [{"name": "mac-arm64"}]})
         (checkout / file).write_text(text)
-        with pytest.raises(InputError, match=rf"{file} already has a preset called mac-arm64"):
+        with pytest.raises(InputError, match=rf"{file} .*mac-arm64"):
             merge_presets(checkout)
         assert (checkout / file).read_text() == text
 
@@ -205,9 +207,9 @@ class TestPresets:
 
     def test_a_preset_of_another_machine_or_no_preset_is_refused(self) -> None:
         elsewhere = next(name for name, preset in runner_presets().items() if not preset.builds_here)
-        with pytest.raises(InputError, match="cannot be built on this machine"):
+        with pytest.raises(InputError, match=rf"{elsewhere}\b.*this machine"):
             choose_presets([elsewhere])
-        with pytest.raises(InputError, match="no preset is called nonsense; choose from mac-arm64"):
+        with pytest.raises(InputError, match=r"\bnonsense; .*mac-arm64"):
             choose_presets(["nonsense"])
 
 
@@ -321,7 +323,7 @@ class TestToolchain:
     ) -> None:
         # It would compile: the version alone must refuse it, because XNNPACK goes by the version.
         monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang", 17, "exit 0")))
-        with pytest.raises(SetupError, match=r"is Clang 17.0.0, too old for SME2; use Clang 18 or newer"):
+        with pytest.raises(SetupError, match=r"Clang 17\.0\.0.*; .*Clang 18"):
             toolchain.find_compiler()
 
     def test_a_new_compiler_that_cannot_compile_sme2_is_refused(
@@ -329,7 +331,7 @@ class TestToolchain:
     ) -> None:
         broken = "echo \"probe.c:1:10: fatal error: 'arm_sme.h' file not found\" >&2; exit 1"
         monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang-19", 19, broken)))
-        with pytest.raises(SetupError, match=r"cannot compile SME2 code: 'arm_sme.h' file not found"):
+        with pytest.raises(SetupError, match=r"SME2.*: 'arm_sme\.h' file not found"):
             toolchain.find_compiler()
 
     def test_no_compiler_and_a_wrong_one_say_so(
@@ -339,7 +341,7 @@ class TestToolchain:
         with pytest.raises(SetupError, match="no C compiler found"):
             toolchain.find_compiler()
         monkeypatch.setenv("CC", "no-such-compiler")
-        with pytest.raises(SetupError, match="there is no compiler no-such-compiler"):
+        with pytest.raises(SetupError, match="compiler no-such-compiler"):
             toolchain.find_compiler()
 
     def test_an_unsuitable_cc_gives_way_to_a_suitable_one(
@@ -356,7 +358,7 @@ class TestToolchain:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
         program(tmp_path / "old" / "cmake", "echo cmake version 3.25.1")
         monkeypatch.setenv("PATH", f"{tmp_path / 'old'}")
-        with pytest.raises(SetupError, match=r"CMake 3.29 or newer is needed; .*/old/cmake is 3.25.1"):
+        with pytest.raises(SetupError, match=r"CMake 3\.29 .*; .*/old/cmake is 3\.25\.1"):
             toolchain.find_cmake()
         program(tmp_path / "new" / "cmake", "echo cmake version 3.29.0")
         monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:{tmp_path / 'new'}")
@@ -377,10 +379,10 @@ class TestToolchain:
         with pytest.raises(SetupError, match="ANDROID_NDK is not set"):
             toolchain.find_ndk()
         monkeypatch.setenv("ANDROID_NDK", str(tmp_path))
-        with pytest.raises(SetupError, match=r"is no Android NDK: it has no source.properties"):
+        with pytest.raises(SetupError, match=rf"{tmp_path} .*source\.properties"):
             toolchain.find_ndk()
         make_ndk(tmp_path, "26.3.11579264")
-        with pytest.raises(SetupError, match=r"is r26.3.11579264, whose compiler leaves SME2 out"):
+        with pytest.raises(SetupError, match=r"r26\.3\.11579264.*SME2"):
             toolchain.find_ndk()
         make_ndk(tmp_path, "27.2.12479018")
         found = toolchain.find_ndk()
@@ -388,7 +390,7 @@ class TestToolchain:
 
     def test_a_checkout_must_be_called_executorch(self, checkout: Path, tmp_path: Path) -> None:
         other = checkout.rename(tmp_path / "et")
-        with pytest.raises(InputError, match="the checkout's folder is called et; rename it to executorch"):
+        with pytest.raises(InputError, match=r"\bet; .*executorch"):
             toolchain.check_checkout(other)
         with pytest.raises(InputError, match="is no ExecuTorch checkout"):
             toolchain.check_checkout(tmp_path)
@@ -482,9 +484,7 @@ class TestBuild:
         source = checkout / "executor_runner.cpp"
         text = source.read_text()
         source.write_text(text + "\nthis is an error;\n")
-        with pytest.raises(
-            SetupError, match=r"building \S+ failed: .*executor_runner.cpp.* error: "
-        ) as caught:
+        with pytest.raises(SetupError, match=rf"{HERE}.*executor_runner.cpp.* error: ") as caught:
             make(checkout, [f"{HERE}"], tools)
         assert caught.value.fix == f"see {checkout}/cmake-out/{HERE}.log"
         assert "error" in (checkout / "cmake-out" / f"{HERE}.log").read_text()
@@ -501,7 +501,7 @@ class TestBuild:
         assert again == built_before, "what was built before the failure is kept"
 
     def test_kernels_dropped_without_a_word_stop_the_build(self, checkout: Path, tools: Tools) -> None:
-        with pytest.raises(SetupError, match=r"XNN_ENABLE_ARM_SME is 0 in compile_commands.json, not 1"):
+        with pytest.raises(SetupError, match=r"XNN_ENABLE_ARM_SME is 0.*\b1\b"):
             make(checkout, [f"{HERE}"], tools, defines=["STANDIN_DROP_SME=ON"])
         assert not (checkout / "cmake-out" / f"{HERE}" / "executor_runner").exists()
 
@@ -514,14 +514,12 @@ class TestBuild:
         self, checkout: Path, tools: Tools, order: tuple[str, str]
     ) -> None:
         names = [f"{HERE}{suffix}" for suffix in order]
-        with pytest.raises(
-            SetupError, match=rf"{HERE} and {HERE}-sme2-off compile 1 files differently, .*kernels.c"
-        ):
+        with pytest.raises(SetupError, match=rf"{HERE} .*{HERE}-sme2-off .*\b1 files.*kernels\.c"):
             make(checkout, names, tools, defines=["STANDIN_CONFOUND=ON"])
 
     def test_a_program_that_is_no_executor_runner_is_refused(self, checkout: Path, tools: Tools) -> None:
         (checkout / "executor_runner.cpp").write_text("#include <cstdlib>\nint main() { std::abort(); }\n")
-        with pytest.raises(RunError, match=r"--help is no executor_runner's \(SIGABRT\)"):
+        with pytest.raises(RunError, match=r"--help .*SIGABRT"):
             make(checkout, [f"{HERE}"], tools)
         assert not (checkout / "cmake-out" / f"{HERE}" / RECORD).exists()
 
@@ -645,7 +643,7 @@ class TestScript:
         done = script("--executorch", checkout, CC=str(old))
         assert done.returncode == 2
         # A machine that is not Arm has no use for the compiler; without an NDK it can build nothing.
-        assert ("too old for SME2" if ON_ARM else "no runner of this machine's kind") in done.stderr
+        says(done.stderr, *(("Clang 17", "Clang 18") if ON_ARM else ("ANDROID_NDK",)))
         assert git(checkout, "status", "--porcelain", "--ignored") == ""
 
     @needs_sme2_compiler
@@ -666,8 +664,7 @@ class TestScript:
             request.getfixturevalue("ndk")
         first = script("--executorch", checkout, *source, "--dry-run")
         assert first.returncode == 0 and not checkout.exists(), first.stderr
-        assert first.stdout == f"would fetch v0.0.1 of file://{origin} into {checkout}\n"
-        assert first.stderr.startswith("To profile, nobody needs these runners")
+        says(first.stdout, "v0.0.1", f"file://{origin}", str(checkout))
         fetch_source(f"file://{origin}", "v0.0.1", checkout)
         planned = script("--executorch", checkout, "--dry-run")
         assert planned.returncode == 0, planned.stderr
@@ -676,7 +673,7 @@ class TestScript:
         shutil.rmtree(checkout)
         done = script("--executorch", checkout, *source, "--jobs", "2")
         assert done.returncode == 0, done.stderr
-        assert f"{checkout} is at {git(checkout, 'rev-parse', 'HEAD')}" in done.stdout
+        says(done.stdout, str(checkout), git(checkout, "rev-parse", "HEAD"))
         assert done.stdout.count(seen) == 2 and ("ANDROID_NDK is not set" in done.stderr) is ON_ARM
         again = script("--executorch", checkout)
         assert again.stdout.count(f"was finished, {seen}") == 2

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
+from saying import says
 from stand_ins import command, long_sleep
 from virtual_phone import AdbServer, VirtualPhone
 
@@ -139,7 +140,8 @@ def test_two_phones_at_once_with_the_shipped_config(
     assert cleaned.ok and f"removed {KIT}: " in cleaned.stdout and not phone.path(KIT).exists()
     config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
     refused = script("scripts/android_pipeline.py", "--config", config)
-    assert refused.returncode == 2 and "this config is for target host, not android" in refused.stderr
+    assert refused.returncode == 2
+    says(refused.stderr, "host", "android")
 
 
 @pytest.mark.skipif(not ON_ARM, reason="a phone without SME2 needs a CPU without it")
@@ -159,9 +161,7 @@ def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, 
     done = sme2prof("profile", pte, *words)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert (
-        "has no SME2: one baseline is measured on it, what SME2 runs comes from emulation" in facts["targets"]
-    )
+
     place = f"android-{arm_phone.serial.replace(':', '-')}"
     assert [Path(run["run_dir"]).name for run in facts["runs"]] == [place, "emulated"]
     phone, emulated = (Path(run["run_dir"]) for run in facts["runs"])
@@ -190,7 +190,7 @@ def test_two_programs_are_compared_on_a_phone(arm_phone, exported, sme2prof, tmp
     )
     done = sme2prof(*words, "--json")
     if not ON_ARM:
-        assert done.returncode == 2 and "are no latencies: nothing could be compared" in done.stderr
+        assert done.returncode == 2 and "latencies" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["series"]
@@ -291,7 +291,7 @@ def test_of_what_lies_in_a_jobs_folder_only_its_own_files_come_back(phone, expor
     many = "echo x >job.etdump; echo x >evil; echo x >../x; ln -s /system/bin/sh job_runner.json; mkdir sub"
     assert leaves(many) == {"job.etdump", "job.log"}
     for odd in ("ln -s /system/bin/sh job.etdump", "truncate -s 100G job.etdump", "mkdir job.etdump"):
-        with pytest.raises(SetupError, match=r"offers what no job leaves: job\.etdump; see who else writes"):
+        with pytest.raises(SetupError, match=r"job\.etdump"):
             leaves(odd)
     assert not [path for path in phone.path(f"{KIT}/jobs").iterdir() if path.is_dir()]
 
@@ -354,9 +354,7 @@ def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, e
         )
     )
     begun.start()
-    with pytest.raises(
-        SetupError, match=r"was lost and did not come back within 1 s: .*, then continue with --resume"
-    ):
+    with pytest.raises(SetupError, match=r"\b1 s: .*--resume"):
         run_config(config, target=target)
     manifest = read_manifest(config.output_root)
     assert manifest is not None and manifest.state == "interrupted" and manifest.results
@@ -369,45 +367,35 @@ def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, e
 
 def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, tmp_path, monkeypatch) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(InputError, match=r"adb sees 2 devices and none was chosen; name one: android:127"):
+    with pytest.raises(InputError, match=r"\b2 devices.*: android:127"):
         phones("Virtual 2")
         open_target(TargetChoice("android")).place  # noqa: B018
     monkeypatch.setenv("ANDROID_SERIAL", phone.serial)
     assert open_target(TargetChoice("android")).name == f"android:{phone.serial}"
     monkeypatch.delenv("ANDROID_SERIAL")
-    with pytest.raises(SetupError, match=r"there is no device R5CT; choose from android:127.0.0.1:"):
+    with pytest.raises(SetupError, match=r"R5CT; .* android:127\.0\.0\.1:"):
         open_target(TargetChoice("android", serial="R5CT")).prepare()
-    with pytest.raises(
-        SetupError, match=r"adb cannot connect to 127.0.0.1:1: .*; switch its network debugging on"
-    ):
+    with pytest.raises(SetupError, match=r"connect to 127\.0\.0\.1:1: .*network debugging"):
         open_target(parse_target("android:127.0.0.1:1")).prepare()
     system = open_target(TargetChoice("android", remote=phone.serial, device_path="/system"))
     assert isinstance(system, AndroidTarget)
-    with pytest.raises(
-        InputError, match=r"/system/sme2prof-device on .* cannot be used: it may not be written to"
-    ):
+    with pytest.raises(InputError, match=rf"/system/sme2prof-device .*{phone.serial}.*\bwritten"):
         system.folder.open()
     target = target_of(phone)
     target.folder.open()
     crash = runner(tmp_path, "kill -ILL $$")
-    with pytest.raises(
-        RunError, match="the runner crashed with SIGILL; a CPU feature is reported but not usable"
-    ):
+    with pytest.raises(RunError, match=r"SIGILL; .*CPU feature"):
         target.execute(Job(pte, runner_path=crash), tmp_path / "here", "job")
     gone = runner(tmp_path, "exit 0")
     gone.write_text("#!/system/bin/nobody\n")
-    with pytest.raises(
-        SetupError, match=rf"cannot run {KIT}/files/\w+/runner: it is not there, or what its f"
-    ):
+    with pytest.raises(SetupError, match=rf"{KIT}/files/\w+/runner: .*loader"):
         target.execute(Job(pte, runner_path=gone), tmp_path / "here", "job")
     phone.small_disk("1m")
     full = target_of(phone)
     full.folder.open()
     large = tmp_path / "large.bin"
     large.write_bytes(bytes(2 << 20))
-    with pytest.raises(
-        InputError, match="there is no space left; free some space there, or name another folder"
-    ):
+    with pytest.raises(InputError, match="no space left"):
         full.folder.put(large)
     assert full.folder.put(pte), "what has room goes there"
 
@@ -415,41 +403,39 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
 def test_a_phone_that_runs_nothing_from_its_folder_says_so(arm_phone, exported, tmp_path) -> None:
     arm_phone.small_disk("40m,noexec")
     target = target_of(arm_phone)
-    reason = r"no program may be run from that folder \(its file system is mounted noexec"
-    with pytest.raises(SetupError, match=rf"cannot run {KIT}/programs/\w+/ld-linux-aarch64.so.1: {reason}"):
+    with pytest.raises(SetupError, match=rf"{KIT}/programs/\w+/ld-linux-aarch64\.so\.1: .*noexec"):
         target.prepare()
     pte, own = exported("toy_cnn", "fp32").pte, runner(tmp_path, "echo hi")
     for cores in ((), (0,)):
-        with pytest.raises(
-            SetupError, match=rf"cannot run {KIT}/files/\w+/runner: {reason}.*; name another f"
-        ):
+        with pytest.raises(SetupError, match=rf"{KIT}/files/\w+/runner: .*noexec.*; .*another folder"):
             target.execute(Job(pte, runner_path=own, cpu_affinity=cores), tmp_path / "here", "job")
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "cure"),
     [
-        ("unauthorized", "has not allowed debugging from here; unlock its screen"),
-        ("offline", "does not answer adb; unplug it"),
+        ("unauthorized", "unlock"),
+        ("offline", "unplug"),
         (
             "no permissions (user in plugdev group; are your udev rules wrong?); see [url]",
-            "may not be used by this user",
+            "udev",
         ),
-        ("recovery", "is in its recovery system; start Android"),
+        ("recovery", "start Android"),
     ],
 )
-def test_a_phone_that_is_not_ready_says_what_to_do(state: str, says: str, tmp_path, monkeypatch) -> None:
+def test_a_phone_that_is_not_ready_says_what_to_do(state: str, cure: str, tmp_path, monkeypatch) -> None:
     """These states need a phone's screen: what adb says of them is told by a stand-in."""
     listed = f"printf 'List of devices attached\\nR5CT\\t{state}\\n'"
     answers = f"case $1 in version) echo 'Version 34.0.5' ;; devices) {listed} ;; esac"
     monkeypatch.setenv("PATH", f"{command(tmp_path, 'adb', answers).parent}:/usr/bin:/bin")
-    with pytest.raises(SetupError, match=f"^android:R5CT {says}"):
+    with pytest.raises(SetupError, match=r"^android:R5CT ") as caught:
         open_target(TargetChoice("android")).prepare()
+    assert cure in caught.value.fix
 
 
 def test_which_device_is_meant() -> None:
     assert choose({"A": "device", "B": "offline"}) == "A"
-    with pytest.raises(SetupError, match="adb sees no device; connect one"):
+    with pytest.raises(SetupError, match="no device"):
         choose({})
     assert parse_target("android:h:5555") == TargetChoice("android", remote="h:5555")
 
@@ -458,7 +444,7 @@ def test_adb_is_looked_for_in_the_sdk_and_an_old_one_is_refused(tmp_path, monkey
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     if shutil.which("adb") is None:
-        with pytest.raises(SetupError, match="no adb is installed; the first run on a phone fetches one"):
+        with pytest.raises(SetupError, match="no adb"):
             find_adb(fetch=False)
     sdk = tmp_path / "sdk"
     monkeypatch.setenv("ANDROID_HOME", str(sdk))
@@ -469,5 +455,5 @@ def test_adb_is_looked_for_in_the_sdk_and_an_old_one_is_refused(tmp_path, monkey
     monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:/usr/bin:/bin")
     assert find_adb(fetch=False).version == "35.0.2"
     monkeypatch.delenv("ANDROID_HOME")
-    with pytest.raises(ProfilingError, match=r"is Version 23\.1, 28 or newer is needed"):
+    with pytest.raises(ProfilingError, match=r"23\.1\b.*\b28\b"):
         find_adb(fetch=False)

@@ -117,10 +117,10 @@ def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     monkeypatch.setenv("PATH", str(old))
-    with pytest.raises(SetupError, match=r"is QEMU 7\.2\.\d+ and has no SME2; .*install.*SME2PROF_QEMU"):
+    with pytest.raises(SetupError, match=r"QEMU 7\.2\.\d+ .*no SME2; .*install.*SME2PROF_QEMU"):
         qemu.find_qemu(emulated.build.path, emulated.sysroot, fetch=False)
     monkeypatch.setenv("SME2PROF_QEMU", str(old / "qemu-aarch64-static"))
-    with pytest.raises(SetupError, match=r"has no SME2; correct SME2PROF_QEMU"):
+    with pytest.raises(SetupError, match=r"no SME2; .*SME2PROF_QEMU"):
         qemu.find_qemu(emulated.build.path, emulated.sysroot)
 
 
@@ -132,11 +132,9 @@ def test_no_qemu_and_no_way_to_get_one(
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert qemu.source() is None
-    with pytest.raises(
-        SetupError, match=r"no qemu-aarch64 was found; .*install.*10\.1 or newer.*SME2PROF_QEMU"
-    ):
+    with pytest.raises(SetupError, match=r"no qemu-aarch64.*; .*install.*\b10\.1\b.*SME2PROF_QEMU"):
         qemu.find_qemu(emulated.build.path, fetch=False)
-    with pytest.raises(SetupError, match=r"this machine has no apt-get; .*install.*10\.1 or newer"):
+    with pytest.raises(SetupError, match=r"no apt-get; .*install.*\b10\.1\b"):
         qemu.find_qemu(emulated.build.path)
 
 
@@ -151,15 +149,15 @@ def test_offline(emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.M
     )
     monkeypatch.setenv("APT_CONFIG", str(settings))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(SetupError, match=r"the \w+ mirror cannot be read: .*; .*install.*10\.1 or newer"):
+    with pytest.raises(SetupError, match=r"mirror .*: .*; .*install.*\b10\.1\b"):
         qemu.fetch_qemu()
-    assert not qemu._kept().exists()
+    assert not list((tmp_path / "cache").rglob("*qemu-aarch64*"))
 
 
 def test_something_that_is_not_qemu(emulated: EmulatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     assert emulated.build is not None
     monkeypatch.setenv("SME2PROF_QEMU", "/bin/true")
-    with pytest.raises(SetupError, match="does not answer as a QEMU; correct SME2PROF_QEMU"):
+    with pytest.raises(SetupError, match=r"/bin/true .*QEMU; .*SME2PROF_QEMU"):
         qemu.find_qemu(emulated.build.path)
 
 

@@ -84,39 +84,37 @@ def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(
 def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tmp_path: Path) -> None:
     job, host = Job(exported("toy_cnn", "fp32").pte, runs=2, warmup=1), HostTarget()
     plain, first = of_release(runner, "1_0_plain"), of_release(runner, "0_5")
-    with pytest.raises(
-        RunError, match="tells only what all executions took together; use an executor_runner"
-    ):
+    with pytest.raises(RunError, match=r"together; .*executor_runner"):
         host.execute(replace(job, runner_path=plain), tmp_path, "own")
     once = host.execute(replace(job, runner_path=plain, runs=1, warmup=0), tmp_path, "own")
     assert len(once.result.iterations_ns) == 1, "of one execution the sum is its time"
-    with pytest.raises(InputError, match="has no --etdump_path, so it writes no dump; build it with"):
+    with pytest.raises(InputError, match=r"--etdump_path.*; build"):
         host.execute(replace(job, runner_path=plain, etdump=True), tmp_path, "own")
-    with pytest.raises(InputError, match="be told to run the method backward"):
+    with pytest.raises(InputError, match="method backward"):
         host.execute(replace(job, runner_path=plain, method="backward"), tmp_path, "own")
-    with pytest.raises(InputError, match="runs a program once and tells no time"):
+    with pytest.raises(InputError, match=r"\b0\.6\b"):
         host.execute(replace(job, runner_path=first), tmp_path, "own")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
 def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(RunError, match="exit code 1: ERROR: unknown command line flag 'turbo'"):
+    with pytest.raises(RunError, match=r"exit code 1: .*'turbo'"):
         HostTarget().execute(Job(pte, runner_path=runner, extra_args=("--turbo=1",)), tmp_path, "own")
 
 
 def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
     host = HostTarget()
-    with pytest.raises(InputError, match="an executor_runner cannot switch sme2 off"):
+    with pytest.raises(InputError, match="switch sme2 off"):
         host.execute(Job(pte, runner_path=runner, disable=("sme2",)), tmp_path, "own")
-    with pytest.raises(InputError, match="neither counts kernels, nor looks at threads"):
+    with pytest.raises(InputError, match="kernels"):
         host.execute(Job(pte, runner_path=runner, kernels=True), tmp_path, "own")
-    with pytest.raises(SetupError, match=r"there is no runner .*gone; build it or correct runner_path"):
+    with pytest.raises(SetupError, match=r"gone; .*runner_path"):
         host.execute(Job(pte, runner_path=tmp_path / "gone"), tmp_path, "own")
     plain = tmp_path / "plain"
     plain.write_text("not a program")
-    with pytest.raises(SetupError, match="is not executable"):
+    with pytest.raises(SetupError, match=r"plain.* executable"):
         host.execute(Job(pte, runner_path=plain), tmp_path, "own")
     plain.chmod(0o755)
     with pytest.raises(SetupError, match="cannot start"):
@@ -134,5 +132,5 @@ def test_times_in_the_log_of_a_source_built_runner() -> None:
 
 def test_a_log_without_times() -> None:
     line = "Model file is loaded."
-    with pytest.raises(RunError, match="has no line 'Iteration N of M: T ms'"):
+    with pytest.raises(RunError, match="'Iteration N of M: T ms'"):
         read_own_times(Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n", None)

@@ -43,12 +43,12 @@ def test_cpu_names() -> None:
 @pytest.mark.parametrize(
     ("present", "machine", "system", "main", "evidence", "said"),
     [
-        ({"sme2", "sme"}, "aarch64", "linux", "host", "host", "has SME2: on and off"),
-        ({"sme2", "sme"}, "arm64", "darwin", "host", "host", "has SME2: on and off"),
-        ({"fp16"}, "aarch64", "linux", "host", "emulated", "has no SME2: one baseline"),
-        (set(), "aarch64", "linux", "host", "emulated", "has no SME2: one baseline"),
-        ({"fp16"}, "arm64", "darwin", "host", "host", "no kernel evidence, because QEMU's user mode"),
-        (set(), "x86_64", "linux", "emulated", "emulated", "not an Arm CPU: what SME2 runs comes from emul"),
+        ({"sme2", "sme"}, "aarch64", "linux", "host", "host", "has SME2"),
+        ({"sme2", "sme"}, "arm64", "darwin", "host", "host", "has SME2"),
+        ({"fp16"}, "aarch64", "linux", "host", "emulated", "no SME2"),
+        (set(), "aarch64", "linux", "host", "emulated", "no SME2"),
+        ({"fp16"}, "arm64", "darwin", "host", "host", "no kernel evidence"),
+        (set(), "x86_64", "linux", "emulated", "emulated", "not an Arm CPU"),
     ],
 )
 def test_what_auto_means(
@@ -73,9 +73,9 @@ def test_where_neither_arm_nor_emulation_is_the_user_must_choose(monkeypatch: py
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(targets, "host_features", frozenset)
-    with pytest.raises(InputError, match="not an Arm CPU, and QEMU") as problem:
+    with pytest.raises(InputError, match=r"not an Arm CPU.* QEMU") as problem:
         plan_targets(TargetChoice())
-    assert "--target host for times that say nothing about Arm" in problem.value.fix
+    assert "--target host" in problem.value.fix
 
 
 def test_what_a_choice_opens() -> None:
@@ -94,9 +94,9 @@ def test_the_words_of_the_command_line() -> None:
     assert parse_target("android") == TargetChoice("android")
     assert parse_target("android:R5CT1234ABC") == TargetChoice("android", serial="R5CT1234ABC")
     assert parse_target("android:192.0.2.7:5555") == TargetChoice("android", remote="192.0.2.7:5555")
-    with pytest.raises(InputError, match="unknown target 'phone'; choose from auto, host, emulated"):
+    with pytest.raises(InputError, match=r"'phone'; .*auto, host, emulated"):
         parse_target("phone")
-    with pytest.raises(InputError, match="target host is no device that 'x' could name; write host alone"):
+    with pytest.raises(InputError, match=r"target host .*'x'"):
         parse_target("host:x")
 
 

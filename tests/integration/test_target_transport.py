@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_everything_comes_back_and_nothing_stays(there, exported, tmp_path: Path
 def test_a_result_that_names_somebody_elses_file_is_refused(named: str, tmp_path: Path) -> None:
     output = OutputFacts(Path(named))
     result = RunnerResult(iterations_ns=(1,), threads=1, warmup=0, outputs=(output,))
-    with pytest.raises(RunError, match=r"the runner calls its output .*; run it again"):
+    with pytest.raises(RunError, match=re.escape(Path(named).name)):
         beside(result, tmp_path / "job")
 
 
@@ -114,10 +115,10 @@ def test_a_failure_there_is_explained_and_leaves_only_its_log(there, exported, t
     into = tmp_path / "here"
     good = Job(exported("toy_cnn", "fp32").pte, etdump=True, save_outputs=True)
     execute(good, into, "job", runner=runner, transport=machine)
-    with pytest.raises(InputError, match="the program has no method 'backward'"):
+    with pytest.raises(InputError, match="'backward'"):
         execute(Job(good.model, method="backward"), into, "job", runner=runner, transport=machine)
     assert [path.name for path in into.iterdir()] == ["job.log"], "nothing of the earlier run passes for this"
-    with pytest.raises(RunError, match="did not finish within 1 s"):
+    with pytest.raises(RunError, match=r"\b1 s\b"):
         execute(Job(good.model, runs=10**9, timeout_s=1), into, "job", runner=runner, transport=machine)
     assert [path.name for path in machine.root.iterdir()] == ["files"]
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from saying import says
+
 from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,11 +42,11 @@ def test_the_log_s_operators_match_a_dump_made_now(exported: Callable[..., objec
 
     same = convert("toy_int8_sme2off.log", dump, tmp_path)
     assert same.returncode == 0, same.stderr
-    assert "all 20 operators match the dump" in same.stdout
+    assert "20 operators match" in same.stdout
     rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
     assert [row["delegate_call"] for row in rows] == ["0"] * 10 + ["1"] * 10
     assert rows[7]["skipped"] == "1" and rows[7]["event"] == "Static Reshape (NC) #1"
 
     other = convert("toy_int8_sme2on.log", dump, tmp_path)
     assert other.returncode == 1
-    assert "log and dump differ: operator 2 is Convolution (NHWC, PQS8, QS8, QC8W) IGEMM" in other.stderr
+    says(other.stderr, "differ", "operator 2 ", "Convolution (NHWC, PQS8, QS8, QC8W) IGEMM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,17 +65,15 @@ def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(t
 
 
 def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
-    monkeypatch.setattr(entries, "_entries", dict(entries._entries))
+    request.addfinalizer(partial(entries.keep, entries.registered()))
     register_model(
         "only_floats", "nowhere:Model", dtypes=("fp32",), not_supported={"int8": "its answers are angles"}
     )
-    with pytest.raises(InputError, match="'only_floats' does not support int8: its answers are angles"):
+    with pytest.raises(InputError, match=r"'only_floats' .*int8: its answers are angles"):
         export_model("only_floats", dtype="int8")
-    with pytest.raises(InputError, match="'only_floats' does not support fp16; use --dtype fp32"):
+    with pytest.raises(InputError, match=r"'only_floats' .*fp16; .*--dtype fp32"):
         export_model("only_floats", dtype="fp16")
-    with pytest.raises(
-        InputError, match="'edgetam_image_encoder' does not support int8: untrained, it answers"
-    ):
+    with pytest.raises(InputError, match=r"'edgetam_image_encoder' .*int8: "):
         export_model("edgetam_image_encoder@size=64", dtype="int8")

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded_runs import ARM, EMULATED, SME2, Json, edit
+from saying import says
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.run import Times
@@ -160,7 +161,7 @@ def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: d
     store.tag([id_of(runs["two"])], ["bad"], remove=True)
     assert last_good() == id_of(runs["two"])
     store.tag([id_of(runs["one"]), id_of(runs["two"])], ["bad"])
-    with pytest.raises(InputError, match=r"none of the 2 runs of small_cnn .* is good") as refused:
+    with pytest.raises(InputError, match=r"\b2 runs of small_cnn .*good") as refused:
         last_good()
     # That all are bad is no reason to take the next one for the first.
     assert not isinstance(refused.value, NoBaseline)
@@ -188,7 +189,7 @@ def test_a_baseline_is_meant_by_tag_name_or_id(store: Store, runs: dict[str, Pat
     store.tag([id_of(runs["one"])], ["release"])
     assert find_baseline(store, "release", judged)["run_id"] == two
     store.tag([id_of(runs["emulated"])], ["elsewhere"])
-    with pytest.raises(InputError, match=r"'elsewhere' has no run on made SME2 CPU.*emulated"):
+    with pytest.raises(InputError, match=r"'elsewhere' .*made SME2 CPU.*emulated"):
         find_baseline(store, "elsewhere", judged)
 
 
@@ -214,7 +215,7 @@ def test_an_emulator_is_no_other_machine_to_be_judged_by(runs: dict[str, Path], 
     """Nor is the run itself, which the store may have: what is said then leads somewhere."""
     store = Store.open(tmp_path / "store", make=True)
     store.add([runs["emulated"], runs["one"]], Labels(commit=""))
-    with pytest.raises(NoBaseline, match=r"has no other run of .*emulated QEMU") as refused:
+    with pytest.raises(NoBaseline, match=r"no other run .*emulated QEMU") as refused:
         find_baseline(store, "last-good", judged_run(runs["one"]))
     assert "--across-machines" not in refused.value.fix and "--first-is-good" in refused.value.fix
 
@@ -223,7 +224,7 @@ def test_a_named_machine_has_baselines_of_its_own(runs: dict[str, Path], tmp_pat
     """Two boards of one kind are told apart by the name that their owner gives them."""
     store = Store.open(tmp_path / "store", make=True)
     store.add([runs["one"]], Labels(commit="", device="board-1"))
-    with pytest.raises(NoBaseline, match=r"has no other run of small_cnn.*across-machines"):
+    with pytest.raises(NoBaseline, match=r"no other run .*small_cnn.*--across-machines"):
         compare_with_baseline(runs["two"], store=store)
     assert compare_with_baseline(runs["two"], store=store, device="board-1", limit=0.05).answer == "passed"
 
@@ -274,13 +275,14 @@ def test_the_first_run_passes_only_where_that_was_said(
     # Asked again it is the first still; without the word it has no answer, and says how to give one.
     assert json.loads(sme2prof(*words, "--add", "--first-is-good", "--json").stdout)["answer"] == "first"
     alone = sme2prof(*words)
-    assert alone.returncode == 2 and "no other run of small_cnn" in alone.stderr
+    assert alone.returncode == 2 and "small_cnn" in alone.stderr
     assert "--first-is-good" in alone.stderr and "store add" in alone.stderr
     # The next one is judged.
     second = sme2prof(
         *(runs["two"] if word == runs["one"] else word for word in words), "--add", "--first-is-good"
     )
-    assert second.returncode == 0 and "No regression beyond 5.0%." in second.stdout
+    assert second.returncode == 0
+    says(second.stdout, "No regression", "5.0%")
 
 
 def test_a_run_that_is_not_whole_is_not_the_first(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -305,12 +307,12 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
     [
         (("--against", "last-good"), "is no baseline"),
         (("--against", "store:"), "is no baseline"),
-        (("--against", "store:last-good", "--add"), "give a --fail-on-... gate"),
-        (("--against", "store:last-good", *GATE, "--first-is-good"), "without --add"),
-        (("--against", "store:x", *GATE, "--add", "--first-is-good"), "is about store:last-good"),
-        (("--against", "store:x", "--times", "hardware"), "--times has no meaning"),
-        (("--against", "store:x", "--resume"), "--resume has no meaning"),
-        (("--store", "x", SME2), "--store is about a store"),
+        (("--against", "store:last-good", "--add"), "--fail-on-..."),
+        (("--against", "store:last-good", *GATE, "--first-is-good"), "--add"),
+        (("--against", "store:x", *GATE, "--add", "--first-is-good"), "store:last-good"),
+        (("--against", "store:x", "--times", "hardware"), "--times"),
+        (("--against", "store:x", "--resume"), "--resume"),
+        (("--store", "x", SME2), "--store"),
         (("--against", "store:x", SME2), "give that run alone"),
         ((), "Missing argument 'B'"),
     ],
@@ -323,14 +325,12 @@ def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], sa
 def test_rows_that_make_no_sense_are_the_stores_fault(
     store: Store, runs: dict[str, Path], monkeypatch
 ) -> None:
-    def spoilt(store: Store, run_id: str) -> object:
-        tables = read(store, run_id)
-        for rows in tables.operators.values():
-            rows[0] = {**rows[0], "category": "Tea"}
-        return tables
+    def spoilt(made: object, sql: str, values: list[str]) -> list[dict[str, object]]:
+        rows = rows_of(made, sql, values)
+        return [{**row, "category": "Tea"} if "category" in row else row for row in rows]
 
-    read = workflow_stored_side._read
-    monkeypatch.setattr(workflow_stored_side, "_read", spoilt)
+    rows_of = workflow_stored_side.rows_of
+    monkeypatch.setattr(workflow_stored_side, "rows_of", spoilt)
     row = find_baseline(store, "last-good", judged_run(runs["three"]))
-    with pytest.raises(FormatError, match="make no sense"):
+    with pytest.raises(FormatError, match="Tea"):
         stored_side(store, row, "a")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recorded_runs import ARM, load, make_config
 from replay import ReplayTarget
+from saying import says
 
 from model_profiling.pipeline.session import measure
 from model_profiling.report.html import vega
@@ -30,9 +32,9 @@ def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
     target = HealingTarget(ARM)
     target.cache = tmp_path / "cache"
     measure(make_config(tmp_path / "run"), target)
-    said = "the runner in the cache was damaged (more is in it and was not) and was made again"
     kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
-    assert [remark["seen"] for remark in kept if remark["code"] == "cache"] == [said]
+    (remark,) = (remark for remark in kept if remark["code"] == "cache")
+    says(remark["seen"], "the runner", "(more ")
     assert take_remade() == ()
 
 
@@ -45,8 +47,9 @@ def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypat
     kept.write_text("steal()")
     assert vega.vega_script() == kept.read_text() == "draw()"
     told = sme2prof("models")
-    said = "the script that draws charts in the cache was damaged (vega.js has 7 of 6 bytes)"
-    assert f"warning: {said} and was made again\n" in told.stderr
+    assert re.search(
+        r"^warning: .*cache.*\(vega\.js .*7 of 6 bytes\).*made again$", told.stderr, re.MULTILINE
+    )
     (tmp_path / "cache").chmod(0o777)
     kept.write_text("steal()")
     assert vega.vega_script() == "draw()", "a page is made without the cache, too"

@@ -344,7 +344,7 @@ def test_number_formats_are_compared_by_time_or_by_work() -> None:
     assert [(row["from"], row["to"]) for row in rows(chart, "projected")] == [(1.5, 3.0)]
     assert "PROJECTED" in chart.summary and "Arm" not in chart.summary
     other = dtypes_chart(Dtypes(model="m", machine="other", sides=timed))
-    assert other is not None and "say nothing about Arm" in other.summary
+    assert other is not None and "nothing about Arm" in other.summary
     work = dtypes_chart(Dtypes(model="m", machine="emulated", sides=(side("fp32", None), side("int8", None))))
     assert work is not None and " ms" not in json.dumps(work.spec) + work.summary
     assert dtypes_chart(Dtypes(model="m", sides=(DtypeSide(dtype="fp32", problem="no"),))) is None
@@ -359,7 +359,7 @@ def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     )
     for chart in (latency_chart([many], "t"), over_time_chart([many])):
         assert chart is not None and len(json.dumps(chart.spec)) < 200_000
-        assert "of 9,000 inferences shown" in json.dumps(chart.spec)
+        assert "of 9,000 inferences" in json.dumps(chart.spec)
     assert thinned(range(1_000), 5) == [0, 250, 500, 749, 999]
     assert thinned(range(3), 5) == [0, 1, 2]
 
@@ -370,7 +370,7 @@ def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
     assert chart is not None
     slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
     assert slowest["ms"] == 50.0 and slowest["_at"] < 2
-    assert "1 slower one at the right edge" in json.dumps(chart.spec)
+    assert "1 slower" in json.dumps(chart.spec)
 
 
 def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -211,7 +211,7 @@ def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof
     assert series.with_tracer and not series.comparable and series.end_to_end.rounds == 1
     assert series.end_to_end.ratio == pytest.approx(2, rel=0.2)
     assert all(pair.speedup is None or pair.speedup.low is None for pair in series.operators)
-    assert "too few launches to judge any" in render_markdown(comparison_document(found))
+    assert "too few launches" in render_markdown(comparison_document(found))
     assert sme2prof("compare", a, b, "--fail-on-regression", 5).returncode == 2
 
 
@@ -302,7 +302,7 @@ def test_a_file_that_is_no_measurement_is_not_cured_by_the_pipeline(tmp_path: Pa
     bad.write_text(content)
     with pytest.raises(FormatError) as problem:
         compare(bad, bad)
-    assert "pipeline" not in problem.value.fix and "name a run directory" in problem.value.fix
+    assert "pipeline" not in problem.value.fix and "run directory" in problem.value.fix
 
 
 def test_a_run_recorded_and_its_replay_are_the_same_measurement(linux: Path) -> None:

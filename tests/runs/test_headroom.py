@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 from made_series import made_series
 from pages import lines, section, table
 from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
+from saying import says
 
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of
@@ -121,7 +123,7 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     projection = data.outlook.projections[0]
     speedups = f"{projection.low:.2f}x to {projection.high:.2f}x"
     told = answers(data)
-    assert told.what_sme2_changes.startswith(f"Projected, not measured: {speedups} as fast; this CPU (")
+    assert re.match(rf"Projected.* {re.escape(speedups)}", told.what_sme2_changes)
     assert str(projection.series) in told.where_time_goes, "what the projection is of"
     shown = section(run_document(data), "What SME2 could bring")
     first = table(shown, "experiment", "threads", "share of time")[0]
@@ -140,9 +142,9 @@ def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
     data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
     coverage = data.outlook.coverage
     assert coverage.uncounted == 1 and coverage.flops_total == sum(each.flops or 0 for each in others)
-    assert any("of the arithmetic that is known" in sentence for sentence in verdict(data))
+    assert any("arithmetic that is known" in sentence for sentence in verdict(data))
     said = lines(section(run_document(data), "What runs on SME2"))
-    assert any("1 matrix operator is not known" in line for line in said)
+    assert any(re.search(r"\b1 matrix operator\b.*not known", line) for line in said)
     assert any("OtherBackend" in line for line in said)
 
 
@@ -311,7 +313,7 @@ def test_factors_that_change_nothing_are_not_taken_silently(
 ) -> None:
     run_dir = shutil.copytree(X86_64, tmp_path / "linux")
     assert main(["report", str(run_dir), "--sme2-factor", "2:4"]) == 0
-    assert "--sme2-factor has no effect: the times are not an Arm CPU's" in capsys.readouterr().err
+    says(capsys.readouterr().err, "--sme2-factor", "not an Arm CPU")
     assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import DATA, PROGRAM, Json, copied, edit
+from saying import says
 
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.starting import check_directory, clear_work
@@ -110,7 +111,8 @@ def test_a_text_too_long_to_look_through_is_left_out(run_dir: Path, tmp_path: Pa
     with first(run_dir, "*_t1.log").open("a") as log:
         log.write("/home/somebody/secret 10.0.0.1\n" * (40 << 15))
     bundle = write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
-    assert [why for name, why in bundle.left_out if name.endswith(".log")] == ["too long to look through"]
+    (why,) = (why for name, why in bundle.left_out if name.endswith(".log"))
+    assert "too long" in why
 
 
 def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
@@ -125,8 +127,8 @@ def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> 
     line = "m,k,c,1,d,x,v,s,a,0,0\n"
     with first(run_dir, "*_kernels.csv").open("a") as kernels:
         kernels.write(line * ((8 << 20) // len(line)))
-    assert "_kernels.csv holds more than 4 MiB" in said(run_dir)
-    with pytest.raises(ProfilingError, match="holds more than 4 MiB"):
+    says(said(run_dir), "_kernels.csv", "more than 4 MiB")
+    with pytest.raises(ProfilingError, match="more than 4 MiB"):
         write_report(run_dir)
 
 
@@ -146,9 +148,9 @@ def test_a_file_of_figures_is_compared_line_by_line(run_dir: Path) -> None:
     whole = first(run_dir, "*_exec_ops_stats.csv")
     before = whole.read_bytes()
     for content, found in (
-        (before + b"\0" * 1000, " ends otherwise than"),
-        (before[:-1], f", line {before.count(NEWLINE)} is not what"),
-        (before.replace(NEWLINE, b" " * (64 << 20), 1), ", line 1 is not what"),
+        (before + b"\0" * 1000, " ends "),
+        (before[:-1], f", line {before.count(NEWLINE)} "),
+        (before.replace(NEWLINE, b" " * (64 << 20), 1), ", line 1 "),
     ):
         whole.write_bytes(content)
         assert f"{whole.name}{found}" in said(run_dir)
@@ -203,7 +205,7 @@ LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
     "a file no system has": (in_results(lambda result: result.update(log="a\0b")), "results.0.log"),
     "a log of the journal's": (
         in_journal(lambda entry: entry.update(log="/etc/passwd_xnntrace.log")),
-        "journal.jsonl, line 1 is damaged: log: '/etc/passwd_xnntrace.log'",
+        "log: '/etc/passwd_xnntrace.log'",
     ),
     "an output of the journal's": (
         in_journal(lambda entry: entry["outputs"][0].update(file="../../x")),
@@ -313,7 +315,7 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
     before = sorted(outside.rglob("*"))
     folder.symlink_to(outside / "moved")
     for command in (analyse, write_report, lambda run: write_bundle(run, run / "a.zip", diagnosis={})):
-        with pytest.raises(ProfilingError, match="is a link to a folder outside of the run directory"):
+        with pytest.raises(ProfilingError, match=r"is a link .*outside"):
             command(run_dir)
     assert sorted(outside.rglob("*")) == before
     # The user's own way to the run may lead through links.
@@ -374,7 +376,7 @@ def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path
     assert not (run_dir / ".work").is_symlink() and (outside / "passwd").exists()
     (run_dir / "linux_baseline").rename(outside / "moved")
     (run_dir / "linux_baseline").symlink_to(outside / "moved")
-    with pytest.raises(ProfilingError, match="is a link to a folder outside"):
+    with pytest.raises(ProfilingError, match=r"is a link .*outside"):
         check_directory(run_dir, resume=True, force=False)
 
 

@@ -4,6 +4,7 @@ and several share one machine without one's trouble being the others'."""
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_another_machine_does_not_go_on(tmp_path: Path) -> None:
     with open_run(config, ReplayTarget(SME2)) as run:
         run.step()
     assert manifest_of(tmp_path / "run").sessions[-1].end == "put aside"
-    with pytest.raises(InputError, match="cannot be continued: the CPU was"):
+    with pytest.raises(InputError, match=r"cannot be continued: .*CPU.*\bM4\b"):
         open_run(config, ReplayTarget(SME2, machine=MachineFacts(cpu="M4")), Start(resume=True))
     with open_run(config, ReplayTarget(SME2), Start(resume=True)) as run:
         assert len(to_the_end(run)) == 7
@@ -196,8 +197,7 @@ def test_a_machine_that_is_gone_leaves_its_reason_in_every_run_on_it(tmp_path: P
         assert manifest.state == "interrupted" and manifest.why_unfinished == manifest.sessions[-1]
         assert (manifest.sessions[-1].problem, manifest.sessions[-1].fix) == (GONE.problem, GONE.fix)
         said = [line.text for line in report_data(Run.open(tmp_path / name), None).warnings]
-        cure = "see to its cable, then continue it with --resume"
-        assert f"the run is interrupted, not finished: {GONE.problem}; {cure}" in said
+        assert any(re.search(f"interrupted.*{GONE.problem}.*{GONE.fix}.*--resume", line) for line in said)
         (state,) = (check for check in validate(tmp_path / name).checks if check.name == "state")
         assert GONE.problem in state.found
     gone = False

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from saying import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, ProfilingError
@@ -59,8 +60,9 @@ def test_one_output_takes_standard_output_and_what_is_said_goes_aside(
 ) -> None:
     reader = Reader(pipe)
     done = sme2prof("compare", run, run, "--markdown", "-", "--junit", pipe, "--quiet")
-    assert (done.returncode, done.stderr) == (0, "No significant change.\n")
-    assert done.stdout.startswith("## No significant change")
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    told = done.stderr.rstrip(".\n")
+    assert done.stdout.startswith(f"## {told}")
     assert reader.read().startswith(b"<?xml")
     assert list(pipe.parent.iterdir()) == [pipe]
 
@@ -112,9 +114,9 @@ def test_a_config_and_a_tool_write_to_standard_output(
     assert robust_latency_analysis.main([str(dump), "--output", "-"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("{") and said.out.endswith("}\n")
-    assert "median" in said.err and "wrote to standard output" in said.err
+    says(said.err, "median", "standard output")
     done = sme2prof("report", run, "--out", "-")
-    assert "wrote to standard output\n" in done.stderr and "/dev/stdout" not in done.stderr
+    assert "standard output\n" in done.stderr and "/dev/stdout" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -133,13 +135,14 @@ def test_a_config_and_a_tool_write_to_standard_output(
 def test_several_files_need_a_folder(words: tuple[str, ...], run: Path, pipe: Path, sme2prof: Cli) -> None:
     done = sme2prof(*(word.format(run=run, pipe=pipe) for word in words))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "several files are written: name a folder for them" in done.stderr
+    says(done.stderr, "several files", "folder")
     assert not Path("-").exists()
 
 
 def test_a_page_to_look_at_needs_a_file(run: Path, sme2prof: Cli) -> None:
     done = sme2prof("view", run, "--out", "-")
-    assert done.stderr.startswith("error: a browser cannot open /dev/stdout; name a file")
+    assert done.returncode == 2
+    says(done.stderr, "/dev/stdout", "name a file")
 
 
 def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path: Path) -> None:
@@ -154,13 +157,13 @@ def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path:
 
     shutil.rmtree(pictures)
     pictures.symlink_to(outside)
-    with pytest.raises(InputError, match="report_files is a link: nothing is written below it"):
+    with pytest.raises(InputError, match="report_files is a link"):
         write_run_report(data, report)
     pictures.unlink()
 
     report.unlink()
     report.symlink_to(victim)
-    with pytest.raises(InputError, match=r"cannot write \S+report\.md: a link has that name"):
+    with pytest.raises(InputError, match=r"report\.md: a link"):
         write_run_report(data, report)
 
     tools.symlink_to(outside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from conftest import ROOT
 from documents import blocks_of
 from recorded_runs import ARM, EMULATED, SME2
+from saying import says
 
 from model_profiling import Limits, Store
 from model_profiling.errors import FormatError, InputError, SetupError
@@ -108,12 +110,12 @@ def test_one_answer_in_every_form(store: Store, tmp_path: Path, sme2prof: Sme2pr
     path = tmp_path / "rounds.parquet"
     done = sme2prof("query", "FROM rounds", "--store", store.root, "--parquet", path)
     table = pyarrow.parquet.read_table(path)
-    assert done.stdout.strip() == f"wrote {path} ({table.num_rows} rows)"
+    says(done.stdout, str(path), f"{table.num_rows} rows")
     assert str(table.schema.field("latencies_ms").type.value_type) == "double"
     done = sme2prof(
         "query", "SELECT INTERVAL 1 DAY AS i", "--store", store.root, "--parquet", tmp_path / "no"
     )
-    assert done.returncode == 2 and 'write it as text: "i"::VARCHAR' in done.stderr
+    assert done.returncode == 2 and '"i"::VARCHAR' in done.stderr
     assert not (tmp_path / "no").exists()
 
 
@@ -122,7 +124,7 @@ def test_rows_are_bounded_and_endless_answers_end(store: Store, sme2prof: Sme2pr
         "query", ENDLESS.format("i, repeat('x', 100) AS text"), "--store", store.root, "--rows", 3
     )
     assert done.ok and done.stdout.splitlines()[3].split() == ["3", f"{'x' * 57}..."]
-    assert "the first 3 rows; --rows N shows more, --csv FILE writes all, and whole cells" in done.stdout
+    says(done.stdout, "3 rows", "--rows N", "--csv FILE")
     answer = store.query("SELECT $n AS n, * FROM range(5)", {"n": "a'b"}, Limits(rows=4))
     assert (len(answer), answer.more, answer[-1], answer[1:2]) == (
         4, True, {"n": "a'b", "range": 3}, [{"n": "a'b", "range": 1}],
@@ -146,7 +148,7 @@ def test_what_duckdb_draws_is_no_part_of_the_answer(store: Store) -> None:
 
 
 def test_a_question_has_limits_and_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="took longer than 1 s and was ended"):
+    with pytest.raises(InputError, match=r"longer than 1 s\b"):
         store.query(ENDLESS.format("count(*)"), limits=Limits(seconds=1))
     out = tmp_path / "out.csv"
     # Rows by the million: the recursion gives one at a time, with DuckDB 1.5 a hundred in a second.
@@ -160,20 +162,20 @@ def test_a_question_has_limits_and_leaves_nothing_behind(store: Store, tmp_path:
             time.sleep(0.05)
         asking.send_signal(signal.SIGINT)
         _, said = asking.communicate(timeout=60)
-    assert (asking.returncode, said) == (130, "error: interrupted; nothing was left half written\n")
+    assert asking.returncode == 130 and re.fullmatch(r"error: interrupted.*\n", said)
     assert not list(tmp_path.iterdir())
 
 
 WRONG = {
-    "SELECT run_idd FROM runs": "there is no column 'run_idd' here; did you mean 'run_id'?",
-    "SELECT r.modell FROM runs r": "there is no column 'modell' here; did you mean 'model'?",
-    "FROM lattencies": "there is no table or view 'lattencies'; did you mean 'latencies'?",
-    "FROM elsewhere.runs": "there is no table or view 'elsewhere.runs'",
-    "SELECT sum(run_id) FROM runs": "No function matches the given name and argument types 'sum(VARCHAR)'",
-    "SELECT 'x'::INTEGER": "Could not convert string 'x' to INT32; correct the SQL",
-    "SELECT ?": "DuckDB cannot answer: Values were not provided for the following",
-    "FROM read_csv('/etc/hostname')": "a question reads the tables of the store, and no other file",
-    "SELECT length(repeat('x', 3_000_000_000))": "needs more than 0 MB of memory",
+    "SELECT run_idd FROM runs": ("column 'run_idd'", "'run_id'?"),
+    "SELECT r.modell FROM runs r": ("column 'modell'", "'model'?"),
+    "FROM lattencies": ("table or view 'lattencies'", "'latencies'?"),
+    "FROM elsewhere.runs": ("table or view 'elsewhere.runs'",),
+    "SELECT sum(run_id) FROM runs": ("'sum(VARCHAR)'",),
+    "SELECT 'x'::INTEGER": ("'x'", "INT32", "correct the SQL"),
+    "SELECT ?": ("DuckDB", "Values were not provided"),
+    "FROM read_csv('/etc/hostname')": ("tables of the store", "no other file"),
+    "SELECT length(repeat('x', 3_000_000_000))": ("0 MB of memory",),
 }
 """Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there
 the system's limit is what holds."""
@@ -249,7 +251,8 @@ def test_nothing_but_the_store_can_be_reached(store: Store, tmp_path: Path) -> N
     assert all(isinstance(got, str) or got == [] for got in found["trusting"].values()), found["trusting"]
     for sql, said in WRONG.items():
         told = str(worded(Refusal(*found["wrong"][sql]), sql, 1))
-        assert said in told and "\n" not in told, told
+        says(told, *said)
+        assert "\n" not in told
     assert found["python"] == "Too many open files" and len(found["still"]) == 3
     assert Path(file).read_bytes() == before and outside.read_text() == "secret\n"
     assert list(tmp_path.iterdir()) == [outside]
@@ -257,12 +260,13 @@ def test_nothing_but_the_store_can_be_reached(store: Store, tmp_path: Path) -> N
 
 def test_what_cannot_be_asked_is_one_line(store: Store, sme2prof: Sme2prof) -> None:
     for sql, said in (
-        ("COPY runs TO 'x.csv'", "COPY does not only read; a question is one SELECT, FROM, WITH"),
-        ("SELECT 1,\n FORM runs x y", "DuckDB cannot answer in line 2: syntax error"),
+        ("COPY runs TO 'x.csv'", ("COPY", "SELECT, FROM, WITH")),
+        ("SELECT 1,\n FORM runs x y", ("line 2", "syntax error")),
     ):
         done = sme2prof("query", sql, "--store", store.root)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("error: ") and said in done.stderr and done.stderr.count("\n") == 1
+        says(done.stderr, *said)
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
 def test_refusals_of_this_machine_are_no_fault_of_the_question() -> None:
@@ -273,14 +277,15 @@ def test_refusals_of_this_machine_are_no_fault_of_the_question() -> None:
     )
     assert isinstance(missing, SetupError) and missing.fix == "pip install x"
     unexpected = worded(Refusal("AttributeError", "x", "builtins"), "", 1)
-    assert str(unexpected).startswith("the answer could not be sent: AttributeError: x")
+    assert not isinstance(unexpected, InputError) and "AttributeError: x" in str(unexpected)
 
 
 def test_what_can_be_asked_is_told(sme2prof: Sme2prof) -> None:
     listed = sme2prof("query", "--views")
     assert all(f"{name}: " in listed.stdout for name in (*TABLES, *VIEWS))
     one = sme2prof("query", "--views", "latencies")
-    assert "TIMESTAMP  when its measuring began, in UTC" in one.stdout
+    for column in VIEWS["latencies"].columns:
+        assert re.search(rf"\b{column.name} .*{re.escape(column.sql_type)} ", one.stdout), column.name
     facts = json.loads(sme2prof("query", "--views", "--json").stdout)
     assert [table["name"] for table in facts["tables"]] == [*TABLES, *VIEWS]
     assert "did you mean 'latencies'?" in sme2prof("query", "--views", "latncies").stderr
@@ -297,7 +302,7 @@ def test_a_damaged_file_is_named(store: Store, tmp_path: Path) -> None:
     spoilt = Store.open(copy)
     (file,) = map(Path, spoilt.files()["runs"])
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(FormatError, match=r"files of .*runs cannot be read.*sme2prof store check"):
+    with pytest.raises(FormatError, match=r"runs .*sme2prof store check"):
         spoilt.query("FROM runs")
 
 

@@ -13,6 +13,7 @@ from recorded_runs import ARM, DATA, ON_AND_OFF, SME2, X86_64, Json, edit, load,
 from replay import ReplayTarget
 
 from model_profiling.errors import RunError
+from model_profiling.report import verdict
 from model_profiling.report.run_report import run_document
 from model_profiling.run.names import CONFIG
 from model_profiling.targets import Job, Outcome
@@ -100,7 +101,7 @@ def test_quiet_prints_the_verdict_and_the_place_alone(configured: Path, sme2prof
     quiet = sme2prof("run", configured, "--analysis-only", "--quiet")
     assert loud.stderr and not quiet.stderr
     asked = [line for line in quiet.stdout.splitlines() if line.endswith("?")]
-    assert asked == ["Where does the time go?", "What does SME2 change?", "What next?"]
+    assert asked == [verdict.WHERE, verdict.SME2, verdict.NEXT]
     # The answers stand last; before them there is only what to know about them.
     assert loud.stdout.endswith(f"\n\n{quiet.stdout}") and loud.stdout.startswith("- ")
     *_, page, text = quiet.stdout.splitlines()

@@ -253,7 +253,8 @@ def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(r
     assert data.has_sme2 is None and data.headline is not None and data.headline.dumps is not None
     assert any(operator.source.place.line for operator in data.headline.dumps.operators)
     # Its dumps took no SME path; whether SME2 was there to be taken is not known.
-    assert not any("although SME2 was on" in sentence for sentence in verdict(data))
+    (said,) = (sentence for sentence in verdict(data) if "SME2 kernel ran" in sentence)
+    assert "whether this CPU has SME2" in said
 
 
 def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
@@ -288,8 +289,9 @@ def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
     told = verdict(data)
     todo, new, question = (sentence for sentence in told if sentence not in before)
     assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new
-    assert todo.startswith("Find out why outputs differ") and data.findings[0].title in todo
-    assert question.startswith("What SME2 changes in latency: not tested"), "what had to give way is a note"
+    assert "outputs differ" in todo and data.findings[0].title in todo
+    (open_question,) = data.not_tested
+    assert question.startswith(open_question.what), "what had to give way is a note"
 
 
 def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
@@ -301,10 +303,10 @@ def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
     ]
     data = replace(sme2, evidence=(replace(own, parity=tuple(spoilt)),))
     assert "outputs differ" not in " ".join(told.sentences)
-    assert "do not trust this speed" in answers(data).what_sme2_changes
+    assert "outputs differ" in answers(data).what_sme2_changes
     assert make_badge(data).message == "outputs differ", "no green badge for wrong results"
     assert "outputs differ" in index_row(data, "run", "").verdict
-    assert any("do not trust this speed" in line for line in lines(combined_document([data], "One")[:2]))
+    assert any("outputs differ" in line for line in lines(combined_document([data], "One")[:2]))
 
 
 def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_tables(
@@ -341,15 +343,15 @@ def test_most_of_the_time_is_more_than_half_and_overheads_count(arm: ReportData)
         ]
         return answers(replace(arm, experiments=tuple(experiments))).where_time_goes
 
-    assert "Unattributed takes most of it (80.0%), then Framework overhead (20.0%)." in where(0.8)
-    assert "Framework overhead takes most of it (60.0%)" in where(0.4)
-    assert "is the largest part (50.0%)" in where(0.5)
+    assert re.search(r"Unattributed [^(]*most [^(]*\(80\.0%\).*Framework overhead \(20\.0%\)", where(0.8))
+    assert re.search(r"Framework overhead [^(]*most [^(]*\(60\.0%\)", where(0.4))
+    assert "(50.0%)" in where(0.5) and "most" not in where(0.5)
 
 
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
-    with pytest.raises(InputError, match="is a part of the run in") as problem:
+    with pytest.raises(InputError, match=rf"{part} is a part of .*{whole}") as problem:
         gather_report(whole / part)
     assert str(whole) in problem.value.fix
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, load
+from saying import says
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import boundaries_beside
@@ -132,9 +133,9 @@ def test_the_same_thing_has_the_same_placeholder_and_the_page_lists_them(shared:
     names = [(found.kind, found.placeholder) for found in shared.replaced if found.placeholder]
     assert len(names) - len(set(names)) <= 1  # the run directory has been at two places
     page = shared.path.with_suffix(".html").read_text()
-    assert "What was replaced in this copy" in page and "a machine&#x27;s name" in page
-    assert "sme2prof report RUN_DIR" in page and "program/small_cnn_xnnpack_fp16.pte" in page
-    assert "kernel Linux 6.1.0-kernel-build-1" in page and "small_cnn.py:22" in page
+    says(page, *{found.placeholder for found in shared.replaced if found.placeholder})
+    says(page, "sme2prof report RUN_DIR", "program/small_cnn_xnnpack_fp16.pte", "small_cnn.py:22")
+    assert "kernel Linux 6.1.0-kernel-build-1" in page
 
 
 def test_what_would_leak_is_not_written(
@@ -161,7 +162,7 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
     assert [name for name in packed if "annabel" in name or "R5CT" in name] == []
     listed = load(home / "shared.json")
     assert any("names of operators" in entry["what"] for entry in listed["files"])
-    assert {"file": "MADE_FROM", "why": "not a file of the kit"} in listed["left_out"]
+    assert "MADE_FROM" in [entry["file"] for entry in listed["left_out"]]
     assert [entry["file"] for entry in listed["left_out"] if "weights" in entry["why"]] == [PROGRAM.name]
 
 
@@ -255,9 +256,7 @@ def test_damaged_dumps_still_fit_into_a_bug_report(private: Path, tmp_path: Path
     for damaged in dumps_in(run_dir):
         damaged.write_bytes(damaged.read_bytes()[:500])
     made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    assert ("what the report says of dumps", f"RUN_DIR/{dump.relative_to(run_dir)} is cut short") in [
-        (what, why.partition(":")[0]) for what, why in made.left_out
-    ]
+    assert any(f"RUN_DIR/{dump.relative_to(run_dir)} is cut short" in why for _, why in made.left_out)
     home = unpacked(made, tmp_path / "unpacked")
     assert (home / dump.relative_to(run_dir)).stat().st_size == 500 and (home / "report.html").is_file()
     with pytest.raises(FormatError, match=re.escape(f"{dump} is cut short")):
@@ -312,7 +311,7 @@ def test_what_may_not_be_read_is_said(private: Path, tmp_path: Path, monkeypatch
         return opened(path, *how, **more)
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(InputError, match=r"cannot read .* permission denied"):
+    with pytest.raises(InputError, match=r"\.log.* permission denied"):
         share_report([private], tmp_path / "page.html")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -13,6 +14,7 @@ from runpy import run_path
 import pytest
 from made_runs import MadeRun, make_run
 from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+from saying import says
 
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError
@@ -221,9 +223,9 @@ def test_tags_the_later_wins(store: Store) -> None:
     for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
         with pytest.raises(InputError, match="is no tag"):
             store.tag([run_id], [word])
-    with pytest.raises(InputError, match=r"there is no run.*store list --store "):
+    with pytest.raises(InputError, match=r"store list --store "):
         store.tag(["f" * 32], ["good"])
-    with pytest.raises(InputError, match="4 runs are called small_cnn_xnnpack_fp16/linux"):
+    with pytest.raises(InputError, match=r"4 runs .*small_cnn_xnnpack_fp16/linux"):
         store.find("small_cnn_xnnpack_fp16/linux")
     assert store.find(run_id[:8]) == run_id
 
@@ -283,7 +285,7 @@ def test_from_the_command_line(
 ) -> None:
     monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "store"))
     assert main(["store", "list"]) == 2
-    assert "error: there is no store in" in capsys.readouterr().err
+    says(capsys.readouterr().err, f"no store in {tmp_path / 'store'}", "store add")
     (tmp_path / "a file").write_text("")
     assert main(["store", "list", "--store", str(tmp_path / "a file")]) == 2
     assert "is no folder" in (said := capsys.readouterr().err) and "store add" not in said
@@ -291,8 +293,8 @@ def test_from_the_command_line(
     (runs[1] / names.METRICS).write_text("{")
     assert main(["store", "add", str(tmp_path / "runs"), "--tag", "night", "--commit", "c0ffee"]) == 1
     told = capsys.readouterr()
-    assert "2 runs added, 0 known" in told.out
-    assert "is not added: " in told.err and "metrics.json is not JSON" in told.err
+    says(told.out, "2 runs added")
+    says(told.err, str(runs[1]), "not added", names.METRICS)
     assert main(["store", "add", *map(str, runs[::2]), "--json"]) == 0
     added = json.loads(capsys.readouterr().out)
     assert [run["outcome"] for run in added["runs"]] == ["already there"] * 2
@@ -303,15 +305,15 @@ def test_from_the_command_line(
     assert listed["matching"] == 1
     assert (listed["runs"][0]["run_id"], listed["runs"][0]["tags"]) == (run_id, ["bad", "night"])
     assert main(["store", "list", "--last", "1"]) == 0
-    assert "1 older runs are not shown" in capsys.readouterr().out
+    assert "1 older" in capsys.readouterr().out
     assert main(["store", "compact"]) == 0
     assert main(["store", "check"]) == 0
-    assert "2 runs, each with all its rows" in capsys.readouterr().out
+    assert "2 runs" in capsys.readouterr().out
 
 
 def test_a_folder_of_other_things_becomes_no_store(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files, and no store"):
+    with pytest.raises(InputError, match=rf"{tmp_path} .*no store"):
         Store.open(tmp_path, make=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -344,11 +346,11 @@ def test_files_beside_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(words) == 0
     told = capsys.readouterr()
     assert "1 run added" in told.out
-    assert told.err == f"warning: {page}: left out, a run is a folder\n"
+    assert re.fullmatch(rf"warning: {page}: left out.*\n", told.err)
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files_left_out"] == [str(page)]
     assert main(["store", "add", str(page), "--store", str(home)]) == 1
-    assert f"{page} is a file; name the run directory that it is in" in capsys.readouterr().err
+    says(capsys.readouterr().err, f"{page} is a file", "run directory")
     assert main(["store", "add", str(SME2), str(tmp_path / "typo"), "--store", str(home)]) == 1
 
 

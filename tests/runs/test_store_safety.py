@@ -266,7 +266,7 @@ def test_a_changed_byte_is_found(tmp_path: Path, sound: Path, capsys: pytest.Cap
     assert main(["store", "check", "--repair", "--store", str(place)]) == 0
     told = capsys.readouterr().out
     assert "left out: data/operators/" in told
-    assert "repaired; 3 runs left out" in told
+    assert "3 runs left out" in told
 
 
 def test_stores_of_later_kits_and_no_stores(tmp_path: Path, sound: Path) -> None:
@@ -332,5 +332,5 @@ def test_a_store_at_an_address_is_fetched_once(
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(FormatError, match="is damaged"):
         Store.open(address)
-    with pytest.raises(InputError, match="there is no store at"):
+    with pytest.raises(InputError, match=r"no store at .*/nowhere"):
         Store.open(f"{address}/nowhere")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64
 from replay import ReplayTarget
+from saying import says
 
 from model_profiling.config.reading import pairs
 from model_profiling.config.sweep_reading import load_sweep
@@ -72,8 +73,8 @@ def test_every_cell_ends_once_with_its_reason(swept: SweepFolder) -> None:
 def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: SweepFolder) -> None:
     concluded = conclude(swept.path, swept.record, None)
     page = concluded.report.read_text()
-    assert page.startswith("# Sweep three: 6 of 7 cells done, 1 failed\n")
-    assert "there is no device GONE; connect it" in page and "it has no SME2" in page
+    says(page.partition("\n")[0], "three", "6 of 7 cells", "1 failed")
+    says(page, "there is no device GONE; connect it", "no SME2")
     above, _, below = page.partition("## Cells")
     speedup = next(line for line in above.splitlines() if "| SME2 |" in line)
     assert "ssh:fast" in speedup and "faster" in speedup
@@ -109,8 +110,8 @@ def test_the_command_shows_what_came_of_it(
     monkeypatch.setattr(engine, "run_sweep", lambda *_: answer)
     words = ("sweep", swept.path.parent / "sweep.json", "--outdir", swept.path)
     shown = sme2prof(*words, "--store", tmp_path / "store")
-    assert shown.returncode == 2 and "Sweep three: 6 of 7 cells done, 1 failed" in shown.stdout
-    assert f"Store: 3 runs in {tmp_path / 'store'}" in shown.stdout
+    assert shown.returncode == 2
+    says(shown.stdout, "6 of 7 cells", "1 failed", f"3 runs in {tmp_path / 'store'}")
     assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
     facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
     assert facts["counts"] == {"done": 6, "failed": 1, "left out": 1} and facts["store"] is None
@@ -124,7 +125,7 @@ def test_the_command_shows_what_came_of_it(
     monkeypatch.setattr(engine, "run_sweep", interrupted)
     cut = sme2prof(*words, "--no-store", "--force")
     assert cut.returncode == 130
-    assert f"continue with: sme2prof sweep {words[1]} --outdir {swept.path} --no-store --resume" in cut.stderr
+    says(cut.stderr, f"sme2prof sweep {words[1]} --outdir {swept.path} --no-store --resume")
 
 
 def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> N
     assert all(each.threads == (1, 2) for each in ladder.experiments)
     emulated = job.config(INT8, tmp_path / "run", ReplayTarget(EMULATED))
     assert emulated.experiments[0].runs == 1 and emulated.schedule.timeout_s == 3600
-    with pytest.raises(InputError, match="no feature the ladder could take away"):
+    with pytest.raises(InputError, match="ladder"):
         job.config(INT8, tmp_path / "run", ReplayTarget(X86_64))
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emulated_experiments, load, replay
 from replay import ReplayTarget
+from saying import says
 
 from model_profiling.errors import SetupError
 from model_profiling.pipeline.emulation_time import emulated_seconds
-from model_profiling.report.verdict import answers, verdict
+from model_profiling.report.verdict import NEXT, WHERE, answers, verdict
+from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import Run
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow.measure import RunOutcome
@@ -82,22 +84,21 @@ def test_an_arm_cpu_without_sme2_opens_with_baseline_headroom_and_bottleneck(pro
     main = done.main
     assert [result.experiment for result in main.run.results] == ["linux_baseline"]
     told = main.answers
-    assert re.match(r"1\.\d+ ms for one inference \(linux_baseline, 1 thread\)\. ", told.where_time_goes)
-    assert "Convolution takes most of it (7" in told.where_time_goes
+    assert re.match(r"1\.\d+ ms .*\(linux_baseline, 1 thread\)\.", told.where_time_goes)
+    assert re.search(r"Convolution .*\(7\d\.\d%\)", told.where_time_goes)
+    # A projection comes first and is called one; what emulation proved is said beside it.
     assert re.match(
-        r"Projected, not measured: \d\.\d\dx to \d\.\d\dx as fast; this CPU ", told.what_sme2_changes
+        r"Projected.* \d\.\d\dx to \d\.\d\dx .*emulation.* 5 of 5 matrix operators", told.what_sme2_changes
     )
-    assert "Under emulation: SME2 kernels ran 5 of 5 matrix operators" in told.what_sme2_changes
-    assert any(note.startswith("The largest part of the time would then be ") for note in told.notes)
-    assert any("SME2 ran" in note for note in told.notes)
+    assert load(main.run_dir / "analysis_summary.json")["sme2_headroom"]["kind"] == "projection"
     opening = (main.run_dir / "report.md").read_text().split("\n\n")[1:4]
-    asked = ("Where does the time go?", "What does SME2 change?", "What next?")
     assert opening == [
-        f"**{question}** {answer}" for question, answer in zip(asked, main.verdict, strict=False)
+        f"**{question}** {answer}"
+        for question, answer in zip((WHERE, SME2_CHANGES, NEXT), main.verdict, strict=False)
     ]
     (question,) = main.data.not_tested
     assert question.next in told.what_next and not any(question.next in note for note in told.notes)
-    assert "not tested, because this CPU (Neoverse-N1) has no SME2; next: sme2prof profile" in str(question)
+    assert "Neoverse-N1" in question.because and question.next.startswith("sme2prof profile")
 
 
 def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
@@ -105,7 +106,7 @@ def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
         if name == "evidence.json":
             continue
         said = without_evidence(own_words(text) if name.endswith(".json") else text)
-        assert not re.search(r"sme2_(on|off)\b|SME2 on vs off|although SME2 was on", said), name
+        assert not re.search(r"sme2_(on|off)\b|SME2 (was )?(on|off)\b", said), name
 
 
 def test_an_hour_of_emulation_is_not_begun_unasked(
@@ -115,10 +116,8 @@ def test_an_hour_of_emulation_is_not_begun_unasked(
     done = profiled(ARM)
     assert done.evidence is None
     told = done.main.answers
-    said = "SME2 kernels: not tested, because emulating this program takes about 42 minutes."
-    assert told.what_sme2_changes == said
-    assert "give it that time, or a smaller input; then sme2prof profile" in told.what_next
-    assert "--target emulated" in told.what_next
+    assert re.fullmatch(r"SME2 kernels: not tested.* 42 minutes\.", told.what_sme2_changes)
+    assert re.search(r"smaller input.*sme2prof profile .*--target emulated", told.what_next)
     assert profiled(X86_64).evidence is not None  # where it is all there is, it runs
 
 
@@ -128,11 +127,11 @@ def test_how_long_emulation_takes_is_said_before_it_begins(
     stages: list[str] = []
     monkeypatch.setattr("model_profiling.progress.Silent.stage", lambda _self, text: stages.append(text))
     profiled(X86_64)
-    assert "gathering evidence" in stages  # seconds
+    assert stages and not any(" min " in stage for stage in stages)  # seconds
     stages.clear()
     monkeypatch.setattr("model_profiling.pipeline.measuring.emulated_seconds", lambda _program: 1260.0)
     profiled(X86_64)
-    assert "gathering evidence, about 42 min under emulation" in stages
+    assert any(" 42 min " in stage for stage in stages)
 
 
 def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
@@ -147,7 +146,7 @@ def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
     profiled(SME2)
     measuring = [step for step in shown if "launch" in step[2]]
     assert measuring[0][0] == 1 < measuring[0][1]
-    assert measuring[0][2].startswith("1 launch, ") and measuring[0][2].endswith("at least; 7700 s")
+    says(measuring[0][2], "1 launch", "at least", "7700 s")
     assert not any("at most" in text for _, _, text in measuring)
 
 
@@ -161,15 +160,14 @@ def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(prof
     done = profiled(ARM, broken=broken)
     assert done.evidence is None and len(done.outcomes) == 1
     told, report = done.main.answers, (done.main.run_dir / "report.md").read_text()
-    said = "SME2 kernels: not tested, because the Debian mirror cannot be read."
-    assert told.what_sme2_changes == said and said in report
-    assert "To see what SME2 does: install qemu-user 10.1; then sme2prof profile" in told.what_next
-    assert told.what_next in report
+    says(told.what_sme2_changes, "SME2 kernels: not tested", broken.problem)
+    assert re.search(rf"{broken.fix}.*sme2prof profile", told.what_next)
+    says(report, told.what_sme2_changes, told.what_next)
     for found in stated(done.main.run_dir):
         assert found[0]["because"] == broken.problem and found[0]["next"].startswith(broken.fix)
     coverage = load(done.main.run_dir / "analysis_summary.json")["sme2_coverage"]
     assert (coverage["reason"], coverage["next"]) == (found[0]["because"], found[0]["next"])
-    assert not any("SME2 kernel ran" in text for text in everything_said(done.main).values())
+    assert coverage["evidence"] == "not tested"
     again = profiled(ARM)
     assert again.main.run.evidence is not None and not again.main.run.evidence.problem
 
@@ -187,16 +185,16 @@ def test_a_cpu_that_is_no_arm_cpu_is_emulated_and_gives_no_latency(profiled: Pro
     done = profiled(X86_64)
     assert done.outcomes == (done.main,) and done.main.run_dir.name == "emulated"
     text = " ".join(done.main.verdict)
-    assert "SME2 kernels ran 5 of 5 matrix operators, 100.0% of the arithmetic" in text
-    assert "What SME2 changes in latency: not tested, because emulated times are not latencies" in text
+    says(text, "5 of 5 matrix operators", "100.0% of the arithmetic", "latency: not tested")
+    assert [question.what for question in done.main.data.not_tested] == ["What SME2 changes in latency"]
     assert not any(re.search(r"\d ms\b", said) for said in everything_said(done.main).values())
 
 
 def test_its_own_latencies_say_that_they_say_nothing_about_arm(profiled: Profiled) -> None:
     done = profiled(X86_64, "host")
-    assert "say nothing about Arm" in done.main.verdict[0] and "made x86_64 CPU" in done.main.verdict[0]
+    says(done.main.verdict[0], "nothing about Arm", "made x86_64 CPU")
     report = (done.main.run_dir / "report.md").read_text()
-    assert "These latencies say nothing about Arm" in report.split("## Latency")[1]
+    assert "nothing about Arm" in report.split("## Latency")[1]
     for found in stated(done.main.run_dir):
         assert [question["what"] for question in found] == ["SME2 kernels", "What SME2 changes in latency"]
         assert all("not an Arm CPU" in question["because"] for question in found)
@@ -210,7 +208,7 @@ def test_a_cpu_with_sme2_leaves_nothing_open(profiled: Profiled) -> None:
     assert [result.sme2 for result in done.main.run.results] == ["on", "off"]
     assert not done.main.data.not_tested and stated(done.main.run_dir) == [[], []]
     told = done.main.answers
-    assert re.match(r"2\.\d\dx as fast: 1\.\d+ ms without SME2, 0\.\d+ ms with it", told.what_sme2_changes)
+    assert re.match(r"2\.\d\dx .*: 1\.\d+ ms without SME2, 0\.\d+ ms with", told.what_sme2_changes)
     assert "(linux_sme2_on, 1 thread)" in told.where_time_goes
     assert "at most" in told.what_next and "small_cnn.py:2" in told.what_next
 
@@ -236,10 +234,8 @@ def test_a_shipped_config_runs_once_and_says_so(tmp_path: Path) -> None:
     manifest = outcome.run_dir / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"config_file": null', f'"config_file": "{config}"'))
     data = gather_report(outcome.run_dir)
-    said = (
-        "linux_sme2_on and linux_sme2_off were measured once, as linux_baseline: this CPU (Neoverse-N1) has"
-    )
-    assert any(note.startswith(said) for note in answers(data).notes)
+    (note,) = (note for note in answers(data).notes if "measured once" in note)
+    says(note, "linux_sme2_on", "linux_sme2_off", "linux_baseline", "Neoverse-N1")
     found = load(next(outcome.run_dir.glob("*_pipeline_summary.json")))["measured_once"]
     assert found == [{"experiment": "linux_baseline", "names": ["linux_sme2_on", "linux_sme2_off"]}]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import PROGRAM
+from saying import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, SetupError
@@ -43,13 +44,13 @@ def test_what_is_missing_is_named_with_its_cure(tmp_path: Path) -> None:
     failed = {check.name: check for check in found.checks if check.status == "fail"}
     assert set(failed) == {"model", "runners", "output directory"}
     assert all(check.fix for check in failed.values())
-    assert "not valid: model, runners, output directory" in found.as_text()
+    assert "model, runners, output directory" in found.as_text()
 
 
 def test_a_config_that_is_none(tmp_path: Path) -> None:
     (check, *_) = validate_pipeline(write(tmp_path, experiment=[])).checks
-    assert check.status == "fail" and "experiment is no setting" in check.found
-    with pytest.raises(InputError, match="there is no config"):
+    assert check.status == "fail" and "experiment " in check.found
+    with pytest.raises(InputError, match=r"absent\.json"):
         validate_pipeline(tmp_path / "absent.json")
 
 
@@ -67,7 +68,8 @@ def test_the_script_answers_with_its_exit_code(
     done = script("scripts/validate_pipeline.py", "--config", write(tmp_path, model="nowhere.pte"), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["ok"] is False
     absent = script("scripts/validate_pipeline.py", "--config", tmp_path / "absent.json")
-    assert absent.returncode == 2 and absent.stderr.startswith("error: there is no config")
+    assert absent.returncode == 2
+    says(absent.stderr, "error: ", "absent.json")
 
 
 def test_the_runner_is_built_or_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +82,7 @@ def test_the_runner_is_built_or_can_be(tmp_path: Path, monkeypatch: pytest.Monke
     broken.chmod(0o755)
     monkeypatch.setattr(readiness, "built_runner", lambda *_: (broken, None))
     check = readiness.runner_check()
-    assert check.status == "fail" and "does not start: a library is missing" in check.found
+    assert check.status == "fail" and "a library is missing" in check.found
     none = replace(found, compiler=None, sources=(), refused=("no g++",), fix="install one")
     monkeypatch.setattr(readiness, "prospect", lambda _platform: none)
     assert readiness.runner_check().fix == "install one"

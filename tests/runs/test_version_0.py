@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_series_and_sides_follow_from_their_names_and_nothing_is_claimed(run_dir
     assert run.times is Times.UNKNOWN and {dump.times for dump in run.dumps} == {Times.UNKNOWN}
     (pair,) = run.pairs
     assert (pair.baseline, pair.candidate) == (OFF_1, ON_1)
-    assert "nothing says on what machine" in str(pair.not_comparable)
+    assert pair.not_comparable is not None
     assert [remark.code for remark in run.warnings] == ["unknown_machine"]
     said = Run.open(run_dir, times=Times.HARDWARE)
     assert said.times is Times.HARDWARE and said.pairs[0].not_comparable is None
@@ -58,7 +59,7 @@ def test_series_and_sides_follow_from_their_names_and_nothing_is_claimed(run_dir
 def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> None:
     assert validate(run_dir).ok, validate(run_dir).as_text()
     done = sme2prof("analyze", run_dir)
-    assert done.ok and "no latency or speedup is claimed" in done.stderr.replace("\n", " ")
+    assert done.ok and "no latency or speedup" in done.stderr.replace("\n", " ")
     named = next(run_dir.rglob("*.etdump")).name.startswith(version_0.STEM) or Run.open(run_dir).manifest
     assert bool(named) is ("features.0" in done.stdout), "the program beside the runs explains the operators"
     found = {entry["experiment"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}
@@ -81,8 +82,7 @@ def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> No
         done = sme2prof(*words)
         assert done.ok, (words, done.stdout, done.stderr)
     page = (run_dir / "report.md").read_text()
-    assert "the earlier kit" in page or "nothing says on what machine" in page
-    assert "x faster" not in page
+    assert not re.search(r"\d\.\d\dx", page), "a speedup"
     dump = next(run_dir.rglob("*_t1.etdump"))
     assert sme2prof("analyze", dump, "--out", tmp_path / "one").ok
     assert analyse(dump).dumps[0].times is Times.UNKNOWN
@@ -90,7 +90,7 @@ def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> No
 
 def test_the_users_word_makes_times_of_them_and_they_still_validate(run_dir: Path, sme2prof) -> None:
     done = sme2prof("analyze", run_dir, "--times", "hardware")
-    assert done.ok and "1 round cannot show how much processes differ" in done.stdout
+    assert done.ok and "1 round" in done.stdout
     assert "with the event tracer on" in done.stdout, "a traced time is no latency"
     assert validate(run_dir).ok, validate(run_dir).as_text()
 
@@ -159,7 +159,7 @@ def test_the_tools_read_their_csv_files(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("layout", ["flat", "folders"])
 def test_a_new_run_keeps_them_under_their_date(tmp_path: Path, layout: str) -> None:
     run_dir = LAYOUTS[layout](tmp_path)
-    with pytest.raises(InputError, match="run of the earlier kit; analyse it as it is: sme2prof analyze"):
+    with pytest.raises(InputError, match=r"earlier kit; .*sme2prof analyze"):
         replay(ARM, run_dir, program=PROGRAM, options=RunOptions(analysis_only=True))
     if layout == "flat":
         kept = settle_earlier(run_dir, Manifest(results=()), resume=False, force=False).moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -117,17 +118,18 @@ def test_a_page_that_came_with_a_run_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "system", "reason"),
     [
-        ({"CI": "true", "BROWSER": "firefox", "DISPLAY": ":0"}, "linux", "this is a CI job"),
+        ({"CI": "true", "BROWSER": "firefox", "DISPLAY": ":0"}, "linux", "CI"),
         ({"BROWSER": "firefox"}, "linux", None),
-        ({"SSH_CONNECTION": "1", "DISPLAY": ":0"}, "linux", "this is an ssh session"),
-        ({"SSH_TTY": "/dev/pts/1"}, "darwin", "this is an ssh session"),
-        ({}, "linux", "there is no display"),
+        ({"SSH_CONNECTION": "1", "DISPLAY": ":0"}, "linux", "ssh"),
+        ({"SSH_TTY": "/dev/pts/1"}, "darwin", "ssh"),
+        ({}, "linux", "display"),
         ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", None),
         ({}, "darwin", None),
     ],
 )
 def test_where_no_browser_is_expected(environment: dict[str, str], system: str, reason: str | None) -> None:
-    assert why_no_browser(environment, system) == reason
+    said = why_no_browser(environment, system)
+    assert said is None if reason is None else reason in (said or "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system chooses the browser")
@@ -148,8 +150,8 @@ def test_the_command_says_where_the_page_is(
     monkeypatch.setenv("CI", "true")
     quiet = sme2prof("view", many, "--no-browser")
     assert (quiet.returncode, quiet.stdout.strip()) == (0, page) and "metrics.json" in quiet.stderr
-    assert open_page(Path(page)) == "this is a CI job"
-    assert sme2prof("view", many).stdout.strip() == f"not opened, this is a CI job: {page}"
+    assert "CI" in (open_page(Path(page)) or "")
+    assert re.fullmatch(rf"not opened.* CI .*{page}\n", sme2prof("view", many).stdout)
     for wrong in (tmp_path / "mistyped", tmp_path):
         done = sme2prof("view", wrong)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
@@ -169,7 +171,7 @@ def test_a_page_that_is_there_is_not_written_elsewhere(tmp_path: Path) -> None:
     page.write_text("")
     with pytest.raises(InputError, match="is a page already"):
         page_to_view(page, tmp_path / "other.html")
-    with pytest.raises(InputError, match=r"no name of a page; call it .*other.html"):
+    with pytest.raises(InputError, match=r"other\.txt.*; .*other\.html"):
         page_to_view(tmp_path, tmp_path / "other.txt")
 
 

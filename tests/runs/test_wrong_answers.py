@@ -337,9 +337,9 @@ def test_headline_compare_and_tables_show_the_same_figures(sme2_home: Path, sme2
         row for rows in tables(section(run_document(data), "Where the time goes"), "category") for row in rows
     ]
     by_name = {row[0]: (row[2], row[4]) for row in shares}
-    assert f"Convolution takes most of it ({by_name['Convolution'][1]})" in answers(data).where_time_goes
     before, after = by_name["Convolution"]
-    assert f"Convolution goes from {before} of the time to {after}" in answers(data).what_sme2_changes
+    assert re.search(rf"Convolution [^()]*\({after}\)", answers(data).where_time_goes)
+    assert re.search(rf"Convolution .*from {before} .*to {after}", answers(data).what_sme2_changes)
     off, on = (next(run_dir.glob(f"linux_sme2_{switch}/*_robust_stats.json")) for switch in ("off", "on"))
     found = json.loads(sme2prof("compare", off, on, "--json").stdout)["series"][0]["end_to_end"]
     assert (f"{found['baseline_median']:.3f}", f"{found['candidate_median']:.3f}") == (row[1], row[2])
