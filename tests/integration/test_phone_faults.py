@@ -321,7 +321,7 @@ def test_a_slow_link_costs_time_only(bench: Bench) -> None:
     bench.check_whole()
 
 
-@pytest.mark.skipif(not ON_ARM, reason="without latencies there are no rounds")
+@pytest.mark.skipif(not ON_ARM, reason="times of an emulated phone are no latencies, so there are no rounds")
 @pytest.mark.parametrize("bench", ["boost"], indirect=True)
 def test_between_rounds_the_phone_restarts_and_its_owner_changes_settings(bench: Bench) -> None:
     def happen() -> None:

@@ -145,15 +145,17 @@ def test_features_are_what_the_system_reports_and_go_off_when_asked(
     assert set(masked.features_masked) == set(masked.features_present) == present
 
 
-@pytest.mark.skipif(ON_ARM, reason="says what happens where there is nothing to switch off")
+@pytest.mark.skipif(ON_ARM, reason="says what happens on a CPU that is not Arm; this one is")
 def test_switching_arm_features_off_elsewhere_says_it_means_nothing(run: Run, exported) -> None:
     result = run(exported("toy_cnn", "fp32").pte, disable=("sme2",)).result
     assert result.features_masked == ()
     assert "not an Arm CPU" in (result.features_note or "")
 
 
-# Only time shows it; where kernels are counted, the emulated tests show the same of SME2.
-@pytest.mark.skipif("dotprod" not in features.host_features(), reason="needs a CPU with dotprod")
+@pytest.mark.skipif(
+    "dotprod" not in features.host_features(),
+    reason="only times of an Arm CPU with dotprod show it; emulation counts kernels, but of SME only",
+)
 def test_a_feature_switched_off_changes_the_kernels_chosen(run: Run, exported) -> None:
     """int8 without dotprod takes XNNPACK's slower kernels: the switch reaches XNNPACK itself."""
     pte = exported("toy_cnn", "int8").pte

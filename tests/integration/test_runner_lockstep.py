@@ -186,7 +186,9 @@ def test_three_children_of_two_programs_on_one_and_two_threads(launch: Launch, e
         assert len(executes) == 8 and all(inside <= outside for inside, outside in pairs)
 
 
-@pytest.mark.skipif(not ON_ARM, reason="only Arm features can be switched off")
+@pytest.mark.skipif(
+    not ON_ARM, reason="only times of an Arm CPU show it; see also the turns under an emulator"
+)
 def test_each_child_has_its_own_features_switched_off(launch: Launch, exported, host: HostTarget) -> None:
     if "fp16" not in host.facts().features:
         pytest.skip("this CPU has no fp16 to switch off")

@@ -103,8 +103,9 @@ def test_two_phones_are_two_and_survive_the_servers_crash(
     assert one.shell(BOOT_ID).stdout != other.shell(BOOT_ID).stdout
 
 
-def test_the_recipe_for_phones_collects_what_it_asks_for(phone: VirtualPhone, tmp_path: Path) -> None:
+def test_the_recipe_for_phones_collects_what_it_asks_for(arm_phone: VirtualPhone, tmp_path: Path) -> None:
     """What a person with a phone on which something fails is asked to send us."""
+    phone = arm_phone
     page = (ROOT / "docs/android.md").read_text()
     (line,) = re.findall(r"(?m)^(sme2prof doctor .*> phone_report\.txt) 2>&1$", page)
     line = line.replace("sme2prof", f"{shlex.quote(sys.executable)} -m model_profiling", 1)
