@@ -96,6 +96,7 @@ def _width(found: Opened) -> float:
     return float(found.ask("document.querySelector('.drawing svg').getBoundingClientRect().width"))
 
 
+@pytest.mark.quick
 def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
     opened: Open, written: Written
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
     assert found.ask("document.querySelector(location.hash + ' h2').textContent") == headings[-1]
 
 
+@pytest.mark.quick
 def test_a_button_turns_light_and_dark(opened: Open, written: Written) -> None:
     found = opened(written("sme2_hardware"))
     ground, ink = (

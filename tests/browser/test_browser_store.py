@@ -59,6 +59,7 @@ def test_axe_finds_nothing_serious(opened: Open, tmp_path: Path, dark: bool) -> 
     ]
 
 
+@pytest.mark.quick
 def test_ten_seconds_tell_what_changed_and_one_click_leads_there(opened: Open, page: Path) -> None:
     found = opened(page)
     answers = found.texts("dl.answers dd")

@@ -96,6 +96,7 @@ def test_every_block_of_a_walk_that_is_not_run_says_why() -> None:
     assert not shells, "commands stand in ```bash blocks"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", pages())
 def test_every_command_option_and_file_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -119,6 +120,7 @@ def test_packages_are_never_installed_into_the_system_s_python() -> None:
     assert not into_system
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", pages())
 def test_every_link_of_a_page_resolves(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

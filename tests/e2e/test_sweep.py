@@ -360,6 +360,7 @@ def certificates(folder: Path) -> Tls:
     return Tls(folder / "ca.pem", folder / "own.pem", folder / "own.key")
 
 
+@pytest.mark.quick
 def test_a_killed_sweep_goes_on_where_it_was(exported: Callable[..., Artifact], tmp_path: Path) -> None:
     """Alone on one machine, killed in the middle: nothing is left running, nothing is measured again."""
     sweep = {

@@ -48,6 +48,7 @@ def exporters(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environ
     return install(built.wheel, tmp_path_factory.mktemp("exporters") / "env", "executorch")
 
 
+@pytest.mark.quick
 def test_the_wheel_holds_the_package_and_all_that_it_reads(built: Built) -> None:
     """Every file of the package that is no document, no script of a clone; and nothing else."""
     with zipfile.ZipFile(built.wheel) as archive:
@@ -132,6 +133,7 @@ def test_each_tool_is_a_command_that_says_how_it_is_called(tool: Path, readers: 
     assert f"{name} " in done.stdout.partition("example")[2] and ".py" not in done.stdout
 
 
+@pytest.mark.quick
 def test_runs_are_read_without_executorch_torch_and_pandas(readers: Environment) -> None:
     run = Path(shutil.copytree(SME2, readers.work / "run"))
     for words in (("analyze", run), ("report", run), ("validate", run)):

@@ -33,8 +33,6 @@ CASES = [
     ("mobilenet_v3_small", "fp16", "xnnpack", 20),
     ("mobilenet_v3_small", "int8", "xnnpack", 20),
 ]
-SLOW = (("mobilenet_v3_small", "fp32"), ("mobilenet_v3_small", "int8"))
-INT8 = pytest.param("int8", marks=pytest.mark.slow)  # its export alone takes a minute
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +51,7 @@ def dump_of(exported, tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.slow if case[:2] in SLOW else ()) for case in CASES],
-    ids=["-".join(case[:3]) for case in CASES],
-)
+@pytest.mark.parametrize("case", CASES, ids=["-".join(case[:3]) for case in CASES])
 def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
     dump, pte = dump_of(*case)
     table = read_etdump(dump)
@@ -78,7 +72,7 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
         assert analysis.warnings == ()
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("fp32", marks=pytest.mark.slow), "fp16", INT8])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
     dump, pte = dump_of("mobilenet_v3_small", dtype, "xnnpack", 20)
     analysis = analyse(dump, model=pte).dumps[0]
@@ -282,7 +276,6 @@ def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
     assert "why is not known" in finding.action and "`sme2prof export` says" in finding.action
 
 
-@pytest.mark.slow
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
     fp16, int8 = (
         analyse(dump, model=pte).dumps[0]

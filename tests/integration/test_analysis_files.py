@@ -93,6 +93,7 @@ def nanoseconds(text: str) -> int:
     return int(whole + fraction)
 
 
+@pytest.mark.quick
 def test_analyze_writes_the_contract_and_says_where(run_dir: Path, cli) -> None:
     done = cli("analyze", run_dir)
     assert done.ok, done.stderr

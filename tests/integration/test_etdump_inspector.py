@@ -65,6 +65,7 @@ def inspected(
     return {case: views[word] for case, word in words.items()}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("case", [*CASES, "toy fp32 with ETRecord"])
 def test_every_event_is_what_inspector_says(
     case: str,

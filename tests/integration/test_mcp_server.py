@@ -136,6 +136,7 @@ def test_a_store_is_asked_within_the_root_and_within_bounds(client: Assistant, r
     assert "there is no store" in client.refused("query_store", store="empty", sql="FROM runs")
 
 
+@pytest.mark.quick
 def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof: Callable[..., Any]) -> None:
     ready = client.ask("doctor")
     assert ready["root"] == str(root)

@@ -295,7 +295,7 @@ def named(row: object) -> str | None:
 
 @pytest.mark.parametrize(
     ("bench", "faults"),
-    [*ALL_IN_ONE_RUN, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH_ALONE)],
+    [*ALL_IN_ONE_RUN, *EACH_ALONE],
     indirect=["bench"],
     ids=named,
 )

@@ -84,6 +84,7 @@ def load(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+@pytest.mark.quick
 def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: Path) -> None:
     model, run_dir = exported("toy_cnn", "fp16").pte, tmp_path / "out" / "runs" / "linux"
     (tmp_path / "c.json").write_text(json.dumps(raw_config(model, run_dir)))

@@ -20,6 +20,7 @@ from model_profiling.workflow.profile import ProfileOptions, profile
 from model_profiling.workflow.programs import find_or_export
 
 
+@pytest.mark.quick
 @pytest.mark.usefixtures("emulated")
 def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Path) -> None:
     model = exported("toy_cnn", "fp32").pte

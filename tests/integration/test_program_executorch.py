@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Artifact, missing
+from conftest import Artifact
 
 from model_profiling import process
-from model_profiling.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named
-from model_profiling.targets import Job, TargetChoice, open_target
+from model_profiling.targets import Job
+from model_profiling.targets.host import HostTarget
 
 VIEW = Path(__file__).with_name("executorch_view.py")
 MODELS = [
@@ -115,15 +115,12 @@ def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
 
 
 def delegate_time(
-    artifact: Artifact, where: str, folder: Path, disable: tuple[str, ...] = ()
+    artifact: Artifact, folder: Path, disable: tuple[str, ...] = ()
 ) -> tuple[Method, list[tuple[str, int, tuple[GraphNode, ...]]]]:
     """Run a program once; each delegate event's name, duration and the nodes it stands for."""
-    target = open_target(TargetChoice(where))
-    try:
-        target.prepare()
-    except SetupError as problem:
-        missing(f"{where}: {problem}")
-    job = Job(artifact.pte, runs=1, warmup=1 if where == "host" else 0, etdump=True, disable=disable)
+    target = HostTarget()
+    target.prepare()
+    job = Job(artifact.pte, runs=1, warmup=1, etdump=True, disable=disable)
     dump = target.execute(job, folder, "aligned").etdump
     assert dump is not None
     method = read_program(artifact.pte).methods[0]
@@ -145,16 +142,13 @@ def delegate_time(
     return method, found
 
 
-@pytest.mark.parametrize(
-    "dtype", ["fp16", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("fp32", "int8"))]
-)
-@pytest.mark.parametrize("where", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
-    dtype: str, where: str, exported: Callable[..., Artifact], tmp_path: Path
+    dtype: str, exported: Callable[..., Artifact], tmp_path: Path
 ) -> None:
     artifact = exported("mobilenet_v3_small", dtype)
     record = read_etrecord(artifact.etrecord)
-    method, events = delegate_time(artifact, where, tmp_path)
+    method, events = delegate_time(artifact, tmp_path)
     explained = total = 0
     for name, duration, nodes in events:
         assert nodes, f"{name} stands for no node"
@@ -177,7 +171,7 @@ def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
 
 @pytest.mark.parametrize("model", ["unseen.py:unet", "operators.py:operators"])
 def test_other_architectures_align_too(model: str, exported: Callable[..., Artifact], tmp_path: Path) -> None:
-    method, events = delegate_time(exported(f"{OTHERS / model}"), "host", tmp_path)
+    method, events = delegate_time(exported(f"{OTHERS / model}"), tmp_path)
     assert all(nodes for _, _, nodes in events)
     assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
 

@@ -55,6 +55,7 @@ def runner(folder: Path, body: str) -> Path:
     return path
 
 
+@pytest.mark.quick
 def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, tmp_path) -> None:
     target = target_of(arm_phone)
     target.prepare()
@@ -250,13 +251,9 @@ def restarted(phone: VirtualPhone, _adb: AdbServer) -> None:
     phone.reboot()
 
 
-LONG = pytest.mark.slow  # test_phone_faults has them in whole runs
-
-
 @pytest.mark.parametrize(
     "fault", [killed, pulled_out, frozen, server_killed, restarted], ids=lambda f: f.__name__
 )
-@LONG
 def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
     fault: Fault, phone, adb, exported, tmp_path
 ) -> None:
@@ -301,7 +298,6 @@ def test_of_what_lies_in_a_jobs_folder_only_its_own_files_come_back(phone, expor
 
 @pytest.mark.parametrize("fault", [killed, pulled_out, frozen, server_killed], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("way", ["push", "pull"])
-@LONG
 def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
     way: str, fault: Fault, phone, adb, tmp_path
 ) -> None:
@@ -344,7 +340,6 @@ def _until(condition: Callable[[], bool], problem: str) -> None:
         time.sleep(0.02)
 
 
-@LONG
 def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, exported, tmp_path) -> None:
     target = target_of(arm_phone)
     target.shell.patience_s = 1

@@ -95,6 +95,7 @@ def processes(words: str) -> list[str]:
     ]
 
 
+@pytest.mark.quick
 def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy, there, tmp_path) -> None:
     target = connect()
     target.prepare()
@@ -127,7 +128,6 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
         again.execute(Job(toy, cpu_affinity=(1000,)), into, "again")
 
 
-@pytest.mark.slow  # the same steps are held on a phone
 @pytest.mark.usefixtures("connect")
 def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
     board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))

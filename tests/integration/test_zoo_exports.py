@@ -1,5 +1,5 @@
-"""Every model of the zoo, made small, in every dtype: exported whole into XNNPACK, checked against PyTorch, and
-run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder squeeze_sam ...`."""
+"""Every model of the zoo, made small, in every dtype: exported whole into XNNPACK, checked against PyTorch,
+and run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder squeeze_sam ...`."""
 
 from __future__ import annotations
 
