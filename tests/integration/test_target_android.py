@@ -102,6 +102,7 @@ def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, t
     assert len(target.folder.sent) == 2 * sent + 1 and arm_phone.path(f"{KIT}/.sme2prof").exists()
 
 
+@pytest.mark.usefixtures("warm_words")  # pytest does not let two threads set a fixture up at once
 def test_two_phones_at_once_with_the_shipped_config(
     adb, arm_phones, exported, sme2prof, script, tmp_path
 ) -> None:
