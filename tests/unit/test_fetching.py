@@ -111,9 +111,9 @@ def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(
 def test_what_apt_would_fetch_is_added_up() -> None:
     said = (
         "Reading package lists...\n"
-        "'http://deb.debian.org/debian/pool/q/qemu-user_1%3a11.1_amd64.deb' qemu-user_1%3a11.1_amd64.deb"
+        "'http://mirror/debian/pool/q/qemu-user_1%3a11.1_amd64.deb' qemu-user_1%3a11.1_amd64.deb"
         " 70500000 SHA256:00\n"
-        "'http://deb.debian.org/debian/pool/g/libc6_2.36_amd64.deb' libc6_2.36_amd64.deb 500 SHA256:00\n"
+        "'http://mirror/debian/pool/g/libc6_2.36_amd64.deb' libc6_2.36_amd64.deb 500 SHA256:00\n"
     )
     sizes = fetching.apt_sizes(said)
     assert sum(sizes.values()) == 70_500_500

@@ -48,7 +48,7 @@ def changed(path: tuple[str | int, ...], value: object) -> Manifest:
         (("runner", "build_id"), "b2", ("runner", "b1", "b2")),
         (("machine", "before", "cpu"), "M4", ("CPU", "N1", "M4")),
         (("settings", "experiments", 0, "runs"), 20, ("experiments[0].runs", "10", "20")),
-        (("settings", "experiments"), [], ("experiments", "1", "0")),
+        (("settings", "experiments"), [], ("experiments", "1", "[]")),
         (("settings", "schedule", "seed"), 2, ("schedule.seed", "1", "2")),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_full_disk_at_any_moment_leaves_everything_as_it_was(
         really(source, path)
 
     monkeypatch.setattr(files, "move", move)
-    with refused(InputError, "no space"):
+    with pytest.raises(InputError, match="no space"):
         install_skills(tmp_path)
     assert _all(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [RECORD, first.name]
