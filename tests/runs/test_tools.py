@@ -136,7 +136,7 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(
     assert refused(tool("robust_latency_analysis", dump_of(emulated)), kept.lstrip("*"))
     for _ in range(2):  # the second time it reads what the first wrote
         done = sme2prof("analyze", emulated)
-        assert done.ok and done.stdout.count("emulated run") == 2 and " ms" not in done.stdout
+        assert done.ok and "emulated run" in done.stdout and " ms" not in done.stdout
         assert "emulated run" in done.stderr
         summary = load(emulated / "analysis_summary.json")
         assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
