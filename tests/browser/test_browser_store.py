@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import Opened
 from made_store import DEVICES, EMULATED, NO_FOLDER, PROGRAMS, SERIES, STEPS, made_store
-from saying import says
+from said import says
 
 from model_profiling.report.store_index import StoreContents, render_store
 

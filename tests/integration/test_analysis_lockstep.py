@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from saying import says
+from said import says
 
 from model_profiling import files
 from model_profiling.analysis.attribution import EXECUTE

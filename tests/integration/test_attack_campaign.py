@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, missing
-from saying import says
+from said import says
 
 sys.path.insert(0, str(ROOT / "bench"))
 

@@ -23,7 +23,7 @@ from documents import blocks_of, missing_line
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from recorded_runs import ARM, EMULATED, SME2
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.analysis.categories import Category

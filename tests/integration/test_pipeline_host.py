@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import ON_ARM, ROOT
 from recorded_runs import dumps_in
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.analysis.operator_clock import EXACT, read_timed

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.config.reading import parse_config

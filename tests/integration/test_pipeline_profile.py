@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import ON_ARM
-from saying import says
+from said import says
 
 from model_profiling.config.reading import load_config
 from model_profiling.errors import InputError

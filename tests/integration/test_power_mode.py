@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from saying import says
+from said import says
 from virtual_phone import VirtualPhone
 
 from model_profiling.doctor.checks import phone_settings

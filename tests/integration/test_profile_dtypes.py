@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.report.dtypes import read_dtypes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from saying import says
+from said import says
 
 from model_profiling.export.lowering import lower
 from model_profiling.export.quietly import quietly

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.errors import SetupError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.config.reading import ProfileConfig, parse_config

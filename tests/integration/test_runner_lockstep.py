@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, ROOT
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, RunError

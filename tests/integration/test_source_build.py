@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import IN_CI, ON_ARM, missing
-from saying import says
+from said import says
 
 from model_profiling.errors import FormatError, InputError, RunError, SetupError
 from model_profiling.process import run

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
-from saying import says
+from said import says
 from stand_ins import command, long_sleep
 from virtual_phone import AdbServer, VirtualPhone
 

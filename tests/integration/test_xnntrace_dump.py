@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from saying import says
+from said import says
 
 from model_profiling.targets import Job, TargetChoice, open_target
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded_runs import ARM, EMULATED, SME2, Json, edit
-from saying import says
+from said import says
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.run import Times

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recorded_runs import ARM, load, make_config
 from replay import ReplayTarget
-from saying import says
+from said import says
 
 from model_profiling.pipeline.session import measure
 from model_profiling.report.html import vega

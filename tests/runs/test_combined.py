@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pages import headings, lines, section, table, tables
 from recorded_runs import ARM, EMULATED, SME2, X86_64, copied
-from saying import says
+from said import says
 
 from model_profiling.errors import InputError
 from model_profiling.report.combined import combined_document, combined_title

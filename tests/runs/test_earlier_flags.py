@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import PROGRAM, copied
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.cli import script as scripts

@@ -19,7 +19,7 @@ from conftest import missing
 from model_explorer_parts import Graphs, adapter_graphs
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2, X86_64
 from rendered_markdown import rendered
-from saying import says
+from said import says
 
 from model_profiling.analysis.modules import module_tree
 from model_profiling.analysis.operators import Operator

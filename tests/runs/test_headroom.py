@@ -14,7 +14,7 @@ import pytest
 from made_series import made_series
 from pages import lines, section, table
 from recorded_runs import ARM, DATA, EMULATED, OLD, SME2, X86_64, Json, edit, load, make_config, replay
-from saying import says
+from said import says
 
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of

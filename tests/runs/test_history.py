@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_history import Made, made_store
 from recorded_runs import ARM
-from saying import says
+from said import says
 
 from model_profiling.errors import InputError
 from model_profiling.process import Completed

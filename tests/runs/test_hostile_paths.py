@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import DATA, PROGRAM, Json, copied, edit
-from saying import says
+from said import says
 
 from model_profiling.errors import ProfilingError
 from model_profiling.pipeline.starting import check_directory, clear_work

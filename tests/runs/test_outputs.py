@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, ProfilingError

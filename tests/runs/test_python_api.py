@@ -15,7 +15,7 @@ import pandas
 import pytest
 from recorded_runs import ARM, DATA, EMULATED, PROGRAM, SME2, X86_64, load
 from replay import ReplayTarget
-from saying import says
+from said import says
 
 import model_profiling
 from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare

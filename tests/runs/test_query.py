@@ -19,7 +19,7 @@ import pytest
 from conftest import ROOT
 from documents import blocks_of
 from recorded_runs import ARM, EMULATED, SME2
-from saying import says
+from said import says
 
 from model_profiling import Limits, Store
 from model_profiling.errors import FormatError, InputError, SetupError

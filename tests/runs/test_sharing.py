@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, load
-from saying import says
+from said import says
 
 from model_profiling.errors import FormatError, InputError
 from model_profiling.etdump import boundaries_beside

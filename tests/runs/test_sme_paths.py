@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
-from saying import says
+from said import says
 
 from model_profiling.analysis.causes.precision import precision_not_as_asked
 from model_profiling.analysis.causes.sme2_misses import misses_sme2

@@ -14,7 +14,7 @@ from runpy import run_path
 import pytest
 from made_runs import MadeRun, make_run
 from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
-from saying import says
+from said import says
 
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError

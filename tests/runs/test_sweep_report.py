@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64
 from replay import ReplayTarget
-from saying import says
+from said import says
 
 from model_profiling.config.reading import pairs
 from model_profiling.config.sweep_reading import load_sweep

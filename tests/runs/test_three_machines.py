@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emulated_experiments, load, replay
 from replay import ReplayTarget
-from saying import says
+from said import says
 
 from model_profiling.errors import SetupError
 from model_profiling.pipeline.emulation_time import emulated_seconds

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import OLD, RUNS, copied, edit, load
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.analysis.summary import DumpAnalysis

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_runs import PROGRAM
-from saying import says
+from said import says
 
 from model_profiling import process
 from model_profiling.errors import InputError, SetupError
