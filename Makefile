@@ -19,10 +19,10 @@ quickstart:
 	  '  . .venv/bin/activate && sme2prof profile my_model.py:make --dtype fp16'
 
 test: test-setup lint
-	@.venv/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 test-all: test-setup lint
-	@.venv/bin/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-setup:
 	@bash model_profiling/scripts/install_test_packages.sh

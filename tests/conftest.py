@@ -62,10 +62,12 @@ class Artifact:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` is tests/unit, tests/runs and, of the other folders, what is marked quick."""
+    """`make test` is tests/unit, tests/runs and, of the other folders, what is marked quick. Those other
+    folders come first: what takes long must not be begun last."""
+    replayed = ROOT / "tests" / "unit", ROOT / "tests" / "runs"
+    items.sort(key=lambda item: item.path.parent in replayed)
     for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        if folder not in ("unit", "runs") and not item.get_closest_marker("quick"):
+        if item.path.parent not in replayed and not item.get_closest_marker("quick"):
             item.add_marker("slow")
 
 

@@ -107,6 +107,7 @@ def test_a_bundle_lies_here_and_unpacks_into_one_folder(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", run_dir.parents[2].name]
 
 
+@pytest.mark.slow
 def test_a_text_too_long_to_look_through_is_left_out(run_dir: Path, tmp_path: Path) -> None:
     with first(run_dir, "*_t1.log").open("a") as log:
         log.write("/home/somebody/secret 10.0.0.1\n" * (40 << 15))

@@ -109,6 +109,7 @@ def held(store: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path, runs: list[Path], adders: Adders) -> None:
     """Each adds all runs, in an order of its own, and merges every now and then."""
     runs = runs[:8]
@@ -122,6 +123,7 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path, runs: list[Path
     assert store.check().ok
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_store_that_reads(
     tmp_path: Path, runs: list[Path], adders: Adders
 ) -> None:

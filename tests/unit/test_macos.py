@@ -227,6 +227,7 @@ def test_prerequisites_are_checked_with_a_mac_s_commands(mac_path: str) -> None:
     assert done.returncode == 0, done.tail()
 
 
+@pytest.mark.slow
 def test_setup_runs_with_a_mac_s_commands(mac_path: str, tmp_path: Path) -> None:
     """All of it but pip's part: the environment is there, the runner is built, the result is checked."""
     kit = tmp_path / "kit"

@@ -237,6 +237,7 @@ def test_nothing_that_is_made_is_for_others_to_write(root: Path, mask: int) -> N
     assert damage_of(root / "tools" / "one") is None
 
 
+@pytest.mark.slow
 def test_a_runner_planted_in_a_shared_cache_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
