@@ -71,9 +71,12 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
             lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"
             raise SetupError(lacking, "correct SME2PROF_SYSROOT")
         return Path(chosen)
-    for place in (Path("/", _PLACE), unpacked_gcc.aarch64_libraries()):
-        if place is not None and _has_runtime(place):
-            return place
+    installed = Path("/", _PLACE)
+    if _has_runtime(installed):
+        return installed
+    unpacked = unpacked_gcc.aarch64_libraries()
+    if unpacked is not None and _has_runtime(unpacked):
+        return unpacked
     fix = this_distribution().fix("aarch64 C library")
     archive = apt.own_archive(fix)
 
