@@ -30,6 +30,7 @@ from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh_target import SshTarget
 from model_profiling.workflow.compare_programs import compare_programs
 
+SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
 
 
@@ -83,7 +84,7 @@ def connect(
 def toy(exported: Callable[..., object], tmp_path: Path) -> Path:
     """A program whose name is just a name."""
     named = tmp_path / "a b;touch owned;'.pte"
-    named.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())  # type: ignore[attr-defined]
+    named.write_bytes(exported(SMALL).pte.read_bytes())  # type: ignore[attr-defined]
     return named
 
 
@@ -106,13 +107,17 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
     assert facts.cpu == here.cpu if ON_ARM else emulated
     assert set(facts.features) == set(here.features) and facts.features_source == "the runner on ssh:board"
     data = tmp_path / "input.bin"
-    data.write_bytes(bytes(4 * 3 * 224 * 224))
+    data.write_bytes(bytes(4 * 3 * 32 * 32))
     into = tmp_path / "here"
     job = Job(toy, runs=2, inputs=(data,), etdump=True, save_outputs=True, kernels=True)
     outcome = target.execute(job, into, "job")
     assert len(outcome.result.iterations_ns) == 2 and outcome.kernels_note is None
+    assert any("sme2" in name for name in outcome.kernels) is ("sme2" in facts.features)
     assert outcome.etdump is not None and outcome.etdump.stat().st_size
-    assert outcome.outputs == (into / "job_output0.bin",) and outcome.outputs[0].stat().st_size == 4000
+    assert (
+        outcome.outputs == (into / "job_output0.bin",)
+        and outcome.outputs[0].stat().st_size == 4 * 2 * 32 * 32
+    )
     assert outcome.log.read_text().startswith("$ ssh ")
     turns = LockstepJob((Job(toy), Job(toy, warmup=2)), cycles=2, turn_length=1)
     launch = target.execute_lockstep(turns, into, "turns")
@@ -131,7 +136,7 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
 @pytest.mark.usefixtures("connect")
 def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
     board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))
-    other = exported("toy_cnn", "fp32").pte
+    other = exported(SMALL).pte
     judge = partial(compare_programs, other, toy, target=board, budget_s=0.5, outdir=tmp_path / "o")
     if ON_ARM:
         found = judge()
@@ -152,9 +157,7 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     connect()
     config, root = tmp_path / "config.json", tmp_path / "run"
     words = ("--host", "board", "--output", config, "--output-root", root, "--rounds", 2, "--runs", 2)
-    made = sme2prof(
-        "config", "new", "--model", exported("toy_cnn", "fp32").pte, "--platform", "linux", *words
-    )
+    made = sme2prof("config", "new", "--model", exported(SMALL).pte, "--platform", "linux", *words)
     assert made.ok, made.stderr
     raw = json.loads(config.read_text())
     raw["target"]["device_path"] = str(tmp_path / "there")

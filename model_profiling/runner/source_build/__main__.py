@@ -136,10 +136,8 @@ def _tell(text: str) -> None:
     print(printable(text), flush=True)
 
 
-def _say(text: str, end: str = "\n") -> None:
-    # The line's own return is kept: a running count writes over itself.
-    again = "\r" if text.startswith("\r") else ""
-    print(again + printable(text.removeprefix("\r")), end=end, file=sys.stderr, flush=True)
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
