@@ -50,7 +50,7 @@ def with_another_python() -> str:
     """What installs the kit with another Python, which the reader names; only a clone has scripts."""
     if (_SCRIPTS / "setup_repo.sh").is_file():
         return f"{set_up()} --python PYTHON"
-    return f"PYTHON -m pip install '{DISTRIBUTION}[executorch]'"
+    return "PYTHON -m pip install 'WHEEL[executorch]', WHEEL being the kit's"
 
 
 def build_runners() -> str:

@@ -35,7 +35,9 @@ def plural(count: int, word: str) -> str:
 
 
 def several(word: str) -> str:
-    """`rounds`, `launches`."""
+    """`rounds`, `launches`, `series`."""
+    if word.endswith("series"):
+        return word
     return f"{word}es" if word.endswith(("ch", "sh", "s", "x")) else f"{word}s"
 
 
@@ -83,6 +85,8 @@ def size(count: float | None) -> str:
     """Bytes for people."""
     if count is None:
         return MISSING
+    if count < 1e3:
+        return plural(round(count), "byte")
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 

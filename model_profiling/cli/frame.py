@@ -48,8 +48,10 @@ def command(
             name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
         )(call)
         for param in made.params:
-            if isinstance(param.type, click.Path):
-                param.type = _NamedPath(path_type=Path, file_okay=param.type.file_okay)
+            if isinstance(param.type, click.Path) and param.type.type is Path:
+                param.type = _NamedPath(
+                    exists=param.type.exists, file_okay=param.type.file_okay, readable=False, path_type=Path
+                )
             elif isinstance(param.type, click.IntRange):
                 param.type = _CountRange(param.type.min, param.type.max)
             elif isinstance(param.type, click.FloatRange):
@@ -72,8 +74,7 @@ class _NamedPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
-        del param, ctx
-        return files.as_path(value)
+        return Path(super().convert(files.as_path(value), param, ctx))
 
 
 class _CountRange(click.IntRange):

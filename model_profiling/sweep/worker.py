@@ -26,6 +26,7 @@ from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
 from model_profiling.sweep.machine_lock import keep_off
 from model_profiling.sweep.messages import EMULATED, HOST
 from model_profiling.sweep.station import NAME, Station
+from model_profiling.wording import ranges
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST_CONNECTION_S = 20
@@ -129,12 +130,8 @@ def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
         raise InputError("this system pins nothing to a core", "leave --quiet-cores out")
     for core in cores:
         if core not in usable:
-            raise InputError(f"there is no CPU {core} to use here", f"choose from {_ranges(usable)}")
+            raise InputError(f"there is no CPU {core} to use here", f"choose from {ranges(usable)}")
     return cores
-
-
-def _ranges(cores: set[int]) -> str:
-    return f"{min(cores)} to {max(cores)}"
 
 
 async def _serve(station: Station, options: WorkerOptions, said: Callable[[str], None]) -> None:

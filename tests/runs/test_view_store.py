@@ -69,6 +69,17 @@ def test_runs_are_told_with_what_is_proven_and_where_their_reports_are(contents:
     assert "no report" in runs["Neoverse-N1"].no_report and "not there" in runs["made x86_64 CPU"].no_report
 
 
+def test_a_store_is_viewed_at_its_address(
+    home: Path, tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`file://` goes the way of `s3://`; a path would have lost a slash of either."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    page = tmp_path / "page.html"
+    done = sme2prof("view", f"file://{home / 'store'}", "--out", page, "--no-browser")
+    assert done.returncode == 0, done.stderr
+    assert "Neoverse-N1" in page.read_text()
+
+
 def test_a_history_for_every_series_and_one_that_speaks_for_each_device(contents: StoreContents) -> None:
     own = [history for history in contents.histories if history.device.startswith("made SME2 CPU")]
     assert {(history.experiment, history.threads) for history in own} == {

@@ -41,8 +41,26 @@ def test_the_answers_are_of_all_runs() -> None:
     says(kernels, "yes", "5 of 6 programs", "not tested: whisper_tiny_encoder xnnpack fp16")
 
 
+@pytest.mark.parametrize(
+    ("shares", "answer"),
+    [
+        ((0.5, -0.008), ("yes", "48.8% slower")),
+        ((-0.5, 0.2), ("yes", "20.0% slower")),
+        ((0.5, -0.33), ("no", "none")),
+        ((0.5, -0.4), ("no", "1 became faster")),
+        ((-0.2, -0.1), ("no", "1 became faster")),
+    ],
+)
+def test_slower_is_said_by_the_best_level_there_was(
+    shares: tuple[float, ...], answer: tuple[str, ...]
+) -> None:
+    """An improvement of 0.8% after a loss of 50% does not make a series faster."""
+    made = [Change(FEW.runs[number].id, 1.0, 1.0 + share, share) for number, share in enumerate(shares)]
+    histories = tuple(replace(each, changes=tuple(made)) for each in FEW.histories)
+    says(told(replace(FEW, histories=histories))[1], *answer)
+
+
 def test_a_level_that_came_back_is_not_slower() -> None:
-    """The last change counts."""
     histories = tuple(
         replace(
             each, changes=(*each.changes, replace(each.changes[0], before_ms=2.0, after_ms=1.0, share=-0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -88,3 +89,10 @@ def test_workers_of_other_versions_are_refused_by_both_names() -> None:
     own = own_versions()
     with refused(InputError, "worker b", "0.0.1", "ExecuTorch 1.0", *dataclasses.astuple(own)):
         check_versions([offer("a"), other])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system pins nothing to a core")
+def test_only_cpus_that_may_be_used_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 7, 13})
+    with refused(InputError, "CPU 3", fix="0, 7, 13"):
+        checked_cores((3,))

@@ -22,6 +22,12 @@ from model_profiling.wording import (
 )
 
 
+def test_words_in_the_plural_and_small_sizes() -> None:
+    words = ("round", "launch", "series")
+    assert [plural(2, word) for word in words] == ["2 rounds", "2 launches", "2 series"]
+    assert [size(count) for count in (1, 12, 1500, 2.5e6)] == ["1 byte", "12 bytes", "1.5 kB", "2.5 MB"]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

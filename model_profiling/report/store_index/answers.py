@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from model_profiling.report.document import Answers, Strong, Text
 from model_profiling.report.store_index.records import (
@@ -70,9 +72,9 @@ def _slower(contents: StoreContents) -> Text:
             f"Not known yet: it takes {plural(contents.method.fewest_runs, 'run')} of one model on one "
             f"device to tell a change from noise, and {there}."
         )
-    changed = [(history, history.changes[-1]) for history in judged if history.changes]
-    slower = [each for each in changed if each[1].share > 0]
-    faster = len(changed) - len(slower)
+    slower = [(each, change) for each in judged if (change := _since_best(each.changes)) is not None]
+    regressed = {id(each) for each, _ in slower}
+    faster = sum(_net(each.changes) < 0 for each in judged if id(each) not in regressed)
     also = f" {faster} became faster." if faster else ""
     if not slower:
         return Strong("No"), f": of {_histories(len(judged))}, none became slower.{also}"
@@ -81,6 +83,22 @@ def _slower(contents: StoreContents) -> Text:
     worst = f"{program_of(history)} on {history.device}, {change_text(change)} since {dates[change.run]}"
     first = "" if len(slower) == 1 else "most of all "
     return Strong("Yes"), f": {len(slower)} of {_histories(len(judged))}, {first}{worst}.{also}"
+
+
+def _since_best(changes: Sequence[Change]) -> Change | None:
+    """How much slower a series is than it was at its best, as a change at the run after that; None where what
+    is left is less than the smallest of the changes since, as after one that was undone."""
+    best = min(range(len(changes)), key=lambda count: _net(changes[:count]), default=0)
+    since = changes[best:]
+    left = _net(since)
+    if not since or left * (1 + 1e-9) < min(abs(change.share) for change in since):
+        return None
+    return replace(since[0], share=left, until=since[0].until if len(since) == 1 else "")
+
+
+def _net(changes: Sequence[Change]) -> float:
+    """What several changes come to, as a share of the time before the first."""
+    return math.prod(1 + change.share for change in changes) - 1
 
 
 def _kernels(runs: Iterable[StoredRun]) -> Text:
