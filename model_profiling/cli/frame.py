@@ -74,7 +74,9 @@ class _NamedPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
-        return Path(super().convert(files.as_path(value), param, ctx))
+        named = files.as_path(value)
+        super().convert(named, param, ctx)
+        return named
 
 
 class _CountRange(click.IntRange):
