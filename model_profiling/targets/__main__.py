@@ -5,11 +5,8 @@ from __future__ import annotations
 import sys
 
 from model_profiling.errors import ProfilingError
-from model_profiling.printable import printable
-from model_profiling.progress import Lines, watching
+from model_profiling.runner.ahead import describe, make_ready
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.cache import take_remade
-from model_profiling.signals import end_like_ctrl_c
 from model_profiling.standard_streams import answered
 from model_profiling.targets import plan_targets
 from model_profiling.targets.emulated import EmulatedTarget
@@ -19,21 +16,7 @@ from model_profiling.targets.protocol import TargetChoice
 
 @answered
 def main() -> int:
-    end_like_ctrl_c()
-    try:
-        with watching(Lines()):
-            ready = _prepare()
-    except ProfilingError as problem:
-        print(printable(f"error: {problem}"), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    for note in take_remade():
-        print(printable(f"warning: {note}"), file=sys.stderr)
-    for line in ready:
-        print(printable(line))
-    return 0
+    return make_ready(_prepare)
 
 
 def _prepare() -> list[str]:
@@ -63,8 +46,7 @@ def _prepare() -> list[str]:
 
 def _line(name: str, build: RunnerBuild | None) -> str:
     assert build is not None
-    how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
-    return f"target {name}: runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}"
+    return f"target {name}: {describe(build)}"
 
 
 if __name__ == "__main__":
