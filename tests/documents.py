@@ -173,7 +173,7 @@ class Clone:
 
 _PRELUDE = """
 _set_up() { [ -e .venv ] || ln -s "$DOCUMENTED_VENV" .venv; }
-make() { case "$1" in quickstart | test) _set_up ;; *) command make "$@" ;; esac; }
+make() { case "$1" in quickstart | test | test-all) _set_up ;; *) command make "$@" ;; esac; }
 bash() { case "$1" in *setup_repo.sh) _set_up ;; *) command bash "$@" ;; esac; }
 """
 """Installing is what `make test` itself did just before: a clone has an environment once it is set up."""
