@@ -250,11 +250,10 @@ EXPECTED = (
             Advice("precision-not-as-asked", "self.attend("),
             Advice("quantize-dequantize", "F.gelu("),
             Advice("cancelling-transposes", "self.attend("),
-            Advice("layout-changes"),
             Advice("data-movement", "torch.cat((self.token"),
         ),
         worth=frozenset({"outside-delegates"}),
-        may=_ON_SME2 | _SMALL | _ONE_COPY,
+        may=_ON_SME2 | _SMALL | _ONE_COPY | _AT_EDGE,
         outside=(
             Outside(_LAYER_NORM, "self.norm1(x)"),
             Outside(_FUSED_ATTENTION, "self.attend(", NO_RULE, _ATTENTION_INSTEAD),
