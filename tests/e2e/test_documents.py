@@ -37,6 +37,7 @@ _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]+\.(?:py|sh|json|md|cpp|
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
+@pytest.mark.timeout(1800)  # a page takes minutes, and more on a busy machine
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
     # The workflow's export imports ExecuTorch itself, beside a checkout that is not the wheel.

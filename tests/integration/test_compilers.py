@@ -27,7 +27,11 @@ from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import execute
 from model_profiling.targets.transport import LocalTransport
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to"),
+    # The first time on a machine, a compiler compiles its own libraries: four minutes of CPU time.
+    pytest.mark.timeout(1800),
+]
 RUNNER = Path(runner_build.__file__).with_name("loaded_method.cpp")
 COMPILERS = re.compile(r".*(?:g\+\+|c\+\+|gcc|cpp|clang|cc)(?:-\d+)?|(?:.*-)?(?:as|ld)(?:\.\w+)?")
 
