@@ -317,7 +317,7 @@ def virtual_phone(phone: VirtualPhone) -> Iterator[VirtualPhone]:
 
 
 def _wait_for(condition: Callable[[], bool], problem: str) -> None:
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 90  # a busy machine takes its time
     while not condition():
         if time.monotonic() > limit:
             raise SetupError(problem, "see its log")
