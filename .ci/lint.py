@@ -22,6 +22,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 FORMS = ".github/ISSUE_TEMPLATE"
 EXAMPLES = "docs/examples/github-actions"
+_LONGEST_S = 900.0
 
 
 def commands(root: Path) -> dict[str, list[str]]:
@@ -41,49 +42,49 @@ def commands(root: Path) -> dict[str, list[str]]:
     }
 
 
-def tracked(root: Path) -> list[Path]:
-    """Every file that is or would be committed."""
+def tracked(root: Path) -> tuple[str, ...]:
+    """Every file that is or would be committed, from the root."""
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout
-    return [root / name for name in listed.split("\0") if name and (root / name).is_file()]
+    listed = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True, timeout=_LONGEST_S)
+    return tuple(name for name in listed.stdout.split("\0") if name and (root / name).is_file())
 
 
-def private_names(paths: Iterable[Path]) -> Iterator[str]:
+def private_names(root: Path, names: Iterable[str]) -> Iterator[str]:
     """No file names the host of a package registry, or a path of the machine that it was written on."""
     forbidden = re.compile(rb"https?://[^ /]*(?:pypi|debian|npmjs)|/(?:w[o]rk|r[o]ot)/[a-z.]")
-    for path in paths:
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for name in names:
+        for number, line in enumerate((root / name).read_bytes().splitlines(), 1):
             if forbidden.search(line):
-                yield f"{path}:{number}: names a registry's host or a private path"
+                yield f"{name}:{number}: names a registry's host or a private path"
 
 
-def large_files(paths: Iterable[Path]) -> Iterator[str]:
+def large_files(root: Path, names: Iterable[str]) -> Iterator[str]:
     """Every file is below 1 MiB."""
-    yield from (f"{path}: larger than 1 MiB" for path in paths if path.stat().st_size > 1 << 20)
+    yield from (f"{name}: larger than 1 MiB" for name in names if (root / name).stat().st_size > 1 << 20)
 
 
-def shadows(paths: Iterable[Path]) -> Iterator[str]:
+def shadows(_root: Path, names: Iterable[str]) -> Iterator[str]:
     """pytest puts the folders of tests before Python's own, also for processes that tests start."""
-    for path in paths:
-        beside_tests = path.suffix == ".py" and {"tests", "bench"} & set(path.parts)
-        if beside_tests and path.stem in sys.stdlib_module_names:
-            yield f"{path}: hides a module of Python's own; give it another name"
+    for name in names:
+        beside_tests = name.startswith(("tests/", "bench/")) and name.endswith(".py")
+        if beside_tests and Path(name).stem in sys.stdlib_module_names:
+            yield f"{name}: hides a module of Python's own; give it another name"
 
 
-def asserts(paths: Iterable[Path]) -> Iterator[str]:
+def asserts(root: Path, names: Iterable[str]) -> Iterator[str]:
     """`python -O` leaves asserts out: they only tell mypy what is settled. Input is checked with errors."""
     settled = re.compile(r"(?:[\w.\[\]]+ is not None(?: and )?)+|isinstance\([\w.]+, [\w.]+\)")
-    for path in paths:
-        if path.suffix != ".py" or "model_profiling" not in path.parts or path.name.startswith("test_"):
+    for name in names:
+        path = root / name
+        if not name.startswith("model_profiling/") or path.suffix != ".py" or path.name.startswith("test_"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assert) and not settled.fullmatch(ast.unparse(node.test)):
-                yield f"{path}:{node.lineno}: an assert that checks; raise an error that says what to do"
+                yield f"{name}:{node.lineno}: an assert that checks; raise an error that says what to do"
 
 
-def licences(paths: Iterable[Path]) -> Iterator[str]:
+def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
     """Every package that pyproject.toml asks for has a row in docs/licences.md."""
-    root = next(path.parents[1] for path in paths if path.match("docs/licences.md"))
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = (root / "docs" / "licences.md").read_text(encoding="utf-8").lower()
     lines = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
@@ -92,13 +93,13 @@ def licences(paths: Iterable[Path]) -> Iterator[str]:
             yield f"docs/licences.md: no row for {name}"
 
 
-RULES: tuple[Callable[[Iterable[Path]], Iterator[str]], ...]
+RULES: tuple[Callable[[Path, Iterable[str]], Iterator[str]], ...]
 RULES = private_names, large_files, shadows, asserts, licences
 
 
 def house_rules(root: Path) -> list[str]:
-    paths = tracked(root)
-    return [found.replace(f"{root}/", "") for rule in RULES for found in rule(paths)]
+    names = tracked(root)
+    return [found for rule in RULES for found in rule(root, names)]
 
 
 def main() -> int:
@@ -109,7 +110,9 @@ def main() -> int:
 
     def run(words: list[str]) -> tuple[str, float]:
         began = time.monotonic()
-        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        )
         said = f"{done.stdout}{done.stderr}".strip() or f"{words[0]} ends with {done.returncode}"
         return said if done.returncode else "", time.monotonic() - began
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import shutil
-import subprocess
 from pathlib import Path
+
+import lint
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -13,11 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @functools.cache
 def tracked() -> tuple[str, ...]:
     """Every file that is or would be committed, from the root."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return tuple(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+    return lint.tracked(ROOT)
 
 
 def copy_to(destination: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +18,8 @@ from model_profiling.progress import watched, watching
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "large-1.0-py3-none-any.whl"
 SIZE = 8_000_000
-# Longer than the pause between two looks at what has come.
-HALF_WAY_S = 1.5
+HALF = 4
+"""Of the 8 MB that progress counts."""
 
 
 def make_wheel(path: Path) -> bytes:
@@ -34,8 +33,14 @@ def make_wheel(path: Path) -> bytes:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[str]:
-    """The address of a package index with one large package, which stops half-way for a moment."""
+def go_on() -> threading.Event:
+    """Until it is set, the large package is sent half-way only."""
+    return threading.Event()
+
+
+@pytest.fixture
+def index(tmp_path: Path, go_on: threading.Event) -> Iterator[str]:
+    """The address of a package index with one large package."""
     content = make_wheel(tmp_path / WHEEL)
 
     class Index(BaseHTTPRequestHandler):
@@ -49,7 +54,8 @@ def index(tmp_path: Path) -> Iterator[str]:
             self.end_headers()
             half = len(body) // 2
             self.wfile.write(body[:half])
-            time.sleep(0.0 if is_page else HALF_WAY_S)
+            if not is_page:
+                go_on.wait(60)
             self.wfile.write(body[half:])
 
         def log_message(self, *_: object) -> None: ...
@@ -61,9 +67,10 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 
 class Kept:
-    def __init__(self) -> None:
+    def __init__(self, half_seen: threading.Event | None = None) -> None:
         self.stages: list[str] = []
         self.counts: set[tuple[int, int]] = set()
+        self._half_seen = half_seen or threading.Event()
 
     def stage(self, text: str) -> None:
         self.stages.append(text)
@@ -71,6 +78,8 @@ class Kept:
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
         del text, left_s
         self.counts.add((done, total))
+        if done == HALF:
+            self._half_seen.set()
 
 
 @pytest.fixture
@@ -83,20 +92,23 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_download_shows_its_name_its_size_and_how_far_it_is(index: str, tmp_path: Path) -> None:
-    seen = Kept()
+def test_a_download_shows_its_name_its_size_and_how_far_it_is(
+    index: str, go_on: threading.Event, tmp_path: Path
+) -> None:
+    seen = Kept(go_on)
     with watching(seen):
         words = ("download", "--no-deps", "--index-url", index, "--dest", tmp_path / "got", "large")
         done = fetching.pip(*words, timeout=120)
     assert done.ok and (tmp_path / "got" / WHEEL).is_file(), done.tail()
     assert seen.stages == [f"fetching {WHEEL} (8.0 MB)"]
-    assert (4, 8) in seen.counts, "half of it was there for a while"
+    assert (HALF, 8) in seen.counts, "half of it was there for a while"
 
 
 @pytest.mark.usefixtures("settings")
 def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(
-    index: str, tmp_path: Path
+    index: str, go_on: threading.Event, tmp_path: Path
 ) -> None:
+    go_on.set()
     own = [sys.executable, "-m", "model_profiling.runner.pip", "install", "--no-deps", "--no-compile"]
     nowhere = (tmp_path / "nowhere").as_uri()
     words = [*own, "--index-url", index, "--extra-index-url", nowhere, "--target", tmp_path / "into"]

@@ -72,9 +72,9 @@ def _slower(contents: StoreContents) -> Text:
             f"Not known yet: it takes {plural(contents.method.fewest_runs, 'run')} of one model on one "
             f"device to tell a change from noise, and {there}."
         )
-    slower = [(each, change) for each in judged if (change := _since_best(each.changes)) is not None]
-    regressed = {id(each) for each, _ in slower}
-    faster = sum(_net(each.changes) < 0 for each in judged if id(each) not in regressed)
+    since_best = [(each, _since_best(each.changes)) for each in judged]
+    slower = [(each, change) for each, change in since_best if change is not None]
+    faster = sum(change is None and _net(each.changes) < 0 for each, change in since_best)
     also = f" {faster} became faster." if faster else ""
     if not slower:
         return Strong("No"), f": of {_histories(len(judged))}, none became slower.{also}"
