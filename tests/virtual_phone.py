@@ -160,9 +160,9 @@ class VirtualPhone:
 
     def switch_off(self) -> None:
         """Everything that runs on it ends at once."""
-        self.link.pull_out()
         if self._init is not None:
             self._init.communicate(timeout=30)
+        self.link.pull_out()
         self._init = None
         self._adbd_port = 0
 
@@ -257,6 +257,11 @@ class VirtualPhone:
         """Be a phone that lets no shell change its settings (some makers' are)."""
         mark = self.path("/data/settings/refused")
         mark.touch() if refuse else mark.unlink(missing_ok=True)
+
+    def hold_settings(self, hold: bool = True) -> None:
+        """Be a phone that takes its time over each change of a setting: until it is let go."""
+        mark = self.path("/data/settings/held")
+        mark.touch() if hold else mark.unlink(missing_ok=True)
 
     def processes(self) -> list[str]:
         """The command lines of everything that runs on it besides adbd."""

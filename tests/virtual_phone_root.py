@@ -27,7 +27,7 @@ done < $props
 echo "${2:-}"
 """
 
-# /data/settings/refused is a test's way to be a phone that lets nobody change settings.
+# A test makes `refused` to be a phone that lets nobody change settings, `held` to be a slow one.
 _SETTINGS = """\
 verb=$1 folder=/data/settings/$2 name=$3 value=$4
 deny() { echo "Security exception: Permission denial: writing to settings requires:\\
@@ -41,6 +41,7 @@ case $verb in
   list) for file in "$folder"/*; do [ -f "$file" ] && echo "${file##*/}=$(cat "$file")"; done; true ;;
   *) echo "Invalid command: $verb" >&2; exit 255 ;;
 esac
+case $verb in put | delete) while [ -e /data/settings/held ]; do sleep 0.05; done ;; esac
 """
 
 _SVC = """\

@@ -35,6 +35,7 @@ from model_profiling.runner.cache import state_root
 from model_profiling.targets import open_target
 from model_profiling.targets.device.settings import MODES
 from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.targets.remote.shell import LinkLost, Shell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 KIT = "/data/local/tmp/sme2prof-device"
@@ -74,6 +75,7 @@ def used(shared: VirtualPhone) -> Iterator[VirtualPhone]:
         shared.change_setting(name, USED.get(name))
     yield shared
     shared.slow_link(None)
+    shared.hold_settings(False)
     if shared.state() != "device":  # a test has failed
         shared.reboot()
 
@@ -85,6 +87,7 @@ class Bench:
     phone: VirtualPhone
     adb: AdbServer
     config: ProfileConfig
+    noticed: threading.Event  # set each time the kit finds that the phone is lost
 
     def target(self) -> AndroidTarget:
         target = open_target(self.config.target.choice)
@@ -148,8 +151,16 @@ def bench(
     adb: AdbServer,
     exported: Callable[..., Artifact],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     """Asked for indirectly with the power mode."""
+    noticed, wait = threading.Event(), Shell.wait_until_back
+
+    def wait_and_tell(shell: Shell, lost: LinkLost) -> None:
+        noticed.set()
+        wait(shell, lost)
+
+    monkeypatch.setattr(Shell, "wait_until_back", wait_and_tell)
     raw = {
         "model": str(exported("toy_cnn", "fp32").pte),
         "output_root": str(tmp_path / "run"),
@@ -159,7 +170,7 @@ def bench(
     }
     config, problems = parse_config(raw, folder=tmp_path)
     assert config is not None and not problems, problems
-    return Bench(used, adb, config)
+    return Bench(used, adb, config, noticed)
 
 
 class At(Silent):
@@ -189,11 +200,12 @@ def until(condition: Callable[[], bool], problem: str) -> None:
 
 
 def setting(bench: Bench) -> bool:
+    bench.phone.hold_settings()
     return bench.phone.settings() != USED
 
 
 def pushing(bench: Bench) -> bool:
-    if setting(bench):
+    if bench.phone.settings() != USED:
         bench.phone.slow_link(500_000)
     parts = bench.phone.path(f"{KIT}/files").glob("*/.*.part")
     with contextlib.suppress(FileNotFoundError):
@@ -217,7 +229,10 @@ def pulling(bench: Bench) -> bool:
 
 
 def restoring(bench: Bench) -> bool:
-    return bool(bench.entries) and bench.phone.settings() != bench.mode
+    if not bench.entries:
+        return False
+    bench.phone.hold_settings()
+    return bench.phone.settings() != bench.mode
 
 
 # The faults.
@@ -236,9 +251,11 @@ def pulled_out(bench: Bench) -> None:
 
 
 def frozen(bench: Bench) -> None:
+    bench.noticed.clear()
     bench.phone.freeze()
-    time.sleep(4.5)
+    noticed = bench.noticed.wait(90)
     bench.phone.thaw()
+    assert noticed, "nobody noticed"
 
 
 def server_killed(bench: Bench) -> None:
@@ -274,6 +291,7 @@ def meanwhile(bench: Bench, faults: Sequence[tuple[Fault, Moment]]) -> Iterator[
                 until(lambda moment=moment: moment(bench), f"it did not come to {moment.__name__}")
                 fault(bench)
                 bench.phone.slow_link(None)
+                bench.phone.hold_settings(False)
         except BaseException as problem:  # noqa: BLE001 - of another thread: raised again below
             problems.append(problem)
 

@@ -30,7 +30,9 @@ RENDERED = {
     "make_home": scripts.make_home(ODD),
     "make_folder": scripts.make_folder(ODD),
     "state_of": scripts.state_of([ODD, "/b"]),
-    "receive": scripts.receive(f"{ODD}/file", f"{ODD}/file.part", 12, "0" * 64, executable=True),
+    "receive": scripts.receive(
+        f"{ODD}/file", [f"{ODD}/old.part", f"{ODD}/file.part"], 12, "0" * 64, executable=True
+    ),
     "list_files": scripts.list_files(
         ODD, [LeftFile("out'put", ".bin", 9, several=True), LeftFile("log", "", 1)]
     ),

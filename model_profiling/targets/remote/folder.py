@@ -121,10 +121,11 @@ class RemoteFolder:
 
     def _send(self, file: Path, path: str, executable: bool) -> None:
         content = self._content(file)
+        parts: list[str] = []  # one for each attempt: the process of an earlier one may still be writing
 
         def send() -> Answer:
-            part = f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part"
-            script = scripts.receive(path, part, content.size, content.sha256, executable=executable)
+            parts.append(f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part")
+            script = scripts.receive(path, parts, content.size, content.sha256, executable=executable)
             answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
             if answer.stdout.startswith(scripts.DAMAGED):
                 raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")

@@ -62,13 +62,16 @@ def state_of(paths: Sequence[str]) -> str:
     return f'for f in {words}; do if [ -f "$f" ]; then {said}; else echo absent; fi; done'
 
 
-def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
-    """Takes a file from standard input; it gets its name only when every byte has arrived. Nothing half sent
-    stays, also where the connection ends: that comes as the end of input."""
+def receive(path: str, parts: Sequence[str], size: int, sha256: str, *, executable: bool) -> str:
+    """Takes a file from standard input; it gets its name only when every byte has arrived. `parts` are the
+    temporary names of all attempts, this one's last: nothing half sent stays, neither where the connection
+    ends (that comes as the end of input) nor where the machine restarts."""
+    *earlier, part = parts
+    remove = "".join(f"rm -f {quoted(old)}; " for old in earlier)
     folder = path.rpartition("/")[0]
     mode = "700" if executable else "600"
     return (
-        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; "
+        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; {remove}"
         f'mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
         f'if [ "$1 $2" = "{size} {sha256}" ]; then chmod {mode} "$p" && mv -f "$p" {quoted(path)}; '
         f'else d="{DAMAGED}: $1 $2"; false; fi; s=$?; rm -f "$p"; echo "$d"; exit $s'
