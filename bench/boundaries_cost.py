@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from quality.pools import CLOCK_NS
 
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
 from model_profiling.statistics.lockstep import Turns, compare_launches, plan_turns
 from model_profiling.targets import Job

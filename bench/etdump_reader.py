@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from model_profiling import files, process
+from model_profiling.core import files, process
 from model_profiling.targets import Job, TargetChoice, open_target
 
 ROOT = Path(__file__).resolve().parents[1]

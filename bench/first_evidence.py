@@ -25,8 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from model_profiling import process
-from model_profiling.targets.qemu import fetch_qemu
+from model_profiling.core import process
+from model_profiling.targets.emulated import fetch_qemu
 
 COMPILERS = re.compile(r".*(?:g\+\+|c\+\+|gcc|cpp|clang|cc)(?:-\d+)?|(?:.*-)?(?:as|ld)(?:\.\w+)?")
 NO_MIRROR = 'Acquire::http::Proxy "http://127.0.0.1:9"; Acquire::https::Proxy "http://127.0.0.1:9";\n'

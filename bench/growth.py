@@ -21,7 +21,7 @@ from pathlib import Path
 
 from grown_runs import base_run, with_dumps, with_events, with_runs, with_series
 
-from model_profiling import files, process
+from model_profiling.core import files, process
 from model_profiling.run import names
 
 ROOT = Path(__file__).resolve().parents[1]

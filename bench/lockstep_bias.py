@@ -31,12 +31,12 @@ from quality.page import put_into
 from quality.pools import CLOCK_NS
 from quality.programs import exported
 
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.formatting import plural
 from model_profiling.statistics.lockstep import TurnPlan, Turns, compare_launches, plan_turns
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import LockstepJob
-from model_profiling.wording import plural
 
 ALLOWED = 0.003
 OFF = ("sme2",)

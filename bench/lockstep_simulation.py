@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 
-from model_profiling.statistics.intervals import signed_rank_interval, student_interval
 from model_profiling.statistics.lockstep import (
     FIRST_LOOK,
     PRECISION,
@@ -37,7 +36,15 @@ from model_profiling.statistics.lockstep import (
     compare_many_launches,
     precise_enough_launches,
 )
-from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Verdict, is_look, level
+from model_profiling.statistics.verdict import (
+    EXACT_ROUNDS,
+    Correction,
+    Verdict,
+    is_look,
+    level,
+    signed_rank_interval,
+    student_interval,
+)
 
 FALSE_ALLOWED = 0.05
 CONFIDENCE = 0.95

@@ -39,7 +39,7 @@ from quality.picture import draw
 from quality.pools import CONDITIONS, Campaign, keep, measure, read
 from quality.programs import LAYERS, exported
 
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.targets.host import HostTarget
 
 MINUTES = 38.0

@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from model_profiling import files, process
 from model_profiling.config.reading import parse_config
+from model_profiling.core import files, process
 from model_profiling.run import Run
 from model_profiling.workflow.measure import run_config
 

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 

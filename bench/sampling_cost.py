@@ -24,8 +24,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model_profiling.analysis.inside import FEWEST, wilson_interval
-from model_profiling.errors import ProfilingError
+from model_profiling.analysis.sampling import FEWEST, wilson_interval
+from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
 from model_profiling.runner.samples import Samples
 from model_profiling.targets import Job

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from made_runs import BEGINNING, MadeRun, make_run, recorded
 
-from model_profiling import process
+from model_profiling.core import process
 
 MODELS, DEVICES, DAYS = 10, 5, 365
 AT_MOST_GROWTH = 1.5
@@ -45,7 +45,7 @@ SINGLE = 64
 ADD = """
 import json, os, resource, sys, time
 from pathlib import Path
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 from model_profiling.store.labels import Labels
 runs, store, tenths, singles = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 def spent(work):
@@ -72,7 +72,7 @@ print(json.dumps(told))
 
 ASK = """
 import json, os, resource, sys
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 found = Store.open(sys.argv[1]).rows(sys.argv[2])
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"cpu": sum(os.times()[:4]), "peak": peak, "rows": [list(row.values()) for row in found]}))

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import UNATTRIBUTED, SeriesAnalysis
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.export import export_model
 from model_profiling.program.category import Category
 from model_profiling.targets import TargetChoice

@@ -9,20 +9,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from model_profiling.executorch_wheel import import_only_the_wheel
+from model_profiling.core.hints import import_only_the_wheel
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run import RunAnalysis
-    from model_profiling.errors import ProfilingError
+    from model_profiling.core.errors import ProfilingError
     from model_profiling.etdump import EventTable, read_etdump
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.analysed import AnalysedRun
+    from model_profiling.report.columns import Records
     from model_profiling.report.comparison import Comparison
-    from model_profiling.report.records import Records
     from model_profiling.store.labels import Labels
-    from model_profiling.store.opened import Store
     from model_profiling.store.query import Answer, Limits
+    from model_profiling.store.store import Store
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
@@ -69,12 +69,12 @@ _PLACES = {
     "Limits": "store.query",
     "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",
-    "ProfilingError": "errors",
-    "Records": "report.records",
+    "ProfilingError": "core.errors",
+    "Records": "report.columns",
     "RunAnalysis": "analysis.run",
     "RunOptions": "workflow.measure",
     "RunOutcome": "workflow.measure",
-    "Store": "store.opened",
+    "Store": "store.store",
     "TargetChoice": "targets",
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",

@@ -17,14 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from model_profiling.config.new_config import Kind, NewConfig, write_new_config
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.export import export_model
-from model_profiling.export.reading import read_export
-from model_profiling.export.records import ExportResult
+from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models.catalog import load_model
 from model_profiling.run import Run
 from model_profiling.workflow.measure import RunOptions, run_file
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.profile import find_or_export
 
 HERE: Kind = "mac" if sys.platform == "darwin" else "linux"
 _asked = {"model": "toy_cnn"}

@@ -10,7 +10,7 @@ import sys
 
 from made_once import config, facts, main, run_anew
 
-from model_profiling.validation.pipeline import validate_pipeline
+from model_profiling.validation.validate import validate_pipeline
 
 _FILES = (
     "manifest.json",

@@ -103,7 +103,7 @@ def _run(words: list[str]) -> tuple[int, str]:
 
 
 def _bundle(run_dir: str, out: str) -> int:
-    from model_profiling.errors import ProfilingError
+    from model_profiling.core.errors import ProfilingError
     from model_profiling.workflow.bundle import write_bundle
 
     try:
@@ -115,7 +115,7 @@ def _bundle(run_dir: str, out: str) -> int:
 
 
 def _ask(root: str) -> int:
-    from model_profiling.errors import ProfilingError
+    from model_profiling.core.errors import ProfilingError
     from model_profiling.mcp_server import questions, reading
     from model_profiling.mcp_server.confinement import Root
 

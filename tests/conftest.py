@@ -23,13 +23,12 @@ import pytest
 from hypothesis import settings
 from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.models.registry import choose
-from model_profiling.runner.build import _flags
+from model_profiling.runner.build import SOURCES, _flags, compiled
 from model_profiling.runner.cache import cache_root
 from model_profiling.runner.compilers import Compiler
-from model_profiling.runner.objects import SOURCES, compiled
 from model_profiling.runner.sdk import Sdk
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from working_tree import ROOT, copy_to, tracked
 
-from model_profiling import process
+from model_profiling.core import process
 
 SHIM = Path(__file__).with_name("documented_command.py")
 _FENCE = re.compile(r"^( *)```(\w*)\s*$")

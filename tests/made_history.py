@@ -15,7 +15,7 @@ import numpy as np
 
 from model_profiling.store.data_files import batch_of, write_table
 from model_profiling.store.log import Change, KnownRun
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES, Row, Value
 
 BEGIN = datetime(2026, 3, 2, 4, tzinfo=timezone.utc)

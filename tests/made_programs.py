@@ -22,9 +22,8 @@ from model_profiling.program import (
     Tensor,
     Window,
 )
-from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.undelegated import Undelegated
-from model_profiling.run import Series, Times, opened
+from model_profiling.program.graph_file import ProgramGraph, Undelegated
+from model_profiling.run import Series, Times, run
 
 Shape = tuple[int, ...]
 
@@ -117,7 +116,7 @@ class MadeModel:
         )
         record = EtRecord("made.etrecord", {"forward": self.refs}, {"forward": self.handles})
         graph = ProgramGraph(Program("made.pte", 0, (method,)), record, undelegated=self.undelegated)
-        dump = opened.Dump(Path("made.etdump"), Series("made", 1), times)
+        dump = run.Dump(Path("made.etdump"), Series("made", 1), times)
         return series_of([analyse_dump(read_etdump(self._dump()), dump, graph)])
 
     def _dump(self) -> bytes:

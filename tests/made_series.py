@@ -16,7 +16,8 @@ from model_profiling.analysis.summary import analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import SourceRef
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.run import Pair, Run, Series, Times, opened
+from model_profiling.run import Pair, Run, Series, Times
+from model_profiling.run import run as opened
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.runner.cache import cache_root, cached
 
 _LOCK = Path(__file__).resolve().parents[1] / "requirements" / "model-explorer.txt"

@@ -14,22 +14,23 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from model_profiling.json_record import record_json
+from model_profiling.core.records import record_json
 from model_profiling.pipeline.launches import TRIAL
 from model_profiling.run import Manifest, Result, Series, Times
 from model_profiling.run.journal import Entry, Journal, Kind
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES, cpuinfo_flags
-from model_profiling.runner.lockstep_result import (
+from model_profiling.runner.result import (
     LaunchFacts,
     LaunchMachine,
     MachineMoment,
+    OutputFacts,
     ProcessUse,
+    RunnerResult,
     Turns,
+    shuffles,
 )
-from model_profiling.runner.result import OutputFacts, RunnerResult
-from model_profiling.runner.turn_order import shuffles
 from model_profiling.targets import (
     Job,
     LockstepJob,
@@ -39,8 +40,8 @@ from model_profiling.targets import (
     TargetChoice,
     parse_target,
 )
-from model_profiling.targets.lockstep import unfit_for_turns
-from model_profiling.targets.protocol import Platform
+from model_profiling.targets.execution import unfit_for_turns
+from model_profiling.targets.protocol import PlatformName
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
 _NO_USE = ProcessUse(0, 0, 0, 0, 0, 0)
@@ -57,7 +58,7 @@ class ReplayTarget:
     recorded: Path
     machine: MachineFacts | None = None
     """Which machine it says it is; None is the one that was recorded."""
-    system: Platform | None = None
+    system: PlatformName | None = None
     """And of which kind."""
     before: Callable[[Job], None] = _nothing
     unprepared: Exception | None = None
@@ -79,7 +80,7 @@ class ReplayTarget:
         return parse_target(self.name)
 
     @property
-    def platform(self) -> Platform:
+    def platform(self) -> PlatformName:
         return self.system or self.manifest.target.platform  # type: ignore[return-value]
 
     @property

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 
 
 def has(text: str, fact: str) -> bool:

@@ -17,11 +17,11 @@ from pathlib import Path
 import arm_programs
 from held_port import HeldPort
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
+from model_profiling.runner.apt import unpack_closure
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.unpacked import unpack_closure
 
 _SERVER = """\
 Port {port}

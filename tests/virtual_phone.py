@@ -24,8 +24,8 @@ from virtual_phone_link import Link
 from virtual_phone_parts import Parts, phone_parts
 from virtual_phone_root import SHELL_UID, fill_sys, make_root
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 
 _INIT = Path(__file__).with_name("virtual_phone_init.py")
 _PROPERTIES = {

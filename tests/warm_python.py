@@ -82,7 +82,7 @@ def _export_something() -> None:
 def _mean_the_wheel() -> None:
     """Let `executorch` be the wheel, as in every process of the kit: a namespace package that was imported
     without the kit would follow `sys.path` to a checkout. The kit itself is loaded anew by what is forked."""
-    from model_profiling.executorch_wheel import import_only_the_wheel
+    from model_profiling.core.hints import import_only_the_wheel
 
     import_only_the_wheel()
     for name in [name for name in sys.modules if name.partition(".")[0] == "model_profiling"]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from working_tree import copy_to
 
-from model_profiling import process
+from model_profiling.core import process
 
 
 @dataclass(frozen=True, slots=True)

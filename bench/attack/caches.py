@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attack.finds import Find, PartResult
 from attack.live_run import LiveRun
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.runner.cache import cache_root
 
 Spoil = Callable[[Path, random.Random], None]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attack.finds import Find, PartResult
 from attack.live_run import LIMIT_S, LiveRun, Mode, Whole, undisturbed
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.run.journal import Journal
 
 SOURCE = Path(__file__).with_name("clock_steps.c")

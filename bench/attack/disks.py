@@ -15,7 +15,7 @@ from pathlib import Path
 from attack.finds import Find, PartResult
 from attack.live_run import LiveRun, Whole, undisturbed
 from attack.readers import DATA
-from model_profiling import process
+from model_profiling.core import process
 
 RECORDED = DATA / "runs" / "emulated_sme2"
 LARGEST, SMALLEST = 1024, 8

@@ -16,12 +16,12 @@ from unittest import mock
 
 from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
-from model_profiling import process
-from model_profiling.errors import ProfilingError
+from model_profiling.core import process
+from model_profiling.core.errors import ProfilingError
 from model_profiling.runner import apt, zig
-from model_profiling.runner.platforms import AARCH64_LINUX
+from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.runner.sdk import installed_sdk
-from model_profiling.runner.source_build import fetch
+from model_profiling.runner.source_build import presets
 from model_profiling.targets import cross
 
 PATIENCE_S = 120.0
@@ -194,9 +194,9 @@ def _sources(fault: Fault, folder: Path) -> Iterator[str]:
         if path.is_file()
     }
     dest = folder / "executorch"
-    with FaultyServer(files, fault, "").serving() as address, mock.patch.object(fetch, "_LIMIT", 20.0):
-        yield from _refused(lambda: fetch.fetch_source(address, "main", dest), folder / "cache")
-    yield from _fetched(lambda: fetch.fetch_source(f"file://{origin}", "main", dest))
+    with FaultyServer(files, fault, "").serving() as address, mock.patch.object(presets, "_LIMIT", 20.0):
+        yield from _refused(lambda: presets.fetch_source(address, "main", dest), folder / "cache")
+    yield from _fetched(lambda: presets.fetch_source(f"file://{origin}", "main", dest))
     if not (dest / "CMakeLists.txt").is_file():
         yield "the checkout that went on has no files"
 

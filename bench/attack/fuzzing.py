@@ -125,7 +125,7 @@ class Desk:
 
 
 def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> None:
-    from model_profiling.errors import ProfilingError
+    from model_profiling.core.errors import ProfilingError
 
     lines = len(desk.seen.lines)
     began = time.process_time()

@@ -36,7 +36,7 @@ def fuzz(
 ) -> PartResult:
     """Give each reader its share of `inputs`, one after the other."""
     from attack.readers import READERS
-    from model_profiling import process
+    from model_profiling.core import process
 
     readers = [reader for reader in READERS if not only or reader.name in only]
     shares = sum(reader.share for reader in readers)
@@ -79,7 +79,7 @@ def _child(name: str, runs: str, seed: str, finds: str) -> None:
     with atheris.instrument_imports(include=["model_profiling"]):
         from attack.damage import damaged
         from attack.readers import BY_NAME
-        from model_profiling.errors import ProfilingError
+        from model_profiling.core.errors import ProfilingError
     reader = BY_NAME[name]
     whole = reader.seeds()
     work = Path(tempfile.mkdtemp(prefix="attack-"))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from attack.finds import Find, PartResult
 from attack.live_run import LIMIT_S, LiveRun, Mode, Whole, undisturbed
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 Victim = Literal["parent", "runner", "qemu"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from attack.readers import DATA, ROOT
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
 

@@ -21,34 +21,30 @@ DATA = ROOT / "tests" / "data"
 sys.path.insert(0, str(ROOT / "tests"))
 
 from attack.damage import Kind  # noqa: E402
-from model_profiling.analysis.kernel_files import read_kernels_csv  # noqa: E402
-from model_profiling.analysis.latency_files import read_latencies  # noqa: E402
-from model_profiling.analysis.timeline import analyse_timeline  # noqa: E402
+from model_profiling.analysis.input_files import analyse_timeline, read_latencies  # noqa: E402
+from model_profiling.analysis.kernels import read_kernels_csv  # noqa: E402
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace  # noqa: E402
 from model_profiling.config.reading import check_config  # noqa: E402
-from model_profiling.errors import InputError  # noqa: E402
+from model_profiling.core.errors import InputError  # noqa: E402
+from model_profiling.core.records import read_record  # noqa: E402
 from model_profiling.etdump import read_boundaries, read_etdump  # noqa: E402
-from model_profiling.json_record import read_record  # noqa: E402
 from model_profiling.program import read_etrecord, read_program  # noqa: E402
 from model_profiling.program.delegates import delegate_named  # noqa: E402
 from model_profiling.program.flow import flow_of, input_independent  # noqa: E402
-from model_profiling.program.graph_file import read_graph_file, read_undelegated  # noqa: E402
-from model_profiling.program.undelegated import Undelegated  # noqa: E402
+from model_profiling.program.graph_file import Undelegated, read_graph_file, read_undelegated  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.html import render_html  # noqa: E402
-from model_profiling.report.markdown import render_markdown  # noqa: E402
 from model_profiling.report.run_report import run_document  # noqa: E402
+from model_profiling.report.text import render_markdown  # noqa: E402
 from model_profiling.run import Run, names  # noqa: E402
-from model_profiling.run.evidence import read_evidence  # noqa: E402
-from model_profiling.run.factors import read_factors  # noqa: E402
+from model_profiling.run.evidence import read_evidence, read_factors  # noqa: E402
 from model_profiling.run.journal import Journal  # noqa: E402
 from model_profiling.run.manifest import read_manifest, read_summary_0  # noqa: E402
 from model_profiling.run.metrics import read_metrics, read_robust_stats  # noqa: E402
-from model_profiling.runner.lockstep_result import read_lockstep_result  # noqa: E402
-from model_profiling.runner.result import read_features, read_result  # noqa: E402
+from model_profiling.runner.result import read_features, read_lockstep_result, read_result  # noqa: E402
 from model_profiling.runner.samples import Samples, read_samples  # noqa: E402
-from model_profiling.targets.device.energy import energy_of, read_metered, readings_csv  # noqa: E402
-from model_profiling.targets.executor_runner import read_own_times  # noqa: E402
+from model_profiling.targets.command import read_own_times  # noqa: E402
+from model_profiling.targets.device.state import energy_of, read_metered, readings_csv  # noqa: E402
 from model_profiling.targets.protocol import Job  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.analyse import analyse  # noqa: E402

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.statistics.lockstep import compare_launches
 from quality.methods import ADAPTIVE, METHODS, Method
 from quality.neighbours import cores

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from model_profiling.errors import InputError
-from model_profiling.files import write_text
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import write_text
 from quality.figures import THRESHOLD, Figures, Outcome, Seen, seen, spread, undisturbed
 from quality.methods import METHODS, equal_seconds
 from quality.pools import CHECKED, CONDITIONS, Campaign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_profiling.files import write_text
+from model_profiling.core.files import write_text
 from quality.figures import Figures
 from quality.methods import ADAPTIVE
 from quality.pools import CONDITIONS

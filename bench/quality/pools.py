@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from model_profiling.errors import InputError
-from model_profiling.files import write_text
-from model_profiling.json_record import read_record, record_json
-from model_profiling.run.latencies import CLOCK_STEP_MS
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import write_text
+from model_profiling.core.records import read_record, record_json
+from model_profiling.run.comparability import CLOCK_STEP_MS
 from model_profiling.statistics.lockstep import TurnPlan, plan_turns
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget

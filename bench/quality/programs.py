@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from model_profiling.core.files import write_text
 from model_profiling.export import export_model
-from model_profiling.files import write_text
 
 TWIN = "100 again"
 LAYERS = {"100": 100, TWIN: 100, "101": 101, "103": 103, "105": 105}

@@ -15,12 +15,12 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
+from model_profiling.core.flatbuffer import Int64
+from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
 from model_profiling.run.remarks import Remark
-from model_profiling.wording import plural
 
-Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 EXECUTE = "Method::execute"

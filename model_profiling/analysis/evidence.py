@@ -7,24 +7,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.inside import sampled_entries
-from model_profiling.analysis.kernel_files import kernel_named, read_kernels_csv
 from model_profiling.analysis.kernels import (
     KernelUse,
     SmeVerdict,
     configured_kernels,
     executed_kernels,
+    kernel_named,
     operator_kernels,
+    read_kernels_csv,
     sme_verdict,
 )
-from model_profiling.analysis.operator_clock import read_timed
 from model_profiling.analysis.operator_proof import prove_operators
+from model_profiling.analysis.operators import read_timed
+from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
+from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
-from model_profiling.reading import MOST_LOG, inside, is_there, read_text
 from model_profiling.run import Evidence, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
 from model_profiling.run.journal import Entry

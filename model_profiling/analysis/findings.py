@@ -11,7 +11,7 @@ from typing import Literal
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
-from model_profiling.wording import plural
+from model_profiling.core.formatting import plural
 
 Severity = Literal["high", "medium", "low", "info"]
 

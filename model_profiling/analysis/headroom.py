@@ -17,8 +17,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Run, Series, Times
-from model_profiling.run.evidence import MatrixOperator
-from model_profiling.run.factors import ONE_ROW, Factors, Range, read_factors
+from model_profiling.run.evidence import ONE_ROW, Factors, MatrixOperator, Range, read_factors
 
 MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
@@ -262,3 +261,20 @@ def _after(
 def _largest(shares: Mapping[str, float]) -> Part:
     name = max(shares, key=lambda each: shares[each])
     return Part(name, shares[name])
+
+
+# Which operators of a series ran on SME kernels, in words, by what the run or an emulated one proved.
+
+
+def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, str]:
+    """For each operator of `series` that was proven to: what was. Keys are places in `series.operators`.
+
+    With SME2 switched off nothing of it holds; what only emulation proved says so.
+    """
+    if not coverage.tested or series.sme2 is False:
+        return {}
+    where = " under emulation" if coverage.emulated else ""
+    matched, _ = match_proven(series, coverage.ran)
+    return {
+        series.place(operator): f"{coverage.isa}{where}" for match in matched for operator in match.measured
+    }

@@ -6,9 +6,11 @@ evidence is a table entry XNNPACK announced in its log: a candidate, never a run
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.kernel_names import (
@@ -20,10 +22,92 @@ from model_profiling.analysis.kernel_names import (
     classify,
     classify_operator,
 )
-from model_profiling.analysis.kernel_work import work_of
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError
+from model_profiling.core.formatting import plural
+from model_profiling.core.records import csv_text, read_table
+from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.run.evidence import KernelWork
-from model_profiling.wording import plural
+
+# What counted kernels worked on: the sizes they were called with, told by their names and as one cell of
+# text.
+
+_SHOWN = 3
+_CELL = re.compile(
+    r"(?:m=(?P<m>\d{1,19}) ?)?(?:n=(?P<n>\d{1,19}) ?)?(?:k=(?P<k>\d{1,19}))?: (?P<calls>\d{1,19})"
+)
+_NO_ROOM = (0, 0, 0)
+
+
+def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
+    """What `symbol` worked on, most calls first. Its kind tells what its first arguments are: KleidiAI's
+    headers have m, n, k for a product; m, k or groups, n, k for packing; and in place of k, where rows are
+    gathered through pointers, how many pieces of what length. Those of a product are then four, and k is not
+    among the three that were kept; what depthwise kernels are given is none of the three."""
+    operation = classify(symbol).operation
+    found: Counter[tuple[int | None, int | None, int | None]] = Counter()
+    for first, second, third, calls in (size for size in sizes if len(size) == 4):
+        if (first, second, third) == _NO_ROOM:
+            key: tuple[int | None, int | None, int | None] = (None, None, None)
+        elif operation == "matmul":
+            key = (first, second, third)
+        elif operation == "imatmul":
+            key = (first, second, None)
+        elif operation == "lhs_imatmul_pack":
+            key = (first, None, second * third)
+        elif operation in ("rhs_imatmul_pack", "imatmul_pack_rhs"):
+            key = (None, first, second * third)
+        elif operation in ("lhs_pack", "lhs_quant_pack"):
+            key = (first, None, second)
+        elif operation in ("rhs_pack", "rhs_quant_pack"):
+            key = (None, second, third)
+        else:
+            key = (None, None, None)
+        found[key] += calls
+    return tuple(KernelWork(m, n, k, calls) for (m, n, k), calls in found.most_common())
+
+
+def multiply_adds(work: Iterable[KernelWork]) -> int | None:
+    """How many a matrix kernel made by these calls; None where a size is not known."""
+    total = 0
+    for each in work:
+        if each.m is None or each.n is None or each.k is None:
+            return None
+        total += each.m * each.n * each.k * each.calls
+    return total
+
+
+def work_cell(work: Iterable[KernelWork]) -> str:
+    """`m=16 n=128 k=576: 49; m=...`: sizes, each with its calls."""
+    return "; ".join(f"{size_text(each)}: {each.calls}" for each in work)
+
+
+def read_work_cell(text: str) -> tuple[KernelWork, ...]:
+    """What `work_cell` wrote; anything else is nothing."""
+    cells = [_CELL.fullmatch(cell.strip()) for cell in text.split(";")] if text.strip() else []
+    return tuple(
+        KernelWork(_size(cell["m"]), _size(cell["n"]), _size(cell["k"]), int(cell["calls"]))
+        for cell in cells
+        if cell
+    )
+
+
+def _size(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def size_text(work: KernelWork) -> str:
+    sizes = (("m", work.m), ("n", work.n), ("k", work.k))
+    return " ".join(f"{name}={size}" for name, size in sizes if size is not None)
+
+
+def work_in_short(work: Sequence[KernelWork]) -> str:
+    """The sizes with most calls, for people; empty where none is known."""
+    told = [f"{size_text(each)} ({each.calls})" for each in work if size_text(each)]
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return f"{', '.join(told[:_SHOWN])}{more}"
+
 
 Evidence = Literal["executed", "configured"]
 
@@ -177,3 +261,70 @@ def _order(kernel: Kernel) -> tuple[bool, int, int, str]:
 
 def _ordered(uses: Iterable[KernelUse]) -> tuple[KernelUse, ...]:
     return tuple(sorted(uses, key=lambda use: _order(use.kernel)))
+
+
+# `kernels.csv`: one row per kernel, written and read back.
+
+COLUMNS = (
+    "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
+    "arch_chain", "has_sme", "has_sme2", "evidence", "worked_on",
+)  # fmt: skip
+_NAME = "kernel_name"
+_MOST_BYTES = 4 * MIB
+"""A row has some hundred, and a model some hundred kernels."""
+
+
+def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
+    files.write_text(path, kernels_csv(model_id, uses))
+
+
+def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
+    """One row per use. An empty `count` means not counted: configured kernels never have one."""
+    return csv_text((COLUMNS, *(_row(model_id, use) for use in uses)))
+
+
+def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
+    """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured. `follow`
+    links where the user named it."""
+    columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "give a kernels.csv")
+    if _NAME not in columns:
+        raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
+    return tuple(_use(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def kernel_named(
+    name: str, evidence: str, calls: int | None, worked_on: tuple[KernelWork, ...] = ()
+) -> KernelUse:
+    """The use of a kernel or an operator family, by its name."""
+    kernel = classify_operator(name) or classify(name)
+    if evidence == "configured":
+        return KernelUse(kernel, "configured", None)
+    return KernelUse(kernel, "executed", calls, worked_on)
+
+
+def _row(model_id: str, use: KernelUse) -> tuple[str, ...]:
+    kernel = use.kernel
+    return (
+        model_id, kernel.name, kernel.role, "" if use.calls is None else str(use.calls), kernel.dtype,
+        kernel.operation, kernel.variant, kernel.shape, kernel.arch_chain, _flag(kernel.has_sme),
+        _flag(kernel.has_sme2), use.evidence, work_cell(use.worked_on),
+    )  # fmt: skip
+
+
+def _flag(value: bool | None) -> str:
+    return "" if value is None else str(int(value))
+
+
+def _use(where: str, row: dict[str, str]) -> KernelUse:
+    evidence = (row.get("evidence") or "configured").strip()
+    count = row.get("count", "").strip()
+    if evidence not in ("executed", "configured") or (
+        evidence == "executed" and not re.fullmatch("[0-9]{0,19}", count)
+    ):
+        raise FormatError(
+            f"{where}: evidence {evidence[:40]!r} with count {count[:40]!r}",
+            "evidence is executed or configured, count a whole number",
+        )
+    counted = int(count) if count and evidence == "executed" else None
+    worked_on = read_work_cell(row.get("worked_on", ""))
+    return kernel_named(row[_NAME].strip(), evidence, counted, worked_on)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.calls import Calls
 from model_profiling.analysis.findings import by_kind, source_line
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.undelegated import Undelegated
+from model_profiling.analysis.series_views import Calls
+from model_profiling.program.graph_file import Undelegated
 
 REASON_NOT_KNOWN = (
     "why is not known, since no record of this kit's export lies beside the program: `sme2prof export` says "

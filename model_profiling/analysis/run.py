@@ -7,29 +7,33 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from model_profiling.analysis.catalogue import about_names, about_series
-from model_profiling.analysis.causes.precision import precision_not_as_asked
-from model_profiling.analysis.causes.seen import ProgramFlows
-from model_profiling.analysis.causes.sme2_misses import misses_sme2
-from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
+from model_profiling.analysis.advice import (
+    about_names,
+    about_pairing,
+    about_series,
+    about_threads,
+    compares_sme2,
+)
+from model_profiling.analysis.causes.context import ProgramFlows
+from model_profiling.analysis.causes.matrix import precision_not_as_asked
+from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence, listed_kernels
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.operator_clock import read_timed
-from model_profiling.analysis.pair_findings import about_pairing, about_threads, compares_sme2
+from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.pairing import Pairing, pair_series
-from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series_views import Roofline
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
-from model_profiling.errors import FormatError
-from model_profiling.progress import Progress, Silent
+from model_profiling.core.errors import FormatError
+from model_profiling.core.formatting import plural
+from model_profiling.core.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
-from model_profiling.run.opened import Run
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Remark
+from model_profiling.run.run import Run
 from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.statistics.speedup import Speedup, compare_rounds
-from model_profiling.wording import plural
 
 _UNUSUAL = 0.2
 """How far the first dump's mean may lie from the typical time of all rounds before that is said."""

@@ -16,7 +16,7 @@ from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.kernels import KernelUse, compare_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairs
-from model_profiling.wording import plural
+from model_profiling.core.formatting import plural
 
 Aspect = Literal["structure", "kernels"]
 ASPECTS: tuple[Aspect, ...] = ("structure", "kernels")

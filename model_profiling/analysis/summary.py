@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.attribution import Attribution, Int64, Share, attribute
+from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.operator_clock import TimedDump, clock_of
-from model_profiling.analysis.operators import Operator, OperatorList, list_operators
+from model_profiling.analysis.operators import Operator, OperatorList, TimedDump, clock_of, list_operators
 from model_profiling.analysis.sources import ProgramView
+from model_profiling.core.flatbuffer import Int64
+from model_profiling.core.formatting import listing, percent, plural
 from model_profiling.etdump import EventTable
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.run.opened import Dump
 from model_profiling.run.remarks import Remark
+from model_profiling.run.run import Dump
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.wording import listing, percent, plural
 
 
 @dataclass(frozen=True, slots=True)

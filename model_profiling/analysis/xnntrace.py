@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
-from model_profiling.errors import InputError
-from model_profiling.own_commands import document
+from model_profiling.core.errors import InputError
+from model_profiling.core.hints import document
+from model_profiling.core.safe_read import MOST_LOG, read_text
 from model_profiling.program.category import operator_type
-from model_profiling.reading import MOST_LOG, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
-from model_profiling.wording import plural
+from model_profiling.core import files
+from model_profiling.core.formatting import plural
 from model_profiling.workflow.bundle import Bundle, write_bundle
 from model_profiling.workflow.scrubbed_copy import ShareOptions
+
+if TYPE_CHECKING:
+    from model_profiling.report.scrubbing import Replaced
+
+
+# What `report --share` and `bundle` have in common: options, and how they tell what was taken out.
+
+
+def scrub_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--rename` and `--keep`."""
+    rename = click.option(
+        "--rename", metavar="NAME", help="Call the model NAME in the copy [default: its name stays]."
+    )
+    keep = click.option(
+        "--keep", multiple=True, metavar="WORD", help="Not private, though it looks so; repeatable."
+    )
+    return rename(keep(function))
+
+
+def say_replaced(replaced: Sequence[Replaced]) -> None:
+    """What was taken out, with the originals: the person at this terminal is the one to check it."""
+    from model_profiling.report.scrubbing import left_out_lines
+
+    rows = [(found.placeholder, found.kind, found.original) for found in replaced if found.placeholder]
+    if rows:
+        frame.table(("placeholder", "kind", "replaced"), rows)
+    for line in left_out_lines(replaced):
+        frame.say(f"left out: {line}")
+    if not replaced:
+        frame.say("nothing had to be replaced")
+
+
+def replaced_facts(replaced: Sequence[Replaced]) -> list[dict[str, object]]:
+    return [asdict(found) for found in replaced]
 
 
 @frame.command(

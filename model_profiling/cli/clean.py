@@ -10,12 +10,11 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
+from model_profiling.core.formatting import plural, size
 from model_profiling.runner.cache import cache_root
 from model_profiling.targets import parse_target
 from model_profiling.targets.remote.folder import Removed
-from model_profiling.wording import plural, size
-from model_profiling.workflow.clean import clean
-from model_profiling.workflow.trim import Limits, Trimmed, trim_cache, trim_runs
+from model_profiling.workflow.clean import Limits, Trimmed, clean, trim_cache, trim_runs
 
 _BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _LATEST = 253_000_000_000.0

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from model_profiling import files
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import print_warnings
-from model_profiling.cli.store_choice import StoreChoice, store_options
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.json_record import record_json
+from model_profiling.cli.store import store_option
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.records import record_json
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
     comparison_document,
@@ -25,15 +27,104 @@ from model_profiling.report.comparison_document import (
     headline,
 )
 from model_profiling.report.document import Folded
-from model_profiling.report.markdown import render_markdown
-from model_profiling.report.terminal import render_terminal
+from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Times
 from model_profiling.run.remarks import warning_lines
+from model_profiling.store.store import Store
 from model_profiling.targets import parse_target, target_kinds
-from model_profiling.workflow.baselines import Kept
+from model_profiling.workflow.baselines import (
+    LAST_GOOD,
+    Kept,
+    baseline_word,
+    compare_with_baseline,
+    keep_verdict,
+)
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.compare_programs import are_programs, compare_programs
 from model_profiling.workflow.measure import RunOptions
+
+# The options of `compare` that are about a store: which one, and whether the judged run is kept in it.
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """What the user said about the store."""
+
+    address: str | None
+    device: str | None
+    add: bool
+    first_is_good: bool
+
+    @property
+    def given(self) -> str:
+        """The first option of them that was given; empty where none was."""
+        options = {
+            "--store": self.address,
+            "--device": self.device,
+            "--add": self.add,
+            "--first-is-good": self.first_is_good,
+        }
+        return next((option for option, value in options.items() if value), "")
+
+    def compare(
+        self,
+        run_dir: Path,
+        against: str,
+        limit: float | None,
+        fail_on: tuple[Aspect, ...],
+        *,
+        across_machines: bool,
+    ) -> Comparison:
+        word = baseline_word(against)
+        if self.add and limit is None and not fail_on:
+            raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
+        if self.first_is_good and not self.add:
+            raise click.UsageError("--first-is-good without --add would pass for ever: nothing is kept")
+        if self.first_is_good and word != LAST_GOOD:
+            raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
+        return compare_with_baseline(
+            run_dir,
+            word,
+            store=Store.open(self.address, make=self.first_is_good),
+            limit=limit,
+            across_machines=across_machines,
+            fail_on=fail_on,
+            device=self.device,
+            first_is_good=self.first_is_good,
+        )
+
+    def keep(self, run_dir: Path, comparison: Comparison) -> tuple[Kept | None, ProfilingError | None]:
+        """The kept run, or why it could not be kept: the verdict is told before that."""
+        if not self.add:
+            return None, None
+        try:
+            return keep_verdict(Store.open(self.address), run_dir, comparison, device=self.device), None
+        except ProfilingError as problem:
+            return None, problem
+
+
+def store_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Options passed on together as `kept_in`."""
+
+    @functools.wraps(function)
+    def call(
+        store: str | None, device: str | None, add: bool, first_is_good: bool, **given: object
+    ) -> int | None:
+        return function(kept_in=StoreChoice(store, device, add, first_is_good), **given)
+
+    options = (
+        store_option,
+        click.option("--device", metavar="NAME", help="With --against: what the store calls this machine."),
+        click.option("--add", is_flag=True, help="With --against: keep the run, tagged good or bad."),
+        click.option(
+            "--first-is-good",
+            is_flag=True,
+            help="With --add: pass where the store has no run of this model on this device yet.",
+        ),
+    )
+    for option in reversed(options):
+        call = option(call)
+    return call
 
 
 @frame.command(

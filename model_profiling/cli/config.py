@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import click
 
-from model_profiling import files
 from model_profiling.cli import frame
 from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
 from model_profiling.config.settings import ScheduleMode
-from model_profiling.errors import InputError
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
 from model_profiling.run.names import default_run_dir
 
 
@@ -121,7 +121,7 @@ def _new_sweep(
     force: bool,
     **asked: Any,
 ) -> None:
-    from model_profiling.config.new_sweep import NewSweep, write_new_sweep
+    from model_profiling.config.new_config import NewSweep, write_new_sweep
 
     if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
@@ -141,10 +141,9 @@ def _new_sweep(
 @click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
     """Say everything that is wrong with a config or a sweep; exits with 1 if anything is."""
-    from model_profiling.config.json_text import is_sweep, read_object
-    from model_profiling.config.problems import Problem
+    from model_profiling.config.problems import Problem, is_sweep, read_object
     from model_profiling.config.reading import config_warnings, pairs, parse_config
-    from model_profiling.wording import plural
+    from model_profiling.core.formatting import plural
 
     raw = read_object(path)  # once: it may come through a pipe
     problems: tuple[Problem, ...]
@@ -174,9 +173,9 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
 
 
 def _check_sweep(path: Path, raw: dict[str, object], *, as_json: bool, no_files: bool) -> int:
-    from model_profiling.config.sweep_reading import parse_sweep
+    from model_profiling.config.sweep import parse_sweep
+    from model_profiling.core.formatting import plural
     from model_profiling.sweep.cells import all_cells, jobs
-    from model_profiling.wording import plural
 
     sweep, problems = parse_sweep(raw, folder=path.parent, files=not no_files)
     if as_json:
@@ -201,7 +200,7 @@ def _check_sweep(path: Path, raw: dict[str, object], *, as_json: bool, no_files:
 @click.option("--sweep", is_flag=True, help="Of sweeps.")
 def schema(sweep: bool) -> None:
     """Print the JSON Schema of configs, or of sweeps."""
-    from model_profiling.config.schema import config_schema, sweep_schema
+    from model_profiling.config.new_config import config_schema, sweep_schema
 
     frame.facts(sweep_schema() if sweep else config_schema())
 

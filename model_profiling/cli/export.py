@@ -8,11 +8,11 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
+from model_profiling.core.formatting import plural
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.lowering import BACKENDS
 from model_profiling.models.registry import DTYPES
-from model_profiling.program.undelegated import described
-from model_profiling.wording import plural
+from model_profiling.program.graph_file import described
 
 
 @frame.command(

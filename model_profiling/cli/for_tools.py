@@ -1,4 +1,4 @@
-"""`--for`: files for other tools, and what every command leaves in GitHub Actions."""
+"""The last lines of a command: its answers, files for other tools, and what it leaves in GitHub Actions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
+from model_profiling.core import files
+from model_profiling.report.document import make_list
+from model_profiling.report.text import render_terminal
+from model_profiling.report.verdict import RunAnswers
+from model_profiling.run import names
 
 if TYPE_CHECKING:
     from model_profiling.report.comparison import Comparison
     from model_profiling.report.data import ReportData
     from model_profiling.report.document import Block
-    from model_profiling.workflow.for_tools import ToolFiles
+    from model_profiling.workflow.report import ToolFiles
+
+
+# `--for`: files for other tools, and what every command leaves in GitHub Actions.
 
 
 def tools_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -32,7 +40,7 @@ def tools_option(function: Callable[..., int | None]) -> Callable[..., int | Non
 def _as_tools(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    from model_profiling.workflow.for_tools import parse_tools
+    from model_profiling.workflow.report import parse_tools
 
     return parse_tools(text)
 
@@ -41,7 +49,7 @@ def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFi
     """The files of every run for the tools that were asked for."""
     if not tools:
         return []
-    from model_profiling.workflow.for_tools import write_for_tools
+    from model_profiling.workflow.report import write_for_tools
 
     return [made for data in runs for made in write_for_tools(data, tools)]
 
@@ -74,14 +82,14 @@ def print_made(made: Sequence[ToolFiles]) -> None:
 
 def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
     """In GitHub Actions: the runs in the job's summary, and their badges."""
-    from model_profiling.workflow.github_actions import tell_of_runs
+    from model_profiling.workflow.report import tell_of_runs
 
     _warned(tell_of_runs(runs, first))
 
 
 def tell_github_of(comparison: Comparison) -> None:
     """In GitHub Actions: the comparison in the job's summary."""
-    from model_profiling.workflow.github_actions import tell_of_comparison
+    from model_profiling.workflow.report import tell_of_comparison
 
     _warned(tell_of_comparison(comparison))
 
@@ -89,3 +97,23 @@ def tell_github_of(comparison: Comparison) -> None:
 def _warned(problem: str | None) -> None:
     if problem:
         frame.warn(problem)
+
+
+# The last lines of every command that makes or reads a run: the three answers, then where the report is.
+
+
+def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
+    """The notes, which `quiet` leaves out, then the three answers."""
+    if found.notes and not quiet:
+        frame.say(render_terminal(make_list(found.notes)) + "\n")
+    frame.say(render_terminal([found.block]))
+
+
+def pages(report: Path) -> list[Path]:
+    """The files of a report, the one to open first."""
+    html = report if files.is_stream(report) else report.with_suffix(names.HTML)
+    return list(dict.fromkeys((html, report)))
+
+
+def page_facts(report: Path) -> dict[str, object]:
+    return {"report": str(report), "report_html": str(pages(report)[0])}

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from model_profiling import files
-from model_profiling.errors import InputError
-from model_profiling.printable import in_short, no_command, printable
-from model_profiling.standard_streams import say_aside
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import in_short, no_command, printable
+from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
@@ -143,7 +143,7 @@ def factor_option(function: Callable[..., int | None]) -> Callable[..., int | No
 def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
     if text is None:
         return None
-    from model_profiling.run.factors import parse_factors
+    from model_profiling.run.evidence import parse_factors
 
     return parse_factors(text)
 
@@ -289,6 +289,6 @@ def facts(content: Mapping[str, object]) -> None:
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns without decoration, easy to read and to cut."""
     from model_profiling.report.document import make_table
-    from model_profiling.report.terminal import render_terminal
+    from model_profiling.report.text import render_terminal
 
     say(render_terminal([make_table(headers, rows)]))

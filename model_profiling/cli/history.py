@@ -64,7 +64,7 @@ def command(
     """
     from model_profiling.report.history import history_facts
     from model_profiling.report.history_document import history_document, history_title
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store
     from model_profiling.workflow.history import HistoryQuestion, load_history
     from model_profiling.workflow.report import write_page
 
@@ -89,10 +89,9 @@ def command(
 
 
 def _print(found: History) -> None:
+    from model_profiling.report.history import by_name, series_sentences, text_chart
     from model_profiling.report.history_document import left_out
-    from model_profiling.report.history_text import text_chart
-    from model_profiling.report.history_words import by_name, series_sentences
-    from model_profiling.report.terminal import render_terminal
+    from model_profiling.report.text import render_terminal
 
     width = min(_WIDEST, max(_NARROWEST, shutil.get_terminal_size().columns - 12))
     for series in found.series[:_MOST_PRINTED]:

@@ -11,11 +11,11 @@ import click
 
 from model_profiling import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
-from model_profiling.errors import InputError, ProfilingError, RunError, refused_by_system
-from model_profiling.files import is_utf8
-from model_profiling.signals import end_like_ctrl_c
-from model_profiling.standard_streams import answered, lost_output
-from model_profiling.wording import did_you_mean
+from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
+from model_profiling.core.files import is_utf8
+from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.signals import end_like_ctrl_c
+from model_profiling.core.stdio import answered, lost_output
 
 COMMANDS = {
     "doctor": "Check that this machine can profile, and say how to fix what is missing.",

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
+from model_profiling.core.hints import install_extra
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.own_commands import install_extra
 
 
 @frame.command(

@@ -55,8 +55,7 @@ def _make(name: str, place: Path | None, *, as_json: bool) -> int:
 
 
 def _check(name: str, place: Path | None, *, as_json: bool) -> int:
-    from model_profiling.workflow.onboard import check_is_found, find_model_folder
-    from model_profiling.workflow.onboard_check import check_model
+    from model_profiling.workflow.onboard import check_is_found, check_model, find_model_folder
 
     if place is not None:
         find_model_folder(name, place)

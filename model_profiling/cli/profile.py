@@ -11,15 +11,15 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
 from model_profiling.config.settings import ScheduleMode
+from model_profiling.core.records import record_json
 from model_profiling.export.lowering import BACKENDS
-from model_profiling.json_record import record_json
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
-from model_profiling.report.terminal import render_terminal
-from model_profiling.run.factors import Factors
+from model_profiling.report.text import render_terminal
+from model_profiling.run.evidence import Factors
 from model_profiling.targets import parse_target, target_kinds
 from model_profiling.targets.protocol import PowerMode
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes

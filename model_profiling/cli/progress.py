@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 
 from model_profiling.cli.frame import say
-from model_profiling.printable import in_short, printable
-from model_profiling.progress import Progress, Silent, watching
-from model_profiling.wording import duration
+from model_profiling.core.formatting import duration, in_short, printable
+from model_profiling.core.progress import Progress, Silent, watching
 
 _SECONDS_BETWEEN_LINES = 10.0
 DRIVEN = "SME2PROF_PROGRESS"

@@ -10,8 +10,8 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.store import store_option
-from model_profiling.errors import InputError
-from model_profiling.wording import MISSING, did_you_mean, plural
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
 if TYPE_CHECKING:
     from model_profiling.store.plain_values import Plain
@@ -75,9 +75,9 @@ def command(
     A question only reads the store: it can neither write nor open anything else. Tables and views, such as
     latencies, operator_times and kernels_seen, are listed by --views.
     """
-    from model_profiling.extras import needed
-    from model_profiling.store.only_arrow import only_arrow
+    from model_profiling.core.hints import needed
     from model_profiling.store.query import Limits
+    from model_profiling.store.tables import only_arrow
 
     if views:
         _tell_views(sql, as_json=as_json)
@@ -108,9 +108,8 @@ def _from_stdin() -> str:
 def _write(
     store: str | None, sql: str, limits: Limits, *, csv_file: Path | None, parquet_file: Path | None
 ) -> None:
-    from model_profiling.store.answer_files import write_csv, write_parquet
-    from model_profiling.store.opened import Store
-    from model_profiling.store.query import answering
+    from model_profiling.store.query import answering, write_csv, write_parquet
+    from model_profiling.store.store import Store
 
     path, write = (csv_file, write_csv) if csv_file else (parquet_file, write_parquet)
     assert path is not None
@@ -122,8 +121,8 @@ def _write(
 def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None:
     from dataclasses import replace
 
-    from model_profiling.store.opened import Store
     from model_profiling.store.plain_values import json_value
+    from model_profiling.store.store import Store
 
     limits = replace(limits, rows=limits.rows or (_IN_JSON if as_json else _PRINTED))
     answer = Store.open(store).query(sql, limits=limits)
@@ -146,7 +145,7 @@ def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None
 
 def _print(answer: Answer) -> None:
     from model_profiling.report.document import make_table
-    from model_profiling.report.terminal import render_terminal
+    from model_profiling.report.text import render_terminal
 
     rows = answer.rows
     numbers = [place for place in range(len(answer.columns)) if any(_is_number(row[place]) for row in rows)]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.answers import page_facts, pages, print_answers
+from model_profiling.cli.bundle import replaced_facts, say_replaced, scrub_options
+from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.sharing import replaced_facts, say_replaced, scrub_options
-from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
 from model_profiling.run import Times
-from model_profiling.run.factors import Factors
+from model_profiling.run.evidence import Factors
 from model_profiling.run.folders import expand_runs
+from model_profiling.workflow.bundle import Shared, share_report
 from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import combined_page, write_combined_report, write_report
 from model_profiling.workflow.scrubbed_copy import ShareOptions
-from model_profiling.workflow.share import Shared, share_report
 
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData

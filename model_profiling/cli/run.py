@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.answers import page_facts, pages, print_answers
+from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
-from model_profiling.run.factors import Factors
+from model_profiling.run.evidence import Factors
 from model_profiling.run.remarks import WarningLine, Weight
 from model_profiling.targets import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.wording import plural
+from model_profiling.core.formatting import plural
 from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills, list_skills
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
-from model_profiling.wording import plural, size
+from model_profiling.core.formatting import plural, size
 
 if TYPE_CHECKING:
-    from model_profiling.store.checking import Repaired
+    from model_profiling.store.maintenance import Repaired
 
 _MOST_SHOWN = 10_000
 
@@ -59,7 +59,7 @@ def add(
     """
     from model_profiling.cli.progress import shown_progress
     from model_profiling.store.labels import Labels
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store
 
     labels = Labels(commit=commit, branch=branch, tags=tags, device=device, name=name)
     with shown_progress() as progress:
@@ -112,8 +112,7 @@ def list_runs(
     *, store: str | None, model: str | None, device: str | None, tag: str | None, last: int, as_json: bool
 ) -> None:
     """List the runs of a store, the newest first: what was measured, where, of which commit."""
-    from model_profiling.store.listing import listed_runs
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store, listed_runs
 
     opened = Store.open(store)
     found = listed_runs(opened, model=model, device=device, tag=tag, last=last)
@@ -162,7 +161,7 @@ def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, re
 
     A run tagged `bad` is never taken for the last good one.
     """
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store
 
     opened = Store.open(store)
     run_id = opened.find(run)
@@ -177,7 +176,7 @@ def compact(store: str | None, as_json: bool) -> None:
 
     What no longer counts is removed a day later: somebody may be reading it.
     """
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store
 
     opened = Store.open(store)
     done = opened.compact()
@@ -199,9 +198,9 @@ def check(store: str | None, repair: bool, as_json: bool) -> int:
     Exits with 1 when something does not hold. With --repair it is left out, and the runs that lost something
     with it are named, so that they can be added again.
     """
-    from model_profiling.check import check_lines
     from model_profiling.cli.progress import shown_progress
-    from model_profiling.store.opened import Store
+    from model_profiling.core.check import check_lines
+    from model_profiling.store.store import Store
 
     with shown_progress() as progress:
         opened = Store.open(store)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages
+from model_profiling.cli.for_tools import page_facts, pages
 from model_profiling.cli.progress import shown_progress
-from model_profiling.wording import duration, listing, plural, size
+from model_profiling.core.formatting import duration, listing, plural, size
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
-    from model_profiling.sweep.concluding import Concluded
-    from model_profiling.sweep.cost import JobCost, SweepCost
+    from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost, SweepRecord
     from model_profiling.sweep.engine import SweepOptions
-    from model_profiling.sweep.records import CellRecord, SweepRecord
+    from model_profiling.sweep.publishing import Concluded
 
 _MOST_ROWS = 40
 """Of a table on a terminal; the report and --json have all."""
@@ -98,12 +97,10 @@ def command(
         raise click.UsageError("--resume continues what --force keeps aside: give one of them")
     if no_store and store is not None:
         raise click.UsageError("--store and --no-store contradict each other: give one of them")
-    from model_profiling.config.sweep_reading import load_sweep
+    from model_profiling.config.sweep import load_sweep
     from model_profiling.sweep.addresses import parse_scheduler, parse_tls
-    from model_profiling.sweep.cells import jobs
-    from model_profiling.sweep.concluding import check_store
-    from model_profiling.sweep.cost import sweep_cost
-    from model_profiling.sweep.records import ARTIFACTS
+    from model_profiling.sweep.cells import ARTIFACTS, jobs, sweep_cost
+    from model_profiling.sweep.publishing import check_store
 
     tls = parse_tls(tls_ca, tls_cert, tls_key)
     if tls is not None and scheduler is None:
@@ -127,8 +124,8 @@ def command(
 
 
 def _measure(asked: _Asked, options: SweepOptions) -> int:
-    from model_profiling.sweep.concluding import conclude
     from model_profiling.sweep.engine import run_sweep
+    from model_profiling.sweep.publishing import conclude
 
     try:
         with shown_progress(lines=True, quiet=asked.quiet) as progress:
@@ -241,7 +238,7 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
 
 def _show(asked: _Asked, record: SweepRecord, concluded: Concluded, moved: Path | None) -> int:
     """What came of it; exit code 2 where a cell failed, as for a run's experiments."""
-    from model_profiling.report.terminal import render_terminal
+    from model_profiling.report.text import render_terminal
     from model_profiling.sweep.report import counted, failures, fastest_table
 
     added, found = concluded.added, concluded.found

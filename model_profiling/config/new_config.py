@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from model_profiling.config.reading import parse_config
-from model_profiling.config.settings import ScheduleMode, target_settings
-from model_profiling.errors import InputError
-from model_profiling.files import is_stream, json_text, write_out
+from model_profiling.config.settings import SYNONYMS, ProfileConfig, ScheduleMode, target_settings
+from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import is_stream, json_text, write_out
+from model_profiling.core.formatting import plural
+from model_profiling.models import registry
+from model_profiling.models.registry import DTYPES
 from model_profiling.run.names import default_run_dir
 from model_profiling.targets.protocol import TargetChoice, TargetKind, place_of
-from model_profiling.wording import plural
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -126,3 +131,105 @@ def _relative(path: Path, folder: Path) -> str:
         return Path(os.path.relpath(path.expanduser().resolve(), folder)).as_posix()
     except ValueError:  # another drive, on Windows
         return str(path.absolute())
+
+
+# Makes a sweep file for models: every dtype on one target, checked before it is written.
+
+
+@dataclass(frozen=True, slots=True)
+class NewSweep:
+    """What the user wants in a new sweep file; what is left out gets a good value."""
+
+    models: tuple[str, ...]
+    kind: Kind
+    threads: tuple[int, ...] = (1,)
+    runs: int = 10
+    warmup: int = 3
+    schedule: dict[str, object] = field(default_factory=dict)
+    device: str | None = None
+    host: str | None = None
+
+    @property
+    def target(self) -> str:
+        """As a sweep writes it."""
+        if self.host is not None:
+            return f"ssh:{self.host}"
+        if self.kind == "android":
+            if not self.device:
+                raise InputError("no phone is named", "give --device SERIAL, as `adb devices` lists it")
+            return f"android:{self.device}"
+        return "emulated" if self.kind == "emulated" else "host"
+
+    @property
+    def dtypes(self) -> list[str]:
+        """All that any of the models can be had in; a program has its own."""
+        found = {dtype for model in self.models if not model.endswith(".pte") for dtype in _dtypes(model)}
+        return [dtype for dtype in DTYPES if dtype in found]
+
+
+def _dtypes(model: str) -> Iterable[str]:
+    chosen = registry.choose(model)
+    return registry.discover()[chosen.model].dtypes if chosen else DTYPES
+
+
+def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> Path:
+    """Write a checked sweep; `output` is the file, or the folder for `sweep.json`."""
+    path, folder = free_path(output, "sweep.json", force=force)
+    content = new_sweep(wanted, path)
+    _, problems = parse_sweep(content, folder=folder)
+    if problems:
+        raise InputError(problems[0].text, problems[0].fix)
+    write_out(path, json_text(content))
+    return path
+
+
+def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
+    """The JSON of a sweep that will lie in `path`, and is named after it."""
+    dtypes = wanted.dtypes
+    formats = {"dtypes": dtypes, "backends": ["xnnpack"]} if dtypes else {}
+    return {
+        "schema_version": 1,
+        "name": re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._-") or "sweep",
+        "models": list(wanted.models),
+        **formats,
+        "threads": list(wanted.threads),
+        "rungs": ["on", "off"],
+        "targets": [wanted.target],
+        "exclude": [],
+        "runs": wanted.runs,
+        "warmup": wanted.warmup,
+        "schedule": wanted.schedule,
+    }
+
+
+# The JSON Schemas of configs and sweeps, made from the settings; the copies that ship are
+# `configs/schema.json` and `configs/sweep_schema.json`.
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ITSELF = {"type": "string", "description": "Where an editor finds this schema."}
+
+
+def config_schema() -> dict[str, object]:
+    """What editors and other programs check a config against."""
+    schema = ProfileConfig.model_json_schema()
+    schema["properties"]["$schema"] = _ITSELF
+    settings = schema["$defs"]["Experiment"]["properties"]
+    for old, new in SYNONYMS.items():
+        settings[old] = {**settings[new], "description": f"Older name of {new}.", "deprecated": True}
+        settings[old].pop("default", None)
+    schema["$defs"]["Side"] = {
+        "description": "An experiment's name, or its name and a thread count.",
+        "anyOf": [{"type": "string", "description": "An experiment's name."}, schema["$defs"]["Side"]],
+    }
+    return {"$schema": _DIALECT, "schema_version": 1, **schema, "title": "SME2 profiling config"}
+
+
+def sweep_schema() -> dict[str, object]:
+    """The same for sweeps."""
+    schema = SweepConfig.model_json_schema()
+    schema["properties"]["$schema"] = _ITSELF
+    schema["$defs"]["Rung"] = {
+        "description": "A rung that the kit knows, or a set of CPU features of your own.",
+        "anyOf": [{"enum": list(OWN_RUNGS)}, schema["$defs"]["Rung"]],
+    }
+    return {"$schema": _DIALECT, "schema_version": 1, **schema, "title": "SME2 profiling sweep"}

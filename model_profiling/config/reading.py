@@ -12,10 +12,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems
-from model_profiling.config.earlier_kit import translate
-from model_profiling.config.json_text import is_sweep, read_object
-from model_profiling.config.problems import Problem, problems_of
+from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems, translate
+from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object
 from model_profiling.config.settings import (
     BUILTIN,
     Experiment,
@@ -24,12 +22,12 @@ from model_profiling.config.settings import (
     Side,
     target_settings,
 )
-from model_profiling.errors import InputError
-from model_profiling.program_name import under_either_name
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import plural
+from model_profiling.core.stdio import under_either_name
 from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs
 from model_profiling.targets.protocol import TargetChoice
-from model_profiling.wording import plural
 
 # Names that other rooms take from here beside the functions below.
 __all__ = ["Experiment", "ProfileConfig", "Schedule"]

@@ -1,6 +1,6 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
-from model_profiling.doctor.checks import program_checks
+from model_profiling.doctor.checks import phone_report, program_checks
 from model_profiling.doctor.examination import (
     Diagnosis,
     TargetState,
@@ -8,7 +8,6 @@ from model_profiling.doctor.examination import (
     fetch_emulation,
     prerequisites,
 )
-from model_profiling.doctor.phone_report import phone_report
 
 __all__ = [
     "Diagnosis",

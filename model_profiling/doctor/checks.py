@@ -10,14 +10,15 @@ import importlib.util
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from model_profiling import process
-from model_profiling.check import Check, CheckList, check_unless
-from model_profiling.errors import SetupError
-from model_profiling.own_commands import (
+from model_profiling.core import process
+from model_profiling.core.check import Check, CheckList, check_unless
+from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.hints import (
     DISTRIBUTION,
     install_extra,
     pip_install,
@@ -25,17 +26,20 @@ from model_profiling.own_commands import (
     sme2prof,
     with_another_python,
 )
+from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
-from model_profiling.runner.distribution import this_distribution
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
-from model_profiling.targets.device.in_use import MachineLock
-from model_profiling.targets.device.power_journal import unfinished_work
-from model_profiling.targets.remote.adb import find_adb
+from model_profiling.targets.device import power_mode
+from model_profiling.targets.device.power_mode import MachineLock, unfinished_work
+from model_profiling.targets.remote import shell
+from model_profiling.targets.remote.android import AdbLink, find_adb
+from model_profiling.targets.remote.folder import HOME
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+
 
 PYTHON = ((3, 10), (3, 13))
 NEEDED_GB = 1.0
@@ -210,3 +214,95 @@ def _fits(requirement: Requirement) -> Check:
     if requirement.specifier.contains(version, prereleases=True):
         return Check(requirement.name, "pass", version)
     return Check(requirement.name, "fail", f"{version} does not fit {requirement.specifier}", fix)
+
+
+# Hardware known to have SME2, and who says so; a device that is not here may have it all the same.
+
+Kind = Literal["CPU", "Mac", "phone", "phone or tablet"]
+
+_LLVM = "LLVM's AArch64Processors.td"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A kind of device, and the source that says it has SME2; `seen` is when that was said or looked up."""
+
+    kind: Kind
+    name: str
+    source: str
+    seen: str
+
+
+DEVICES: tuple[Device, ...] = (
+    Device("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
+    Device(
+        "phone or tablet", "Apple A18 and A19 families, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"
+    ),
+    Device("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
+    Device(
+        *("phone", "MediaTek Dimensity 9500 (vivo X300)"),
+        *("MediaTek's announcement and the phone's, in Android Authority", "2025-10"),
+    ),
+    Device("phone", "Samsung Exynos 2600 (some Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
+)
+NO_SERVER = (
+    f"Servers: none known; {_LLVM} gives SME2 to no Neoverse (up to V3), Grace, Olympus, Ampere1 or "
+    "FUJITSU-MONAKA, 2026-11."
+)
+ASK_THE_DEVICE = (
+    "The device has the last word: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, "
+    "`grep -cw sme2 /proc/cpuinfo` on Linux and Android."
+)
+
+
+def device_lines(devices: Sequence[Device] = DEVICES) -> list[str]:
+    """The table as text."""
+    kind, name = (max(len(getattr(device, field)) for device in devices) for field in ("kind", "name"))
+    rows = [
+        f"{device.kind.ljust(kind)}  {device.name.ljust(name)}  {device.source}, {device.seen}"
+        for device in devices
+    ]
+    return ["Known to have SME2, and who says so:", *rows, NO_SERVER, ASK_THE_DEVICE]
+
+
+# What a phone tells of itself, for whoever has to find out why profiling it fails. Nothing is asked but what
+# adb's shell may read, nothing is changed, and a question without an answer does not stop the next.
+
+_ANSWER_S = 30.0
+_MOST_CHARACTERS = 20_000
+_TMP = "/data/local/tmp"
+_CPU, _BATTERY = "/sys/devices/system/cpu/cpu*", "/sys/class/power_supply/battery"
+_PROPERTIES = (
+    "ro.product.manufacturer", "ro.product.model", "ro.soc.manufacturer", "ro.soc.model", "ro.board.platform",
+    "ro.product.cpu.abilist", "ro.build.version.release", "ro.build.version.sdk", "ro.build.type",
+)  # fmt: skip
+QUESTIONS = {
+    "phone": "; ".join(f'echo "{name}=$(getprop {name})"' for name in _PROPERTIES),
+    "system": "uname -a; id; getenforce",
+    "folder": f"ls -ldZ {_TMP} {_TMP}/{HOME}; df {_TMP}; grep ' /data' /proc/mounts",
+    "cpu": "cat /proc/cpuinfo",
+    "clusters": f"grep . {_CPU}/cpu_capacity {_CPU}/cpufreq/cpuinfo_max_freq {_CPU}/cpufreq/scaling_governor",
+    "battery": f"grep . {_BATTERY}/*_now {_BATTERY}/status; dumpsys battery",
+    "temperatures": "dumpsys thermalservice",
+    "settings": power_mode.READ,
+    "denied": "logcat -d -t 500 | grep -i 'avc: denied' | tail -20",
+}
+"""By title, what is asked of its shell."""
+
+
+def phone_report(serial: str | None = None) -> dict[str, str]:
+    """By title, what adb and the phone with this serial say, or the only phone there is."""
+    adb = find_adb()
+    told = {"adb": f"{adb.version} at {adb.path}", "devices": adb.run("devices", "-l").stdout.strip()}
+    link = AdbLink(serial)
+    try:
+        link.connect()
+    except ProfilingError as problem:
+        return {**told, "problem": str(problem)}
+    for title, question in QUESTIONS.items():
+        asked = (str(adb.path), "-s", link.serial, "shell", "-n", question)
+        # Through what takes no more of an endless answer than it can hold.
+        ended = shell.call(asked, timeout=_ANSWER_S)
+        said = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
+        told[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else said or "nothing"
+    return told

@@ -7,17 +7,15 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-from model_profiling.check import Check, CheckList, check_lines
+from model_profiling.core.check import Check, CheckList, check_lines
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.hints import sme2prof, with_another_python
 from model_profiling.doctor import checks
-from model_profiling.doctor.devices import DEVICES, Device
-from model_profiling.errors import ProfilingError
-from model_profiling.own_commands import sme2prof, with_another_python
+from model_profiling.doctor.checks import DEVICES, Device
+from model_profiling.runner.build import runner_check
 from model_profiling.runner.compilers import prospect
-from model_profiling.runner.features import FEATURES, detect_host
-from model_profiling.runner.platforms import AARCH64_LINUX, this_platform
-from model_profiling.runner.readiness import runner_check
-from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.qemu import can_be_had
+from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
+from model_profiling.targets.emulated import EmulatedTarget, can_be_had
 
 _FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
 

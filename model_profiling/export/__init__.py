@@ -2,6 +2,6 @@
 
 from model_profiling.export.exporter import export_model
 from model_profiling.export.records import Accuracy, Coverage, Deviation, ExportResult
-from model_profiling.program.undelegated import Undelegated
+from model_profiling.program.graph_file import Undelegated
 
 __all__ = ["Accuracy", "Coverage", "Deviation", "ExportResult", "Undelegated", "export_model"]

@@ -13,23 +13,70 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.errors import ExportError, InputError, SetupError
-from model_profiling.export.accuracy import check_outputs
-from model_profiling.export.graph_json import graph_json
+from model_profiling.core.errors import ExportError, InputError, SetupError
+from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
+from model_profiling.core.hints import install_extra
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.export.accuracy import check_outputs, quietly
 from model_profiling.export.lowering import BACKENDS, lower
-from model_profiling.export.nodes import place_named_in
-from model_profiling.export.quietly import quietly
 from model_profiling.export.records import EXAMPLE_INPUTS, Accuracy, ExportResult
-from model_profiling.export.tracing import ask, eager_model, trace
-from model_profiling.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
-from model_profiling.models.blame import blaming
+from model_profiling.export.tracing import (
+    ask,
+    eager_model,
+    module_of,
+    operator_name,
+    place_named_in,
+    quoted_line,
+    trace,
+)
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
+from model_profiling.models.options import blaming
 from model_profiling.models.registry import DTYPES, choose, discover
-from model_profiling.own_commands import install_extra
-from model_profiling.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
     from model_profiling.models.base import ExampleInputs
+
+
+# The exported graph as plain JSON: every operator with shapes, dtypes, module path and source line.
+
+SCHEMA_VERSION = 1
+
+
+def graph_json(model: str, program: ExportedProgram) -> dict[str, object]:
+    """One entry a node, in execution order."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": model,
+        "nodes": [_node(node) for node in program.graph.nodes if node.op != "output"],
+        "outputs": [str(spec.arg.name) for spec in program.graph_signature.output_specs],
+    }
+
+
+def _node(node: torch.fx.Node) -> dict[str, object]:
+    module_path, module_class = module_of(node)
+    return {
+        "name": node.name,
+        "operator": operator_name(node) if node.op == "call_function" else node.op,
+        "inputs": [source.name for source in node.all_input_nodes],
+        "outputs": _tensors(node.meta.get("val")),
+        "module_path": module_path,
+        "module_class": module_class,
+        "source": quoted_line(node),
+        "debug_handle": node.meta.get("debug_handle"),
+    }
+
+
+def _tensors(value: object) -> list[dict[str, object]]:
+    if isinstance(value, (tuple, list)):
+        return [entry for part in value for entry in _tensors(part)]
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return []
+    shape = [int(size) if isinstance(size, int) else str(size) for size in value.shape]
+    return [{"shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}]
+
 
 _LARGEST_SEED = 2**32 - 1
 """Of numpy's; torch takes more."""

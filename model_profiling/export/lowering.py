@@ -6,11 +6,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from model_profiling.errors import ExportError
-from model_profiling.export.nodes import operator_name, place_named_in
+from model_profiling.core.errors import ExportError
 from model_profiling.export.outside import Refusals, with_instructions
 from model_profiling.export.records import Coverage
-from model_profiling.models.blame import blaming, passed_through
+from model_profiling.export.tracing import operator_name, place_named_in
+from model_profiling.models.options import blaming, passed_through
 from model_profiling.program import read_program
 
 if TYPE_CHECKING:

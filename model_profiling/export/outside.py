@@ -7,22 +7,201 @@ after it is taken apart) and writes why it refuses one to its debug log only, wh
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from model_profiling.export.nodes import call_of, dtypes_of, module_of, operator_name, source_of
-from model_profiling.export.replacements import replacement_for
+from model_profiling.export.tracing import call_of, dtypes_of, module_of, operator_name, source_of
 from model_profiling.program.flow import flow_of, input_independent
+from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated, WhyOutside
 from model_profiling.program.records import Instruction, Method
-from model_profiling.program.undelegated import Undelegated, WhyOutside
 
 if TYPE_CHECKING:
     import torch
     from executorch.exir.backend.canonical_partitioners.config_partitioner import (
         ConfigerationBasedPartitioner,
     )
+
+
+# What to write instead of an operator that stays outside XNNPACK; only what was exported and seen to help.
+# `tests/integration/test_replacements.py` exports each row before and after, and holds both against PyTorch.
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """When it applies (each a regular expression for the whole of what it names) and what to write."""
+
+    instead: str
+    call: str = ".*"
+    """The function of torch that the model calls."""
+    operator: str = ".*"
+    reason: str = ".*"
+    module_class: str = ".*"
+    dtype: str = ".*"
+    """Of what the operator makes: XNNPACK takes no whole numbers, however they are computed."""
+    made_by: str = ""
+    """A call that made one of the operator's inputs."""
+    constant: bool = False
+    """Only where no input of the model reaches the operator."""
+
+    def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
+        said = (
+            (self.call, outside.call),
+            (self.operator, outside.operator),
+            (self.reason, outside.reason),
+            (self.module_class, outside.module_class),
+            (self.dtype, outside.dtype),
+        )
+        if self.constant and not outside.constant:
+            return False
+        return all(re.fullmatch(pattern, text) for pattern, text in said) and (
+            not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by)
+        )
+
+
+_COPY = r"dim_order_ops\._to_dim_order_copy\.default"
+_FLOAT = "float.*"
+_ARITHMETIC = "[ir]?(add|sub|mul|div|truediv)"
+_UNPARAMETRISE = (
+    "remove the parametrisation before export, which leaves a plain weight: "
+    "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"
+)
+_OWN_DTYPE = "the model's own dtype throughout: no .float(), .to() or dtype= on the way"
+_CONVERSION = r"dtype conversion from float\d+ to float\d+ is not supported"
+_WITHOUT_MASK = (
+    "arithmetic with float buffers, where the mask is the same for every input: x * keep + filled "
+    "(before a softmax: x + a mask of 0 and -10000)"
+)
+_UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
+
+REPLACEMENTS: tuple[Replacement, ...] = (
+    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*"),
+    Replacement(
+        _UNPARAMETRISE,
+        reason="Expected weight to be a static param",
+        module_class=r"torch\.nn\.utils\.parametrize\.Parametrized.*",
+    ),
+    Replacement(_UNNORM, call="weight_norm"),
+    Replacement(_UNNORM, reason="Expected weight to be a static param", made_by="weight_norm"),
+    Replacement(
+        "write the attention out: torch.bmm, softmax over the last dimension, torch.bmm "
+        '(transformers: attn_implementation="eager", which leaves less outside)',
+        call="scaled_dot_product_attention",
+    ),
+    Replacement(
+        "the layer written out, a step after the other: gates by nn.Linear, parted by slices (gates[:, :n]), "
+        "the first state a buffer",
+        module_class=r"torch\.nn\.modules\.rnn\..*",
+    ),
+    Replacement(
+        "torch.bmm on tensors of three dimensions, which needs no expand",
+        call="matmul",
+        operator=r"aten\.expand_copy\.default",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "a dimension of 1, times a buffer of ones, in place of the repetition: "
+        "(x.reshape(n, c, 1, l) * ones).reshape(n, 2 * c, l)",
+        call="repeat_interleave",
+        dtype=_FLOAT,
+    ),
+    Replacement("F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers", call="hardsigmoid"),
+    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
+    Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
+    Replacement(
+        "the mean over a picture's last two dimensions with keepdim=True, times their size",
+        call="sum",
+        operator=r"aten\.sum\.dim_IntList",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "F.max_pool2d over the whole picture, then flatten(1)",
+        call="amax",
+        operator=r"aten\.amax\.default",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "a float as the constant (3.0, not 3)",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason=r"invalid dtype \(int\d+ to float.*\)",
+    ),
+    Replacement(
+        "a buffer of the model (register_buffer) as the constant, which takes the model's dtype",
+        call=_ARITHMETIC,
+        operator=_COPY,
+        reason="dtype conversion from float32 to float16 is not supported",
+    ),
+    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll"),
+    Replacement(COMPUTED_ONCE, call="masked_fill|where", operator=r"aten\.where\.self", constant=True),
+    Replacement(
+        _WITHOUT_MASK,
+        call="masked_fill|where",
+        operator=r"aten\.(where\.self|scalar_tensor\.default)",
+        dtype=_FLOAT,
+    ),
+    Replacement(COMPUTED_ONCE, constant=True),
+    Replacement(
+        "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that stays inside; "
+        "or export fp32",
+        operator=r"aten\.gelu\.default",
+        reason="GELU does not support fp16",
+    ),
+    Replacement(
+        "mean over the last two dimensions with keepdim=True, then flatten(1)",
+        operator=r"aten\.mean\.dim",
+        reason=r"mean\.dim only supports keepdim=True",
+    ),
+    Replacement(
+        "swap that dimension with the last, softmax(-1), swap back",
+        operator=r"aten\._softmax\.default",
+        reason="dim must be the last dim.*",
+    ),
+    Replacement(
+        "a ConvTranspose2d that hands each channel on, where the scale is whole: kernel and stride of the "
+        "scale, groups of 16 channels, weights of 1 on each group's diagonal (with one group a channel it is "
+        "slower than what it replaces)",
+        operator=r"aten\.upsample_nearest2d\..*",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "F.pad, then the pooling without padding",
+        operator=r"aten\.avg_pool2d\.default",
+        reason="zero-padding in the averaging calculation is not supported",
+    ),
+    Replacement("slices: x[:, :n], x[:, n:]", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
+    Replacement("reshape to the same shape", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
+    Replacement(
+        "a slice of length 1, then a reshape: x[:, 0:1]", operator=r"aten\.select_copy\.int", dtype=_FLOAT
+    ),
+    Replacement("torch.sqrt(x)", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got 0\.5"),
+    Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?"),
+    Replacement(
+        "F.linear over the last dimension with weights of 1/n, which is the mean",
+        operator=r"aten\.mean\.dim",
+        reason=r"mean\.dim only supports averaging 4D tensors, got.*",
+        dtype=_FLOAT,
+    ),
+    Replacement(
+        "the norm written out, its means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
+        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias; that joins delegates, but is "
+        "several operators: measure whether it is faster",
+        operator=r"aten\.native_layer_norm\.default",
+        dtype=".*" + _FLOAT,
+    ),
+    Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
+    Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
+)
+"""The first that fits is named: what a whole call of the model is replaced by stands before what no input
+reaches, and that before single operators."""
+
+
+def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:
+    """What to write instead; empty where nothing is known to help."""
+    return next((row.instead for row in REPLACEMENTS if row.fits(outside, made_by)), "")
+
 
 NO_RULE = "the backend has no rule for this operator"
 PORTABLE = "the portable backend runs every operator itself"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from model_profiling.program.undelegated import OutsideGroup, Undelegated, group_outside
+from model_profiling.core.errors import FormatError
+from model_profiling.core.formatting import plural, size
+from model_profiling.core.records import parse_record, read_json_object
+from model_profiling.program.graph_file import OutsideGroup, Undelegated, group_outside
 from model_profiling.statistics.parity import OutputParity, Parity, Verdict
-from model_profiling.wording import plural, size
 
 SCHEMA_VERSION = 3
 EXAMPLE_INPUTS = "the example inputs alone"
@@ -152,3 +154,20 @@ class ExportResult:
             if found is not None:
                 content["accuracy"][kind] |= {"ok": found.ok, "text": found.text}
         return {"schema_version": SCHEMA_VERSION, **content}
+
+
+# Reads back what an export wrote beside its program; free of torch.
+
+_AGAIN = "export the model again"
+
+
+def read_export(pte: Path) -> ExportResult:
+    """What was written of an export beside its program."""
+    summary = Path(f"{pte}.json")
+    content = read_json_object(summary, _AGAIN, follow=True)
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise FormatError(f"{summary} is of another version of the kit", _AGAIN)
+    found = parse_record(ExportResult, content, str(summary), _AGAIN)
+    graph = found.graph and pte.parent / found.graph
+    etrecord = pte.parent / found.etrecord
+    return replace(found, pte=pte, etrecord=etrecord, graph=graph, summary=summary)

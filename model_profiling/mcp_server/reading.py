@@ -12,17 +12,16 @@ from typing import Any
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
+from model_profiling.core.errors import InputError
 from model_profiling.doctor import examine
-from model_profiling.errors import InputError
 from model_profiling.mcp_server import answers, questions
-from model_profiling.mcp_server.bounds import Cuts
-from model_profiling.mcp_server.confinement import Root
+from model_profiling.mcp_server.confinement import Cuts, Root
 from model_profiling.models import list_models
-from model_profiling.report.compared_runs import what_times_are
+from model_profiling.report.analysis_json import operator_facts
 from model_profiling.report.comparison_document import comparison_facts
 from model_profiling.report.data import ReportData
-from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.operators_json import operator_facts
+from model_profiling.report.headroom import outlook_facts
+from model_profiling.report.pair_text import what_times_are
 from model_profiling.report.verdict import answers as answers_of
 from model_profiling.run import names
 from model_profiling.run.series import Series

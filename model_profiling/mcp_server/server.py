@@ -11,9 +11,11 @@ import json
 import os
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import anyio
 import anyio.to_thread
@@ -25,17 +27,131 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from model_profiling import __version__
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.mcp_server.bounds import rounded
-from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.doing import Workshop
-from model_profiling.mcp_server.job import Jobs
-from model_profiling.mcp_server.prompts import PROMPTS, prompt_named
-from model_profiling.mcp_server.resources import FILES, SCHEME, read_run_file, run_files
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.formatting import did_you_mean, listing, printable, size
+from model_profiling.core.safe_read import is_regular, read_text
+from model_profiling.core.stdio import say_aside
+from model_profiling.mcp_server.confinement import Root, rounded
+from model_profiling.mcp_server.jobs import Jobs, Workshop
 from model_profiling.mcp_server.tools import TOOLS, Tool
-from model_profiling.printable import printable
-from model_profiling.standard_streams import say_aside
-from model_profiling.wording import did_you_mean
+from model_profiling.run import names
+
+# Questions worth a recipe: which tools to call in which order, and what may be claimed from them.
+
+_HONEST = (
+    "Quote times with their unit and speedups with their interval. Call a projection a projection. Say that "
+    "SME2 ran only where kernel evidence proves it, and name what was not tested."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    name: str
+    title: str
+    description: str
+    arguments: Mapping[str, str]
+    """Each with its description; all are required."""
+    text: str
+
+    def filled(self, given: Mapping[str, str]) -> str:
+        missing = [name for name in self.arguments if not given.get(name)]
+        if missing:
+            raise InputError(f"{self.name} lacks {', '.join(missing)}", "give every argument")
+        return f"{self.text.format(**given)} {_HONEST}"
+
+
+PROMPTS = (
+    Prompt(
+        "where_does_the_time_go",
+        "Where does the time go?",
+        "Explain a run: the largest parts, the operators behind them, what to change.",
+        {"run": "Run directory relative to the root"},
+        "Explain the run {run}. Call `summary`, then `top_operators` with limit 10, then `advice`. Say in a "
+        "few sentences where the time goes, which source lines make the longest operators, and what to "
+        "change first with the most it could save.",
+    ),
+    Prompt(
+        "what_would_sme2_bring",
+        "What does SME2 bring?",
+        "Profile a model and say what SME2 changes, or could change.",
+        {"model": "A name from `models`, path/file.py:factory or path/program.pte"},
+        "Find out what SME2 brings to {model}. Call `doctor`, then `profile` with dtype fp16 (no dtype for "
+        "a .pte), then `summary`, `kernel_evidence` and `headroom` of its run. Say what was measured, what "
+        "was proven by kernels, what is projected, and what becomes the bottleneck afterwards.",
+    ),
+    Prompt(
+        "what_changed",
+        "What changed between two runs?",
+        "Compare two runs and explain the difference.",
+        {"before": "Run directory before the change", "after": "Run directory after it"},
+        "Compare {before} with {after}: call `compare`, and where something is slower `advice` of {after}. "
+        "Say whether the change is beyond chance, which categories and operators moved, and what else "
+        "differs.",
+    ),
+)
+
+
+def prompt_named(name: str) -> Prompt:
+    found = {prompt.name: prompt for prompt in PROMPTS}
+    if name not in found:
+        raise InputError(f"there is no prompt '{name}'", did_you_mean(name, found) or ", ".join(found))
+    return found[name]
+
+
+# The files of runs that an assistant may read whole: the report, its facts, the kernels.
+
+SCHEME = "sme2prof://run/"
+FILES = {
+    names.REPORT: ("text/markdown", "The report of the run, for people"),
+    names.ANALYSIS: ("application/json", "Every fact of the run's analysis; large"),
+    names.KERNEL_VIEW: ("text/markdown", "Which kernels ran with SME2 on and off"),
+}
+_MOST_BYTES = 1_000_000
+_MOST_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    uri: str
+    name: str
+    description: str
+    mime_type: str
+    path: Path
+
+    @property
+    def bytes(self) -> int:
+        return self.path.stat().st_size
+
+
+def run_files(root: Root) -> list[RunFile]:
+    """Those of the latest runs."""
+    found = []
+    for run_dir in root.listing(".")[:_MOST_RUNS]:
+        run = root.shown(run_dir)
+        for name, (mime_type, description) in FILES.items():
+            if is_regular(run_dir / name):
+                uri = f"{SCHEME}{quote(f'{run}/{name}')}"
+                found.append(RunFile(uri, f"{run}/{name}", description, mime_type, run_dir / name))
+    return found
+
+
+def read_run_file(root: Root, uri: str) -> tuple[str, str]:
+    """The text and its kind."""
+    if not uri.startswith(SCHEME):
+        raise InputError(f"{uri} is no file of a run", f"resources are called {SCHEME}RUN/{names.REPORT}")
+    run, _, name = unquote(uri.removeprefix(SCHEME)).rpartition("/")
+    if name not in FILES:
+        raise InputError(f"{name} is not offered", f"read {listing(FILES)} of a run")
+    path = root.place(f"{root.run_dir(run or '.')}/{name}")
+    if not is_regular(path):
+        raise InputError(f"{root.shown(path)} is no file", "`runs` lists the runs there are")
+    if (found := path.stat().st_size) > _MOST_BYTES:
+        raise InputError(
+            f"{name} has {size(found)}, too much to read whole",
+            "`summary`, `top_operators` and `advice` answer from the same facts",
+        )
+    return read_text(path, _MOST_BYTES), FILES[name][0]
+
 
 Context = ServerRequestContext[Any, Any]
 

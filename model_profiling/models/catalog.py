@@ -14,10 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.blame import blaming
-from model_profiling.models.options import MARK
+from model_profiling.models.options import MARK, blaming
 from model_profiling.models.registry import (
     ModelEntry,
     check_not_skipped,

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.hints import pip_install
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.blame import blaming
-from model_profiling.models.options import ModelOption
-from model_profiling.own_commands import pip_install
-from model_profiling.wording import did_you_mean
+from model_profiling.models.options import ModelOption, blaming
 
 DTYPES = ("fp32", "fp16", "int8")
 PACKAGE = "model_profiling.models"

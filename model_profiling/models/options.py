@@ -7,13 +7,17 @@ was.
 
 from __future__ import annotations
 
+import linecache
 import re
-from collections.abc import Iterable, Mapping
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import InputError
-from model_profiling.wording import did_you_mean
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.formatting import did_you_mean
 
 MARK = "@"
 
@@ -111,3 +115,92 @@ def _in_name(key: str, value: int | Path) -> str:
     if isinstance(value, int):
         return f"{key}{value}"
     return f"{key}_{re.sub(r'[^A-Za-z0-9]+', '_', value.stem).strip('_')}"
+
+
+# Finds the line of the user's own code in a failure that passed through pages of library internals.
+
+_KIT = Path(__file__).resolve().parents[1]
+_KIT_MODELS = Path(__file__).resolve().parent
+_LIBRARIES = tuple(
+    f"{Path(place).resolve()}/lib" for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
+)
+_EDGE_OPERATOR = re.compile(r"<EdgeOpOverload: (\S+)>: schema = .*? with args:")
+_QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
+
+
+def is_user_code(filename: str) -> bool:
+    """Whether a source file belongs to a model rather than to a library or to this kit."""
+    path = Path(filename)
+    if not path.is_absolute() or not path.is_file():
+        return False
+    path = path.resolve()
+    if path.is_relative_to(_KIT):
+        return path.is_relative_to(_KIT_MODELS) and path.parent != _KIT_MODELS
+    return "site-packages" not in path.parts and not str(path).startswith(_LIBRARIES)
+
+
+class blaming:
+    """Around the user's code, and what libraries make of it: what is raised there, `sys.exit()` included,
+    becomes an error that names its line. `fix` may depend on what was raised; `find` says where the user's
+    code is when no frame of it was on the stack."""
+
+    def __init__(
+        self,
+        what: str,
+        fix: str | Callable[[BaseException], str],
+        kind: type[ProfilingError] = InputError,
+        find: Callable[[BaseException], str] | None = None,
+    ) -> None:
+        self._what, self._fix, self._kind, self._find = what, fix, kind, find
+
+    def __enter__(self) -> None:
+        """The block may raise anything."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
+            return
+        where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
+        text = f"{self._what}: {type(problem).__name__}: {_said(problem)}".rstrip(": ")
+        fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
+        raise self._kind(text + (f" at {where}" if where else ""), fix) from problem
+
+
+def passed_through(problem: BaseException, folder: str) -> bool:
+    """Whether `problem`, or what caused it, was raised by code below a folder of that name."""
+    chain: BaseException | None = problem
+    while chain is not None:
+        if any(folder in frame.filename for frame in traceback.extract_tb(chain.__traceback__)):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
+def _said(problem: BaseException) -> str:
+    """The first line of a message, and the second where the first only announces it."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return _EDGE_OPERATOR.sub(r"\1", said).rstrip(".")
+
+
+def place_in_user_code(problem: BaseException) -> str:
+    """`file.py:12 in forward: the line`, the innermost user frame of `problem`; empty if there is none."""
+    frames = [
+        (file, int(line), function.strip())
+        for file, line, function in _QUOTED_FRAME.findall(str(problem))
+        if is_user_code(file)
+    ]
+    chain: BaseException | None = problem
+    while chain is not None and not frames:
+        frames = [
+            (frame.filename, frame.lineno or 0, frame.name)
+            for frame in traceback.extract_tb(chain.__traceback__)
+            if is_user_code(frame.filename)
+        ]
+        if isinstance(chain, SyntaxError) and chain.filename and is_user_code(chain.filename):
+            frames = [(chain.filename, chain.lineno or 0, "<module>")]
+        chain = chain.__cause__ or chain.__context__
+    if not frames:
+        return ""
+    file, line, function = frames[-1]
+    source = linecache.getline(file, line).strip()
+    return f"{Path(file).name}:{line} in {function}" + (f": {source}" if source else "")

@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from model_profiling.errors import InputError, ProfilingError
+from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.models import entries
-from model_profiling.models.blame import blaming
 from model_profiling.models.entries import (
     DTYPES,
     PACKAGE,
@@ -29,7 +28,7 @@ from model_profiling.models.entries import (
     register_model,
     unknown_model,
 )
-from model_profiling.models.options import MARK, Chosen, chosen_options
+from model_profiling.models.options import MARK, Chosen, blaming, chosen_options
 
 __all__ = [
     "DTYPES",

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.errors import InputError, ProfilingError
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.hints import pip_install
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.registry import ModelEntry, discover, load_registered
-from model_profiling.own_commands import pip_install
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from model_profiling.run.comparability import CLOCK_STEP_MS
 from model_profiling.run.journal import Entry, Journal, Kind
-from model_profiling.run.latencies import CLOCK_STEP_MS
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.statistics.verdict import EXACT_ROUNDS

@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling import __version__, files
+from model_profiling import __version__
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
-from model_profiling.errors import ProfilingError
-from model_profiling.json_record import read_json_object
+from model_profiling.core import files
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.records import read_json_object
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experiment_of
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names

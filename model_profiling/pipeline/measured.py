@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config.reading import ProfileConfig
-from model_profiling.json_record import write_record
+from model_profiling.core.records import write_record
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
 from model_profiling.run import Manifest, Metrics, Result, names

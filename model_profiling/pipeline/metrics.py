@@ -10,26 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.config.settings import AnalysisSettings
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.safe_read import inside
 from model_profiling.pipeline.manifest import was_half
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
-from model_profiling.reading import inside
 from model_profiling.run import Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series
+from model_profiling.run.comparability import compare_timed, timed
 from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.latencies import compare_timed, timed
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, TracerCost
 from model_profiling.run.remarks import Remark
-from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.output_files import OutputFile, compare_outputs
-from model_profiling.statistics.parity import Parity
-from model_profiling.statistics.speedup import Speedup, compare_rounds
-from model_profiling.statistics.stability import (
+from model_profiling.statistics.latency import (
     Conditions,
+    LatencySummary,
     latency_warnings,
     launch_warnings,
     machine_warnings,
+    summarize,
 )
+from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
+from model_profiling.statistics.speedup import Speedup, compare_rounds
 
 _THROTTLED = 2
 """From Android's thermal status "moderate" on, the system lowers clocks."""

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, count
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.config.settings import Schedule as ScheduleSettings
-from model_profiling.errors import RunError
+from model_profiling.core import files
+from model_profiling.core.errors import RunError
+from model_profiling.core.formatting import plural
 from model_profiling.pipeline.launches import (
     TRIAL,
     Pace,
@@ -31,9 +32,9 @@ from model_profiling.pipeline.launches import (
 )
 from model_profiling.pipeline.measuring import Measuring, Piece
 from model_profiling.pipeline.schedule import experiment_of
-from model_profiling.pipeline.starting import scratch_folder
+from model_profiling.pipeline.start import scratch_folder
+from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
-from model_profiling.run.latencies import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
 from model_profiling.run.remarks import Remark
@@ -42,7 +43,6 @@ from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_eno
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
 from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
-from model_profiling.wording import plural
 
 _ATTEMPTS = 2
 """A launch that was ended from outside is worth another try; one that fails again will fail."""

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.reading import Schedule as ScheduleSettings
-from model_profiling.errors import InputError
-from model_profiling.pipeline.beginning import Start, as_cpu_can, repeated, same_part, with_mode
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.progress import Progress
+from model_profiling.pipeline.begin import Start, as_cpu_can, check_unchanged, repeated, same_part, with_mode
 from model_profiling.pipeline.measured import Measured, refresh
 from model_profiling.pipeline.open_run import open_together
-from model_profiling.pipeline.resume import check_unchanged
-from model_profiling.progress import Progress
 from model_profiling.run import Manifest, Metrics, Times, names
 from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.journal import Journal

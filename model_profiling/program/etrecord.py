@@ -17,10 +17,10 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError
-from model_profiling.flatbuffer import Source, load
+from model_profiling.core.errors import FormatError
+from model_profiling.core.flatbuffer import Source, load
+from model_profiling.core.safe_read import parse_json
 from model_profiling.program.records import EtRecord, SourceRef
-from model_profiling.reading import parse_json
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 

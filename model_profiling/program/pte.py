@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from model_profiling.errors import FormatError
-from model_profiling.flatbuffer import FlatBuffer, Source, Table, load
-from model_profiling.program.cost import bytes_moved
+from model_profiling.core.errors import FormatError
+from model_profiling.core.flatbuffer import FlatBuffer, Source, Table, load
+from model_profiling.program.category import bytes_moved
 from model_profiling.program.delegates import delegate_named
-from model_profiling.program.delegates.portable.operator_cost import operator_flops, slides_window
+from model_profiling.program.delegates.portable.operators import operator_flops, slides_window
 from model_profiling.program.delegates.protocol import Graph, Payload
-from model_profiling.program.records import Delegate, Instruction, InstructionKind, Method, Program, Tensor
-from model_profiling.program.tensors import tensor
+from model_profiling.program.records import (
+    Delegate,
+    Instruction,
+    InstructionKind,
+    Method,
+    Program,
+    Tensor,
+    tensor,
+)
 
 Item = TypeVar("Item")
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from model_profiling.core.flatbuffer import FlatBuffer, Table
+
 INSERTED_HANDLE = 65535
 """The debug handle of nodes that lowering put in by itself: nobody's model contains them."""
 
@@ -237,3 +239,19 @@ class EtRecord:
         """The sources of an operator outside delegates (usually one) or of a whole delegate call."""
         handles = self.handles.get(method, {}).get(instruction_id, ())
         return tuple(ref for handle in handles if (ref := self.ref(method, handle)))
+
+
+# Tensor records from flatbuffer tables, with shapes that arithmetic can be done on.
+
+_MOST_DIMENSIONS = 16
+_MOST_ELEMENTS = 1 << 48
+
+
+def tensor(buffer: FlatBuffer, entry: Table, field: int, kind: str, dtype: str, *, constant: bool) -> Tensor:
+    """A tensor whose sizes are the vector in `field` of `entry`."""
+    shape = entry.ints(field, kind, "a tensor's shape")
+    if len(shape) > _MOST_DIMENSIONS:
+        raise buffer.damaged(f"a tensor has {len(shape)} dimensions", entry.at)
+    if any(size < 0 for size in shape) or math.prod(shape) > _MOST_ELEMENTS:
+        raise buffer.damaged("a tensor has an impossible shape", entry.at)
+    return Tensor(shape=shape, dtype=dtype, constant=constant)

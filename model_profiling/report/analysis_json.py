@@ -2,28 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
+from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.json_record import record_json
-from model_profiling.report.csv_files import CsvFiles
+from model_profiling.core import files
+from model_profiling.core.records import record_json
+from model_profiling.report.breakdown import explained
+from model_profiling.report.columns import Value
+from model_profiling.report.csv_files import CsvFiles, write_rows
 from model_profiling.report.data import report_data
-from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.inside_files import inside_facts
-from model_profiling.report.operators_json import operator_facts, pair_modules, series_modules
-from model_profiling.report.overheads import explained
+from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
+
+# What `analysis_summary.json` says about the operators and modules of a series and the modules of a pair:
+# the numbers behind the report's tables and what they open.
+
+
+def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
+    """Every operator in the order it runs; without times where they mean nothing."""
+    timed = series.times.are_shown
+    return [
+        {
+            "name": operator.name,
+            "method": operator.method,
+            "call": operator.call,
+            "position": operator.position,
+            "category": operator.category.value,
+            "kind": operator.kind,
+            "family": operator.family,
+            "precision": operator.precision,
+            "delegate_backend": operator.backend,
+            "origin": operator.origin,
+            "module_path": operator.source.module_path,
+            "source": operator.source.place.source_line,
+            "dtype": operator.source.dtype,
+            "input_shapes": [list(shape) for shape in operator.source.input_shapes],
+            "output_shape": list(operator.source.output_shape),
+            "flops": operator.source.flops,
+            "bytes_moved": operator.source.bytes_moved,
+            **(_times(series, operator) if timed else {}),
+        }
+        for operator in series.operators
+    ]
+
+
+def _times(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
+    times = operator.times
+    return {
+        "ms": operator.typical_ms,
+        "share": series.spent_by([operator]).share,
+        "runs": times.runs,
+        "median_ms": operator.median_ms,
+        "p10_ms": times.p10_ns / 1e6,
+        "p90_ms": times.p90_ns / 1e6,
+        "p99_ms": times.p99_ns / 1e6,
+        "min_ms": times.min_ns / 1e6,
+        "max_ms": times.max_ns / 1e6,
+        "cv": times.cv,
+        "gflops_per_s": operator.gflops,
+        "gbytes_per_s": operator.gbytes_per_s,
+    }
+
+
+def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
+    """Every module with what is inside it, however deep; the first is the whole model."""
+    found: list[dict[str, object]] = []
+    for module in module_tree(series.operators).every():
+        (inside,) = module.operators
+        spent = series.spent_by(inside)
+        found.append(
+            {
+                "module": module.path,
+                "operators": len(inside),
+                "flops": _known(inside, "flops"),
+                "bytes_moved": _known(inside, "bytes_moved"),
+                **({"ms": spent.ms, "share": spent.share} if series.times.are_shown else {}),
+            }
+        )
+    return found
+
+
+def pair_modules(pairing: Pairing) -> list[dict[str, object]]:
+    """Every module on both sides; the ratio is of the times shown, without confidence."""
+    found: list[dict[str, object]] = []
+    for module in module_tree(pairing.baseline.operators, pairing.candidate.operators).every():
+        before, after = (sum(each.typical_ms for each in side) for side in module.operators)
+        found.append(
+            {
+                "module": module.path,
+                "baseline_ms": before,
+                "candidate_ms": after,
+                "ratio": before / after if before and after and not pairing.not_comparable else None,
+            }
+        )
+    return found
+
+
+def _known(operators: Sequence[Operator], what: str) -> int:
+    return sum(getattr(operator.source, what) or 0 for operator in operators)
+
+
+# What sampling showed, for machines: in `analysis_summary.json`, and as one CSV file for each series.
+
+COLUMNS = (
+    "operator", "call", "position", "category", "samples", "part", "part_samples", "share", "low", "high",
+    "ms", "function", "function_samples", "delegate_call",
+)  # fmt: skip
+"""A row for each function that an operator was seen in, with its part. Call and position are the
+operator's as in every other file; `delegate_call` counts calls of delegates alone, as samples do."""
+
+
+def write_inside_csv(path: Path, found: InsideSeries) -> None:
+    write_rows(path, COLUMNS, (row for operator in found.operators for row in _rows(operator)))
+
+
+def _rows(each: InsideOperator) -> Iterator[tuple[Value, ...]]:
+    category = each.operator.category.value if each.operator else None
+    call = each.operator.call if each.operator else None
+    for kernel in each.kernels:
+        portion = each.parts[kernel.part]
+        yield (
+            each.name, call, each.position, category, each.samples, kernel.part.value, portion.samples,
+            portion.share, portion.low, portion.high, portion.ms, kernel.name, kernel.samples,
+            each.call,
+        )  # fmt: skip
+
+
+def inside_facts(found: InsideSeries) -> dict[str, object]:
+    """One series; shares are of time only where `shares_are_of_time` says so."""
+    moving = found.moving if found.shown else None
+    return {
+        **asdict(found.series),
+        "hz": found.hz,
+        "executions": found.executions,
+        "threads": found.threads,
+        "samples": found.samples,
+        "lost": found.lost,
+        "outside_operators": found.outside,
+        "unnamed_share": found.unnamed_share,
+        "shares_are_of_time": found.shown,
+        "problem": found.problem or None,
+        "note": found.note or None,
+        "data_movement_in_matrix_operators": asdict(moving) if moving else None,
+        "operators": [_sampled_operator(operator) for operator in found.operators],
+        "functions": [
+            {
+                "name": kernel.name,
+                "part": kernel.part.value,
+                "instruction_set": kernel.isa or None,
+                "samples": kernel.samples,
+            }
+            for kernel in found.kernels
+        ],
+        "files_without_functions": dict(found.files),
+    }
+
+
+def _sampled_operator(each: InsideOperator) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "call": each.operator.call if each.operator else None,
+        "position": each.position,
+        "delegate_call": each.call,
+        "samples": each.samples,
+        "enough": each.enough,
+        "parts": {part.value: asdict(portion) for part, portion in each.parts.items()},
+        "functions": {kernel.name: kernel.samples for kernel in each.kernels},
+    }
+
 
 _SHOWN_OPERATORS = 20
 

@@ -10,16 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.core.formatting import MISSING, milliseconds, plural
 from model_profiling.report.breakdown import break_down
-from model_profiling.report.charts.combined import LatencyBar, PartsBar, latency_bars, parts_bars
-from model_profiling.report.compared_runs import (
-    NamedRun,
-    against_the_first,
-    device_of,
-    name_runs,
-    shared_and_differing,
-    what_times_are,
-)
+from model_profiling.report.charts.categories import LatencyBar, PartsBar, latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -31,10 +24,19 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import headline_series, sme2_switch
-from model_profiling.report.pair_words import largest_parts, shift_text, speedup_text
+from model_profiling.report.pair_text import (
+    NamedRun,
+    against_the_first,
+    device_of,
+    largest_parts,
+    name_runs,
+    shared_and_differing,
+    shift_text,
+    speedup_text,
+    what_times_are,
+)
 from model_profiling.report.verdict import answers, outputs_differ, told_pair
 from model_profiling.run import Times
-from model_profiling.wording import MISSING, milliseconds, plural
 
 _Runs = Sequence[NamedRun]
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
-from model_profiling.report import run_tables
-from model_profiling.report.records import Records
+from model_profiling.report import analysed
+from model_profiling.report.columns import Records
 from model_profiling.run import Series, Times
-from model_profiling.run.latencies import Way
+from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -133,14 +133,14 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         from model_profiling.report.comparison_document import comparison_document
-        from model_profiling.report.html.fragment import render_fragment
+        from model_profiling.report.html.page import render_fragment
 
         return render_fragment(comparison_document(self))
 
     @property
     def speedups(self) -> Records:
         """End to end, experiment by experiment."""
-        return run_tables.speedup_table(
+        return analysed.speedup_table(
             PairSpeedup(found.name, found.before, found.after, found.end_to_end, found.with_tracer)
             for found in self.series
         )
@@ -148,12 +148,12 @@ class Comparison:
     @property
     def category_changes(self) -> Records:
         """Each category of each experiment, before and after."""
-        return run_tables.category_change_table(self._pairings)
+        return analysed.category_change_table(self._pairings)
 
     @property
     def operator_changes(self) -> Records:
         """Each operator of each experiment, before and after."""
-        return run_tables.operator_change_table(self._pairings)
+        return analysed.operator_change_table(self._pairings)
 
     @property
     def _pairings(self) -> list[tuple[str, Pairing]]:

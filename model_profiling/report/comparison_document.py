@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+from xml.etree import ElementTree
 
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.json_record import record_json
+from model_profiling.analysis.structure import Aspect, Differences
+from model_profiling.core.formatting import (
+    MISSING,
+    change,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    printable,
+    several,
+)
+from model_profiling.core.records import record_json
 from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import pair_table
 from model_profiling.report.comparison import Comparison, SeriesComparison
@@ -21,18 +35,179 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.junit import Outcome, TestCase, junit_xml
-from model_profiling.report.method_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
-from model_profiling.report.structure_section import (
-    sentences,
-    structure_blocks,
-    structure_cases,
-    structure_facts,
-)
+from model_profiling.report.sections import ratio_note
 from model_profiling.run.remarks import Remark, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
-from model_profiling.wording import MISSING, change, milliseconds, percent, plural, several
+
+# JUnit XML, the format CI systems show as test results: one test case per question that was asked.
+
+Outcome = Literal["passed", "failed", "skipped", "error"]
+"""`failed`: the answer is no. `error`: there is no answer. `skipped`: nothing was asked of it."""
+
+# What XML 1.0 cannot hold even escaped; operator names come from files.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TAGS = {"failed": "failure", "skipped": "skipped", "error": "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class TestCase:
+    """One question and its outcome; `message` is one line, `details` whatever helps."""
+
+    group: str
+    name: str
+    outcome: Outcome
+    message: str = ""
+    details: str = ""
+    kind: str = "regression"
+    """What a failure is."""
+
+    # pytest would otherwise collect it, for its name.
+    __test__ = False
+
+
+def junit_xml(suite: str, cases: Sequence[TestCase]) -> str:
+    """The document for one suite."""
+    counts = {
+        "tests": len(cases),
+        "failures": _count(cases, "failed"),
+        "errors": _count(cases, "error"),
+        "skipped": _count(cases, "skipped"),
+    }
+    numbers = {key: str(value) for key, value in counts.items()}
+    root = ElementTree.Element("testsuites", {"name": _text(suite), **numbers, "time": "0"})
+    body = ElementTree.SubElement(root, "testsuite", {"name": _text(suite), **numbers, "time": "0"})
+    for case in cases:
+        element = ElementTree.SubElement(
+            body, "testcase", {"classname": _text(case.group), "name": _text(case.name), "time": "0"}
+        )
+        _add_outcome(element, case)
+    ElementTree.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _add_outcome(element: ElementTree.Element, case: TestCase) -> None:
+    if case.outcome == "passed":
+        if case.message or case.details:
+            said = ElementTree.SubElement(element, "system-out")
+            said.text = _text("\n".join(part for part in (case.message, case.details) if part))
+        return
+    attributes = {"message": _text(case.message)}
+    if case.outcome != "skipped":
+        attributes["type"] = _text(case.kind) if case.outcome == "failed" else "not comparable"
+    answer = ElementTree.SubElement(element, _TAGS[case.outcome], attributes)
+    answer.text = _text(case.details) or None
+
+
+def _count(cases: Sequence[TestCase], outcome: Outcome) -> int:
+    return sum(case.outcome == outcome for case in cases)
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("?", printable(text))
+
+
+# What changed between two runs apart from time: a table for people, JUnit cases and JSON for machines.
+
+_SHOWN = 20
+"""Changes that a page opens with; the others are folded away."""
+
+
+def sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """What each gate that is not about time says, those that passed in one; and whether it passed."""
+    unchanged = []
+    for aspect in comparison.gated:
+        found = [each for asked, each in comparison.changed if asked == aspect]
+        unknown = [each for each in comparison.differences if each.unknown(aspect)]
+        if found:
+            count = sum(len(each.of(aspect)) for each in found)
+            yield False, f"{aspect.capitalize()} changed: {plural(count, 'difference')} in {_where(found)}."
+        if unknown:
+            yield False, f"No answer: {aspect} of {_where(unknown)} cannot be compared."
+        unchanged += [] if found or unknown else [aspect]
+    if unchanged:
+        yield True, f"{listing(unchanged).capitalize()} did not change."
+
+
+def _where(found: Sequence[Differences]) -> str:
+    return found[0].name if len(found) == 1 else plural(len(found), "experiment")
+
+
+def structure_blocks(comparison: Comparison) -> Iterator[Block]:
+    """Every change of what is gated, by experiment, and why others could not be looked for."""
+    left = _SHOWN
+    more: list[Block] = []
+    for found in comparison.differences:
+        changes = [change for aspect in comparison.gated for change in found.of(aspect)]
+        rows = [
+            (change.what, Code(change.subject), change.before, change.after, change.where)
+            for change in changes
+        ]
+        if shown := rows[:left]:
+            yield from _changes(found, shown)
+        if rest := rows[left:]:
+            more += _changes(found, rest)
+        left = max(0, left - len(rows))
+    if more:
+        every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
+        yield Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
+        yield Folded("more differences", tuple(more))
+    if comparison.gated:
+        yield from make_list(_told(comparison))
+
+
+def _changes(found: Differences, rows: Sequence[Sequence[Text]]) -> Iterator[Block]:
+    yield Paragraph(f"{found.name}:")
+    yield make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
+
+
+def _told(comparison: Comparison) -> Iterator[str]:
+    for aspect in comparison.gated:
+        for found in comparison.differences:
+            if why := found.unknown(aspect):
+                yield f"{aspect} of {found.name}: {why}"
+    if "kernels" in comparison.gated:
+        yield from (f"{found.name}: {note}" for found in comparison.differences for note in found.notes)
+
+
+def structure_cases(comparison: Comparison, group: str) -> Iterator[TestCase]:
+    """A case for each gate and experiment."""
+    for aspect in comparison.gated:
+        for found in comparison.differences:
+            if aspect == "structure" and found.only_kernels:
+                continue
+            yield _structure_case(aspect, found, f"{group}.{aspect}")
+
+
+def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
+    changes = found.of(aspect)
+    if changes:
+        message = f"{aspect} changed: {plural(len(changes), 'difference')}"
+        return TestCase(group, found.name, "failed", message, "\n".join(map(str, changes)), kind="change")
+    if why := found.unknown(aspect):
+        return TestCase(group, found.name, "error", why)
+    return TestCase(group, found.name, "passed", f"{aspect} did not change", "\n".join(found.notes))
+
+
+def structure_facts(comparison: Comparison) -> dict[str, object]:
+    """All differences, gated or not."""
+    return {
+        "gates": list(comparison.gated),
+        "answer": comparison.answer,
+        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
+        "differences": [_facts(found) for found in comparison.differences],
+    }
+
+
+def _facts(found: Differences) -> dict[str, object]:
+    return {
+        "experiment": found.name,
+        "changes": [asdict(change) for change in found.changes],
+        "structure_unknown": found.structure_unknown,
+        "kernels_unknown": found.kernels_unknown,
+        "notes": list(found.notes),
+    }
+
 
 _OPERATORS_SHOWN = 10
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.json_record import read_record
-from model_profiling.program.undelegated import OutsideGroup
+from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
+from model_profiling.core.records import read_record
+from model_profiling.export.records import EXAMPLE_INPUTS
+from model_profiling.program.graph_file import OutsideGroup
+from model_profiling.report.pair_text import speedup_text
 from model_profiling.run import Series
-from model_profiling.statistics.speedup import Speedup
+from model_profiling.statistics.speedup import Speedup, Verdict
 
 _AGAIN = "make it again: sme2prof profile MODEL --dtype all"
 
@@ -163,3 +167,164 @@ class Dtypes:
 
 def read_dtypes(path: Path) -> Dtypes:
     return read_record(Dtypes, path, _AGAIN)
+
+
+# Which number format to ship, and why: one line, from the record alone.
+# Latency decides where it was measured on an Arm CPU, and differences within noise are none. Without
+# latencies the work decides, and nothing is called faster. A format whose outputs are too far off is not
+# shipped.
+
+_EXAMPLES_ONLY = "accuracy was checked on the example inputs only"
+
+
+def decide(found: Dtypes) -> tuple[str | None, str]:
+    """The format to ship, if one can be named, and the sentences that say why."""
+    fit = [side for side in found.worked if side.accuracy is None or side.accuracy.ok]
+    why_not = [*_excluded(found)]
+    if not fit:
+        return None, " ".join(("Ship none of them yet:", "; ".join(why_not) + "."))
+    timed = [side for side in fit if side.latency is not None]
+    if found.judged_by_time and timed:
+        chosen, sentences = _by_latency(found, timed)
+    else:
+        chosen, sentences = _by_work(found, fit)
+    parts = [*sentences, *(f"Not {each}." for each in why_not), *_caution(chosen)]
+    return chosen.dtype, " ".join(parts)
+
+
+def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
+    fastest = min(timed, key=lambda side: _latency(side).median_ms)
+    judged = {side.dtype: _judged(found, fastest, side) for side in timed if side is not fastest}
+    alike = [side for side in timed if judged.get(side.dtype, Verdict.NO_CHANGE) is Verdict.NO_CHANGE]
+    # A median may be the lowest by chance: what is faster beyond noise goes before it.
+    ahead = [side for side in timed if judged.get(side.dtype) is Verdict.SLOWER]
+    # Where time does not tell them apart, the outputs do.
+    chosen = min(ahead or alike, key=_error)
+    kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
+    where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
+    parts = [f"Ship {chosen.dtype}: {where}"]
+    ratios = [
+        f"{speedup_text(pair.speedup)} as fast as {dtype}"
+        for dtype, verdict in judged.items()
+        if verdict is Verdict.FASTER and (pair := found.pair(fastest.dtype, dtype))
+    ]
+    if ratios:
+        parts.append(f"{'' if chosen is fastest else f'{fastest.dtype} is '}{listing(ratios)}")
+    if ahead:
+        parts.append(f"{fastest.dtype} has the lower median, but {chosen.dtype} is faster beyond noise")
+    elif len(alike) > 1:
+        others = listing(side.dtype for side in alike if side is not chosen)
+        nearer = "nearer" if len(alike) == 2 else "nearest"
+        nearness = f"{chosen.dtype} is {nearer} to PyTorch in float32"
+        parts.append(f"this measurement cannot tell {others} from it (a longer --budget may), and {nearness}")
+    for dtype, verdict in judged.items():
+        if verdict is Verdict.NOT_COMPARABLE:
+            pair = found.pair(fastest.dtype, dtype)
+            reason = pair.speedup.reason if pair else "they were not compared"
+            parts.append(f"{fastest.dtype} against {dtype} is not judged: {reason}")
+    return chosen, [f"{'; '.join(parts)}.", *(_projection(timed, chosen) if found.machine == "arm" else ())]
+
+
+def _judged(found: Dtypes, fastest: DtypeSide, side: DtypeSide) -> Verdict:
+    pair = found.pair(fastest.dtype, side.dtype)
+    return pair.speedup.verdict if pair else Verdict.NOT_COMPARABLE
+
+
+def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
+    """What a CPU with SME2 might change about the choice; ranges that overlap tell nothing."""
+    known = {side.dtype: side.projected for side in timed if side.projected is not None}
+    own = known.pop(chosen.dtype, None)
+    if own is None:
+        yield "What SME2 would bring is not known for it."
+        return
+    said = f"With SME2 the projection, not a measurement, is {_range(own)} for {chosen.dtype}"
+    ahead = [dtype for dtype, other in known.items() if other.high_ms < own.low_ms]
+    behind = [dtype for dtype, other in known.items() if other.low_ms > own.high_ms]
+    rest = [dtype for dtype in known if dtype not in (*ahead, *behind)]
+    ranges = {dtype: f"{dtype} ({_range(other)})" for dtype, other in known.items()}
+    if ahead:
+        said += (
+            f"; {listing(ranges[dtype] for dtype in ahead)} would be ahead: measure there before you decide"
+        )
+    if rest:
+        said += f"; it does not tell it from {listing(ranges[dtype] for dtype in rest)}"
+    if behind:
+        said += f"; {listing(ranges[dtype] for dtype in behind)} would stay behind"
+    yield f"{said}."
+
+
+def _by_work(found: Dtypes, fit: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
+    chosen = min(fit, key=lambda side: (-_whole_percent(side), side.operators_outside, side.size_bytes or 0))
+    facts = []
+    if (share := _share(chosen)) is not None:
+        facts.append(f"{percent(share)} of its matrix arithmetic ran on SME2 kernels{_others(fit, chosen)}")
+    facts.append(f"{plural(chosen.operators_outside, 'operator')} outside the delegates")
+    if chosen.size_bytes is not None:
+        facts.append(f"the program is {size(chosen.size_bytes)}")
+    no_latency = (
+        "these times are of a CPU that is not an Arm CPU, so they do not decide"
+        if found.machine == "other"
+        else "no latency was measured"
+    )
+    return chosen, [
+        f"Ship {chosen.dtype} by what is known without a latency: {', '.join(facts)}; {no_latency}, "
+        "so nothing is said about which is faster."
+    ]
+
+
+def _others(fit: Sequence[DtypeSide], chosen: DtypeSide) -> str:
+    shares = [
+        f"{side.dtype} {percent(share)}"
+        for side in fit
+        if side is not chosen and (share := _share(side)) is not None
+    ]
+    return f" ({', '.join(shares)})" if shares else ""
+
+
+def _excluded(found: Dtypes) -> Iterator[str]:
+    for side in found.failed:
+        yield f"{side.dtype}, which failed: {side.problem}"
+    for side in found.worked:
+        accuracy = side.accuracy
+        if accuracy is None or accuracy.ok:
+            continue
+        if accuracy.lowering_error > accuracy.lowering_limit:
+            off, limit, what = accuracy.lowering_error, accuracy.lowering_limit, f"PyTorch in {side.dtype}"
+        else:
+            off, limit, what = accuracy.error, accuracy.limit, "PyTorch in float32"
+        fix = "; calibrate it on real inputs" if accuracy.calibration == EXAMPLE_INPUTS else ""
+        far = accuracy.wrong or f"{what} by {off:.2g} of the output range (limit {limit:g})"
+        yield f"{side.dtype}, which is off from {far}{fix}"
+
+
+def _caution(chosen: DtypeSide) -> Iterator[str]:
+    accuracy = chosen.accuracy
+    if accuracy is None:
+        return
+    off = f"{accuracy.error:.2g} of their range"
+    said = f"Its outputs are off from PyTorch in float32 by {off}; {_EXAMPLES_ONLY}"
+    if accuracy.calibration == EXAMPLE_INPUTS:
+        said += ", and so was int8 calibrated"
+    yield f"{said}."
+
+
+def _latency(side: DtypeSide) -> Latency:
+    assert side.latency is not None
+    return side.latency
+
+
+def _error(side: DtypeSide) -> float:
+    return side.accuracy.error if side.accuracy else float("inf")
+
+
+def _share(side: DtypeSide) -> float | None:
+    return side.sme2.arithmetic_share if side.sme2 else None
+
+
+def _whole_percent(side: DtypeSide) -> float:
+    share = _share(side)
+    return round(share, 2) if share is not None else -1.0
+
+
+def _range(found: Projected) -> str:
+    return f"{milliseconds(found.low_ms)} to {milliseconds(found.high_ms)} ms"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from model_profiling.program.undelegated import described
-from model_profiling.report.charts.dtypes import dtypes_chart
+from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, size
+from model_profiling.program.graph_file import described
+from model_profiling.report.charts.categories import dtypes_chart
 from model_profiling.report.document import (
     Block,
     Code,
@@ -18,9 +19,8 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
-from model_profiling.report.pair_words import speedup_text
+from model_profiling.report.pair_text import speedup_text
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.wording import MISSING, milliseconds, percent, plural, size
 
 
 def dtypes_document(found: Dtypes) -> list[Block]:

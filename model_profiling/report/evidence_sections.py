@@ -8,12 +8,12 @@ from model_profiling.analysis.coverage import on_sme_of
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
-from model_profiling.analysis.kernel_work import multiply_adds, work_in_short
-from model_profiling.analysis.kernels import KernelUse
+from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_short
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.report.breakdown import break_down
-from model_profiling.report.charts.kernels import kernels_chart
+from model_profiling.core.formatting import MISSING, decimals_for, milliseconds, percent, plural
+from model_profiling.report.breakdown import TRACER_SAID, break_down
+from model_profiling.report.charts.steps import kernels_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
@@ -27,11 +27,9 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.operator_sections import sme2_switch
-from model_profiling.report.overheads import TRACER_SAID
 from model_profiling.report.verdict import gain_text
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
-from model_profiling.wording import MISSING, decimals_for, milliseconds, percent, plural
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_profiling.report.charts.history import history_chart
+from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.report.charts.over_time import history_chart
 from model_profiling.report.document import Block, Folded, Heading, Paragraph, make_list, make_table
-from model_profiling.report.history import METHOD, History, HistorySeries
-from model_profiling.report.history_words import by_name, change_sentence, series_sentences
-from model_profiling.wording import MISSING, milliseconds, plural
+from model_profiling.report.history import (
+    METHOD,
+    History,
+    HistorySeries,
+    by_name,
+    change_sentence,
+    series_sentences,
+)
 
 MOST_SERIES = 30
 """On a page; the facts (`--json`) hold all."""

@@ -12,14 +12,24 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.report.breakdown import Breakdown, break_down, pair_table, series_table, verdict_of
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, speedup
+from model_profiling.report.breakdown import (
+    EXPLAINED,
+    TRACER_SAID,
+    Breakdown,
+    break_down,
+    explained,
+    pair_table,
+    series_table,
+    verdict_of,
+)
 from model_profiling.report.charts.categories import categories_of, category_shift, work_by_category
 from model_profiling.report.charts.operators import (
     arithmetic_of_operators,
     longest_operators,
     operators_before_after,
+    roofline_chart,
 )
-from model_profiling.report.charts.roofline import roofline_chart
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -34,18 +44,16 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
-from model_profiling.report.operator_cells import (
+from model_profiling.report.pair_text import largest_parts, shift_text
+from model_profiling.report.verdict import told_pair
+from model_profiling.report.views import (
     became,
+    compared_pairs,
     line_cell,
     module_cell,
     precision_cell,
     work_cells,
 )
-from model_profiling.report.overheads import EXPLAINED, TRACER_SAID, explained
-from model_profiling.report.pair_words import largest_parts, shift_text
-from model_profiling.report.verdict import told_pair
-from model_profiling.report.views import compared_pairs
-from model_profiling.wording import MISSING, listing, milliseconds, percent, plural, speedup
 
 SHOWN = 15
 _BOTH_SIDES = ("before", "after")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from model_profiling.json_record import record_json
+from model_profiling.core.formatting import MISSING, milliseconds
+from model_profiling.core.records import record_json
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
-from model_profiling.report.headroom_json import outlook_facts
-from model_profiling.report.method_section import how_measured
-from model_profiling.report.page_size import fitted
-from model_profiling.report.run_report import latency
+from model_profiling.report.headroom import outlook_facts
+from model_profiling.report.run_report import fitted, latency
+from model_profiling.report.sections import how_measured
 from model_profiling.report.verdict import answers
-from model_profiling.wording import MISSING, milliseconds
 
 Json = dict[str, object]
 

@@ -10,21 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.headroom import Outlook
-from model_profiling.analysis.not_tested import NotTested
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.report.breakdown import break_down
+from model_profiling.core.formatting import milliseconds, percent
+from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
-from model_profiling.report.headroom_section import bottleneck_text, proven_text, range_text
-from model_profiling.report.overheads import cost_text, why
-from model_profiling.report.pair_words import bottleneck_shift, change_text, pair_text
+from model_profiling.report.headroom import bottleneck_text, proven_text, range_text
+from model_profiling.report.pair_text import bottleneck_shift, change_text, pair_text
 from model_profiling.run import Times, names
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.remarks import Weight
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.wording import milliseconds, percent
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 

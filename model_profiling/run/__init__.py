@@ -8,7 +8,7 @@ from model_profiling.run.comparability import why_not_comparable
 from model_profiling.run.evidence import Evidence
 from model_profiling.run.manifest import Manifest, Result
 from model_profiling.run.metrics import Latency, Metrics, PairSpeedup
-from model_profiling.run.opened import Run
+from model_profiling.run.run import Run
 from model_profiling.run.series import Pair, Series
 from model_profiling.run.times import Times
 

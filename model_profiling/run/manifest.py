@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.errors import FormatError
-from model_profiling.json_record import JsonObject, parse_record, read_json_object, read_record
-from model_profiling.reading import is_there, stays_inside
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
+from model_profiling.core.safe_read import is_there, stays_inside
 from model_profiling.run import names
 from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch, first_of_each

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.errors import FormatError
-from model_profiling.json_record import JsonObject, read_record
-from model_profiling.reading import is_there
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import JsonObject, read_record
+from model_profiling.core.safe_read import is_there
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.run.times import Times, times_of_bool

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling import files
-from model_profiling.reading import stays_inside
+from model_profiling.core import files
+from model_profiling.core.safe_read import stays_inside
 from model_profiling.run.series import Series
 
 MANIFEST = "manifest.json"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path, PurePosixPath
 
-from model_profiling import files
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
@@ -16,7 +17,6 @@ from model_profiling.program.graph_file import (
 )
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
-from model_profiling.reading import inside, is_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
 from model_profiling.run.remarks import Remark

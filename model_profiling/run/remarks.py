@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from model_profiling.core.formatting import listing, span
 from model_profiling.run.series import Series
-from model_profiling.wording import listing, span
 
 
 class Weight(IntEnum):

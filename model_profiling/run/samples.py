@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from model_profiling.errors import FormatError
-from model_profiling.json_record import read_record
-from model_profiling.reading import is_there
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import read_record
+from model_profiling.core.safe_read import is_there
 from model_profiling.run import names
-from model_profiling.run.opened import Run
+from model_profiling.run.run import Run
 from model_profiling.run.series import Series
 from model_profiling.runner.samples import Samples
 

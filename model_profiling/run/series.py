@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from model_profiling.wording import with_threads
+from model_profiling.core.formatting import with_threads
 
 Switch = Literal["on", "off"]
 

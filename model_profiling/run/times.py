@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
-from model_profiling.csv_cells import read_table
-from model_profiling.errors import FormatError, ProfilingError
-from model_profiling.json_record import read_json_object
-from model_profiling.reading import is_regular, open_regular
+from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.records import read_json_object, read_table
+from model_profiling.core.safe_read import is_regular, open_regular
 from model_profiling.run import names
 
 

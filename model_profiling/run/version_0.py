@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from model_profiling.json_record import JsonObject
-from model_profiling.reading import is_regular
+from model_profiling.core.records import JsonObject
+from model_profiling.core.safe_read import is_regular
 from model_profiling.run import names
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import switch_in_name

@@ -1,6 +1,4 @@
-"""Packages from the mirror this machine's apt already uses, signature-checked, without root and without
-touching the system's apt: the client works on a private state of its own.
-"""
+"""Debian's packages, asked from apt and unpacked into the kit's own folders."""
 
 from __future__ import annotations
 
@@ -8,15 +6,116 @@ import contextlib
 import re
 import shlex
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from model_profiling import fetching, process
-from model_profiling.errors import SetupError
-from model_profiling.progress import watched
-from model_profiling.runner.distribution import Distribution, this_distribution
+from model_profiling.core import fetching, process
+from model_profiling.core.errors import SetupError
+from model_profiling.core.progress import watched
+
+# Which Linux distribution this machine runs, and what its packages are called there: for fixes that can be
+# followed word for word.
+
+Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
+
+_OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
+_SYSROOT = "name a folder that holds aarch64's glibc, libgcc and libstdc++ in SME2PROF_SYSROOT"
+# Debian splits venv off each Python it has.
+_APT: dict[Need, str] = {
+    "git": "apt install git",
+    "adb": "apt install adb",
+    "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
+}
+# Fedora's own aarch64 compiler comes without a C++ library for aarch64, so it is not named.
+_FIXES: dict[str, dict[Need, str]] = {
+    "debian": {
+        "C++ compiler": "apt install g++",
+        "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
+        "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
+        "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or name one in SME2PROF_QEMU",
+        **_APT,
+    },
+    "ubuntu": {
+        "C++ compiler": "apt install g++",
+        "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
+        "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
+        "QEMU": "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or name one in SME2PROF_QEMU",
+        **_APT,
+    },
+    "fedora": {
+        "C++ compiler": "dnf install gcc-c++",
+        "aarch64 compiler": "make the package index reachable: the ziglang wheel on it has a compiler",
+        "aarch64 C library": "dnf download --forcearch=aarch64 glibc libgcc libstdc++, unpack them with "
+        "rpm2cpio and cpio, and name that folder in SME2PROF_SYSROOT",
+        "QEMU": "dnf install qemu-user-static (10.1 or newer), or name one in SME2PROF_QEMU",
+        "git": "dnf install git",
+        "adb": "dnf install android-tools",
+    },
+    "arch": {
+        "C++ compiler": "pacman -S gcc",
+        "aarch64 compiler": "pacman -S aarch64-linux-gnu-gcc",
+        "aarch64 C library": "pacman -S aarch64-linux-gnu-gcc, which brings aarch64-linux-gnu-glibc",
+        "QEMU": "pacman -S qemu-user-static (10.1 or newer), or name one in SME2PROF_QEMU",
+        "git": "pacman -S git",
+        "adb": "pacman -S android-tools",
+    },
+}
+_ANY: dict[Need, str] = {
+    "C++ compiler": "install g++ or clang++, or set CXX",
+    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
+    "aarch64 C library": _SYSROOT,
+    "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or name one in "
+    "SME2PROF_QEMU",
+    "git": "install git",
+    "adb": "install Android's platform-tools",
+    "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
+}
+_MACOS: dict[Need, str] = {"C++ compiler": "xcode-select --install", "git": "xcode-select --install"}
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A system as its os-release names it; `family` is the one whose package names it shares."""
+
+    name: str
+    version: str
+    family: str
+
+    def fix(self, need: Need) -> str:
+        """What to do, on this system, for `need`."""
+        return _FIXES.get(self.family, _MACOS if self.family == "macos" else _ANY).get(need, _ANY[need])
+
+
+def this_distribution(root: Path = Path("/")) -> Distribution:
+    """The system whose files lie under `root`."""
+    if sys.platform == "darwin":
+        return Distribution("macOS", "", "macos")
+    for place in _OS_RELEASE:
+        path = root / place.relative_to("/")
+        if path.is_file():
+            return read_os_release(path.read_text(encoding="utf-8", errors="replace"))
+    return Distribution("Linux", "", "")
+
+
+def read_os_release(text: str) -> Distribution:
+    """The distribution that an os-release file describes, by its ID and then by those it says it is like."""
+    fields = {}
+    for line in text.splitlines():
+        key, found, value = line.partition("=")
+        if found and not key.startswith("#"):
+            words = shlex.split(value)
+            fields[key.strip()] = words[0] if words else ""
+    families = (fields.get("ID", ""), *fields.get("ID_LIKE", "").split())
+    family = next((name for name in families if name in _FIXES), "")
+    return Distribution(fields.get("NAME", "Linux"), fields.get("VERSION_ID", ""), family)
+
+
+# Packages from the mirror this machine's apt already uses, signature-checked, without root and without
+# touching the system's apt: the client works on a private state of its own.
 
 _KEYRINGS = {
     "Debian": ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp"),
@@ -209,3 +308,48 @@ def _last_line(done: process.Completed) -> str:
         return "no answer in time"
     lines = [line.removeprefix("E: ").strip() for line in done.stderr.splitlines() if line.startswith("E:")]
     return lines[-1] if lines else f"apt-get ended with {done.returncode}"
+
+
+# Programs of the distribution's packages, laid out in a folder with all they depend on and run from there:
+# nothing is configured and no root is needed.
+
+
+def unpack_closure(packages: Packages, names: Sequence[str], root: Path, libraries: Path) -> None:
+    """Lay `names` and all they depend on out in `root`, and link to their shared libraries in `libraries`.
+
+    The C library is in `root` but not among the links: it belongs to the loader of the machine.
+    """
+    debs = packages.download_closure(names)
+    _merge_folders(root)
+    for deb in debs:
+        packages.unpack(deb, root)
+    _gather_libraries(root, libraries, _of_the_c_library(debs))
+
+
+def _merge_folders(root: Path) -> None:
+    """A root in which /lib is /usr/lib: newer releases expect it of their packages, older ones allow it."""
+    for name in ("bin", "lib", "lib64", "sbin"):
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
+
+
+def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
+    """The names of all files in the package of the machine's own C library."""
+    for deb in debs:
+        if deb.name.startswith("libc6_"):
+            listed = process.run(["dpkg", "--contents", deb], timeout=60)
+            paths = (line.split()[5] for line in listed.stdout.splitlines() if len(line.split()) > 5)
+            return frozenset(path.rpartition("/")[2] for path in paths)
+    raise SetupError("the packages came without the C library", "install them with apt")
+
+
+def _gather_libraries(root: Path, into: Path, without: frozenset[str]) -> None:
+    """Link to every shared library for this machine in one folder."""
+    into.mkdir()
+    machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
+    # Android's tools keep theirs in a folder of their own below the machine's.
+    folders = [root / "usr/lib", *machine, *(path / "android" for path in machine)]
+    for library in (path for folder in folders for path in folder.glob("*.so*")):
+        link = into / library.name
+        if library.is_file() and library.name not in without and not link.exists():
+            link.symlink_to(Path("..") / library.relative_to(into.parent))

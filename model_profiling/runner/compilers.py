@@ -14,19 +14,59 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from model_profiling import files, process
-from model_profiling.errors import ProfilingError, SetupError
+from model_profiling.core import files, process
+from model_profiling.core.errors import ProfilingError, SetupError
 from model_profiling.runner import unpacked_gcc, zig
+from model_profiling.runner.apt import Need, this_distribution
 from model_profiling.runner.cache import cache_root, make_place
-from model_profiling.runner.distribution import Need, this_distribution
-from model_profiling.runner.on_path import on_path, path_folders
-from model_profiling.runner.platforms import AARCH64_LINUX, Platform, this_platform
+from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
+
+# Programs that the kit looks for by itself: not in folders of the PATH that depend on where one stands, nor
+# in those that anybody can write to. What a user names is run as named.
+
+
+def on_path(name: str, refused: list[str] | None = None) -> Path | None:
+    """The first program called `name` that may be run; one that may not is added to `refused` as a clause."""
+    for folder in _folders():
+        found = shutil.which(name, path=folder or os.curdir)
+        if found is None:
+            continue
+        if _may_be_used(folder):
+            return Path(found)
+        if refused is not None:
+            refused.append(f"{name} in {folder or os.curdir} is not run: {_why_not(folder)}")
+    return None
+
+
+def path_folders() -> list[Path]:
+    """The folders of the PATH from which something may be run."""
+    return [Path(folder) for folder in _folders() if _may_be_used(folder)]
+
+
+def _folders() -> Iterator[str]:
+    yield from os.environ.get("PATH", os.defpath).split(os.pathsep)
+
+
+def _may_be_used(folder: str) -> bool:
+    return not _why_not(folder)
+
+
+def _why_not(folder: str) -> str:
+    if not Path(folder).is_absolute():
+        return "the PATH names that folder by a relative path"
+    try:
+        anybody = Path(folder).stat().st_mode & stat.S_IWOTH
+    except OSError:
+        return "it cannot be looked at"
+    return "anybody can write to that folder" if anybody else ""
+
 
 # A compiler that unpacks its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 
 AARCH64, X86_64 = 183, 62
 _LOAD, _DYNAMIC, _INTERP = 1, 2, 3

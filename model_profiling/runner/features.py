@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from model_profiling import macos
-from model_profiling.errors import InputError
+from model_profiling.core import macos
+from model_profiling.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +166,35 @@ def from_sysctl(text: str) -> frozenset[str]:
     """The features a macOS `sysctl hw.optional.arm` listing reports as 1."""
     on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1\s*$", text))
     return frozenset(feature.name for feature in _TABLE if feature.macos in on)
+
+
+# The kinds of machine a runner is compiled for.
+
+System = Literal["linux", "macos", "android"]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """An operating system and a CPU architecture, by the names that wheels and compilers use for Linux."""
+
+    system: System
+    machine: str
+
+    @property
+    def is_native(self) -> bool:
+        return self == this_platform()
+
+    def __str__(self) -> str:
+        return f"{self.machine} {_TITLES[self.system]}"
+
+
+def this_platform() -> Platform:
+    """The machine this Python runs on."""
+    machine = platform.machine().lower()
+    return Platform("macos" if sys.platform == "darwin" else "linux", _NAMES.get(machine, machine))
+
+
+_TITLES: dict[System, str] = {"linux": "Linux", "macos": "macOS", "android": "Android"}
+_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
+AARCH64_LINUX = Platform("linux", "aarch64")
+AARCH64_MACOS = Platform("macos", "aarch64")

@@ -5,11 +5,11 @@ Says what is fetched and how large it is, and of pip's own words nothing unless 
 
 import sys
 
-from model_profiling.fetching import pip
-from model_profiling.printable import printable
-from model_profiling.progress import Lines, watching
-from model_profiling.signals import end_like_ctrl_c
-from model_profiling.standard_streams import answered
+from model_profiling.core.fetching import pip
+from model_profiling.core.formatting import printable
+from model_profiling.core.progress import Lines, watching
+from model_profiling.core.signals import end_like_ctrl_c
+from model_profiling.core.stdio import answered
 
 _LONGEST_S = 7200.0
 

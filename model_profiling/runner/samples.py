@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.errors import FormatError, InputError, RunError
-from model_profiling.json_record import parse_record, read_json_object
-from model_profiling.reading import is_regular
-from model_profiling.runner.code_functions import CodeFunctions, read_functions
+from model_profiling.core.errors import FormatError, InputError, RunError
+from model_profiling.core.records import parse_record, read_json_object
+from model_profiling.core.safe_read import is_regular
+from model_profiling.runner.code_files import read_functions
+from model_profiling.runner.elf_functions import CodeFunctions
 
 _AGAIN = "run it again"
 _COLUMNS = ("call", "operator", "thread", "file", "offset")

@@ -7,11 +7,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import SetupError
-from model_profiling.executorch_wheel import wheel_folder
-from model_profiling.own_commands import install_extra, reinstall
+from model_profiling.core.errors import SetupError
+from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.runner.cache import cache_root
-from model_profiling.runner.platforms import Platform, System, this_platform
+from model_profiling.runner.features import Platform, System, this_platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +68,16 @@ def _again(root: Path) -> str:
     if cache_root() in root.parents:
         return shlex.join(["rm", "-r", str(root.parent)])
     return reinstall("executorch", "executorch")
+
+
+# What the kit fetches from a package index when it is used, known by its hashes like what set-up installs.
+# The locks beside this file are requirements files of pip; `make lock` writes them.
+
+
+def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
+    """What tells pip to take `package` as it is locked. Another `version` than that has no hash here: the one
+    that is asked for is the one that is installed already, which was somebody's choice."""
+    lock = Path(__file__).with_name(f"{package}.txt")
+    locked = f"{package}=={version}"
+    known = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())
+    return ("--require-hashes", "-r", str(lock)) if known or version is None else (locked,)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
+from model_profiling.runner.apt import unpack_closure
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.platforms import AARCH64_LINUX, Platform
-from model_profiling.runner.unpacked import unpack_closure
+from model_profiling.runner.features import AARCH64_LINUX, Platform
 
 _CURE = "install it with apt"
 _CROSS = "aarch64-linux-gnu"

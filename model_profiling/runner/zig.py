@@ -10,11 +10,11 @@ from __future__ import annotations
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from model_profiling import fetching
-from model_profiling.errors import SetupError
-from model_profiling.runner import locked
+from model_profiling.core import fetching
+from model_profiling.core.errors import SetupError
+from model_profiling.runner import sdk
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.platforms import Platform
+from model_profiling.runner.features import Platform
 
 _TITLE = "the ziglang wheel"
 _RELEASE = "0.17"
@@ -55,7 +55,7 @@ def command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
 def _install(into: Path) -> None:
     done = fetching.pip(
         *("install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target", into),
-        *locked.pip_words("ziglang"),
+        *sdk.pip_words("ziglang"),
         timeout=900,
     )
     if not done.ok:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling.cli.perf_runner import main
+    from model_profiling.cli.script import main
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

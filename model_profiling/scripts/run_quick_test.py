@@ -12,15 +12,14 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling.arguments import ArgumentParser
     from model_profiling.cli.frame import fail, say
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import output_folder
-    from model_profiling.errors import ProfilingError
-    from model_profiling.signals import end_like_ctrl_c
-    from model_profiling.standard_streams import answered
+    from model_profiling.core.errors import ArgumentParser, ProfilingError
+    from model_profiling.core.signals import end_like_ctrl_c
+    from model_profiling.core.stdio import answered
     from model_profiling.targets import parse_target
-    from model_profiling.workflow.quick_test import quick_test
+    from model_profiling.workflow.profile import quick_test
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

@@ -15,8 +15,8 @@ try:
     from model_profiling.cli.frame import facts, say
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import run_tool, tool_parser
-    from model_profiling.standard_streams import answered
-    from model_profiling.validation.pipeline import validate_pipeline
+    from model_profiling.core.stdio import answered
+    from model_profiling.validation.validate import validate_pipeline
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

@@ -10,11 +10,11 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling.arguments import ArgumentParser
+    from model_profiling.core.errors import ArgumentParser
+    from model_profiling.core.formatting import printable
+    from model_profiling.core.signals import end_like_ctrl_c
+    from model_profiling.core.stdio import answered
     from model_profiling.doctor import examine, prerequisites, program_checks
-    from model_profiling.printable import printable
-    from model_profiling.signals import end_like_ctrl_c
-    from model_profiling.standard_streams import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

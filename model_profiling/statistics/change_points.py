@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int_]

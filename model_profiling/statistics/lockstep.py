@@ -23,15 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_profiling.errors import InputError
-from model_profiling.statistics.intervals import (
-    Floats,
-    reaches,
-    signed_rank_interval,
-    signed_rank_p,
-    student_interval,
-    student_p,
-)
+from model_profiling.core.errors import InputError
 from model_profiling.statistics.speedup import Rounds
 from model_profiling.statistics.verdict import (
     CONFIDENCE,
@@ -39,6 +31,7 @@ from model_profiling.statistics.verdict import (
     FEWEST_ROUNDS,
     PRACTICAL_THRESHOLD,
     Correction,
+    Floats,
     Interval,
     Speedup,
     answer,
@@ -49,7 +42,12 @@ from model_profiling.statistics.verdict import (
     level,
     measured,
     no_answer,
+    reaches,
+    signed_rank_interval,
+    signed_rank_p,
     spent,
+    student_interval,
+    student_p,
 )
 
 Turns = Sequence[Sequence[float]]

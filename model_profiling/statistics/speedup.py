@@ -14,34 +14,32 @@ from functools import partial
 
 import numpy as np
 
-from model_profiling.errors import InputError
-from model_profiling.statistics.intervals import (
-    Floats,
-    bootstrap_interval,
-    reaches,
-    signed_rank_interval,
-    signed_rank_p,
-    student_p,
-    welch,
-)
+from model_profiling.core.errors import InputError
 from model_profiling.statistics.verdict import (
     CONFIDENCE,
     EXACT_ROUNDS,
     FEWEST_ROUNDS,
     PRACTICAL_THRESHOLD,
     Correction,
+    Floats,
     Interval,
     Speedup,
     Verdict,
     answer,
     blur,
+    bootstrap_interval,
     correct_each,
     few_interval,
     is_look,
     level,
     measured,
     no_answer,
+    reaches,
+    signed_rank_interval,
+    signed_rank_p,
     spent,
+    student_p,
+    welch,
 )
 
 __all__ = [

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from model_profiling import __version__
-from model_profiling.errors import FormatError, InputError
-from model_profiling.extras import needed
-from model_profiling.progress import Progress, Silent
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.hints import needed
+from model_profiling.core.progress import Progress, Silent
 from model_profiling.run import Run
-from model_profiling.store.contents import Contents, has_ended, stamp
-from model_profiling.store.data_files import batch_of, checked_paths, write_table
-from model_profiling.store.identity import Identity, identity_of
+from model_profiling.store.connection import now
+from model_profiling.store.data_files import Contents, batch_of, checked_paths, has_ended, stamp, write_table
 from model_profiling.store.labels import Labels
 from model_profiling.store.log import Change, DataFile, KnownRun, Log
-from model_profiling.store.moments import now
-from model_profiling.store.run_rows import RunRows, rows_of_run
+from model_profiling.store.run_rows import Identity, RunRows, identity_of, rows_of_run
 from model_profiling.store.tables import RUNS, TABLES, Row
 
 if TYPE_CHECKING:

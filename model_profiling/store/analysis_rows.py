@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
-from model_profiling.csv_cells import read_table
-from model_profiling.errors import FormatError
-from model_profiling.json_record import parse_record, read_json_object
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import parse_record, read_json_object, read_table
+from model_profiling.core.safe_read import MIB, inside, is_there, read_text
 from model_profiling.program.category import Category, operator_type
-from model_profiling.reading import MIB, inside, is_there, read_text
-from model_profiling.report import run_tables
+from model_profiling.report import analysed as run_tables
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import Remark, warning_lines

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from model_profiling.extras import needed
-from model_profiling.store.only_arrow import OnlyArrow
+from model_profiling.core.hints import needed
+from model_profiling.store.tables import OnlyArrow
 
 if TYPE_CHECKING:
     import duckdb

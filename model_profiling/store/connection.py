@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from model_profiling.errors import FormatError
-from model_profiling.extras import needed
+from model_profiling.core.errors import FormatError
+from model_profiling.core.hints import needed
 from model_profiling.store.log import FIX
 from model_profiling.store.tables import TABLES, Table
 from model_profiling.store.views import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _MEMORY = "2GB"
 """What a question may take; more is refused by DuckDB, with its own words."""
@@ -112,3 +115,34 @@ def _text(value: str) -> str:
 def _escaped(path: str) -> str:
     """In a text of SQL; and as DuckDB would take them for patterns, letters that are some stand alone."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path).replace("'", "''")
+
+
+# Moments as tables hold them: microseconds since 1970, in UTC.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def moment_of(text: str) -> int | None:
+    """What a file of a run calls a moment; None where it is none."""
+    for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
+        try:
+            told = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        return (told - _EPOCH) // _MICROSECOND if told.year >= 1970 else None
+    return None
+
+
+def as_moment(told: datetime) -> int:
+    """Of what a store answers: a date and time without a zone, which is UTC."""
+    return (told.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+
+
+def month_of(moment: int) -> str:
+    """2026-11, what files are kept by."""
+    return (_EPOCH + timedelta(microseconds=moment)).strftime("%Y-%m")

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling import process
-from model_profiling.errors import InputError, SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, SetupError
 
 _LONGEST = 200
 _GIT_S = 10.0

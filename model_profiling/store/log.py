@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling import files
-from model_profiling.errors import FormatError, InputError, system_reason
-from model_profiling.json_record import parse_flat, read_json_object, record_json
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError, system_reason
+from model_profiling.core.records import parse_flat, read_json_object, record_json
 from model_profiling.store.tables import TABLES
 
 FOLDER = "log"

@@ -1,22 +1,40 @@
-"""Where a run of a store is today. Stores are moved, together with their runs or alone; a run that is
-measured anew, and a sweep of every night, take the folder of the one before, which is kept under its date.
-"""
+"""Where stores and their runs are: addresses, fetched copies, runs that were moved."""
 
 from __future__ import annotations
 
 import bisect
+import hashlib
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from model_profiling.errors import ProfilingError
-from model_profiling.json_record import JsonObject, read_json_object
-from model_profiling.reading import is_there
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.core.files import StrPath
+from model_profiling.core.hints import needed
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import JsonObject, read_json_object
+from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there, read_bytes
 from model_profiling.run import names
 from model_profiling.run.manifest import read_manifest, read_summary_0
-from model_profiling.store.moments import as_moment, moment_of
+from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache_record import check_trusted
+from model_profiling.store.connection import as_moment, moment_of
+from model_profiling.store.data_files import Contents
+from model_profiling.store.log import FOLDER as LOG
+from model_profiling.store.log import Log
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+# Where a run of a store is today. Stores are moved, together with their runs or alone; a run that is
+# measured anew, and a sweep of every night, take the folder of the one before, which is kept under its date.
 
 _ABOVE = 3
 """How far above a run a folder may have been kept aside: SWEEP/runs/PROGRAM/PLACE."""
@@ -97,3 +115,107 @@ def _begun(folder: Path) -> int | None:
 
 def _first(value: object) -> JsonObject:
     return value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else {}
+
+
+# Where a store is: what the user named, else $SME2PROF_STORE, else the folder `sme2prof_store` here.
+
+VARIABLE = "SME2PROF_STORE"
+DEFAULT = "sme2prof_store"
+_REMOTE = ("s3://", "gs://", "gcs://", "r2://", "az://", "abfss://", "file://")
+"""What DuckDB can list and read, each with an extension; `file` with none, so that the way can be tested."""
+
+
+def store_address(given: StrPath | None = None) -> str:
+    """The address of the store that is meant."""
+    return os.fspath(given) if given is not None else os.environ.get(VARIABLE) or DEFAULT
+
+
+def store_command(words: str, address: str) -> str:
+    """`sme2prof store` with `words`, as it must be said of the store at `address`."""
+    named = "" if address == store_address() else f" --store {address}"
+    return f"sme2prof store {words}{named}"
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is no folder of this machine."""
+    return address.lower().startswith(_REMOTE)
+
+
+# A store at an address such as s3://bucket/store: what counts of it is fetched once, and read from there.
+# DuckDB fetches, by the extension that its address needs. Changes stay as they are and files are named by
+# their hash, so what was fetched before is fetched no more. The copy lies in the user's cache, for `sme2prof
+# clean`.
+
+KIND = "stores"
+_NAME = re.compile(r"(?:.*/)?([0-9]{8})\.json")
+_FIX = "see that the address is right, and that DuckDB may read it"
+
+
+def fetch_store(address: str, mark: str, progress: Progress | None = None) -> Path:
+    """The folder of this machine that holds what counts of the store at `address`."""
+    engine = needed("duckdb", "store")
+    root = cache_root() / KIND / hashlib.sha256(address.encode()).hexdigest()[:16]
+    check_trusted(files.make_folder(root))
+    try:
+        with engine.connect(":memory:") as made:
+            _fetch(made, address.rstrip("/"), root, mark, progress or Silent())
+    except engine.Error as problem:
+        said = str(problem).splitlines()[0]
+        kind = SetupError if "extension" in said.lower() else InputError
+        raise kind(f"cannot read {address}: {said}", _FIX) from problem
+    return root
+
+
+def _fetch(made: duckdb.DuckDBPyConnection, address: str, root: Path, mark: str, progress: Progress) -> None:
+    listed = made.execute("SELECT file FROM glob(?)", [_plain(f"{address}/{LOG}/") + "*.json"]).fetchall()
+    numbers = sorted(int(told[1]) for (path,) in listed if (told := _NAME.fullmatch(path)))
+    if not numbers:
+        raise InputError(f"there is no store at {address}", _FIX)
+    files.write_bytes(root / mark, _read(made, f"{address}/{mark}", MOST_JSON))
+    log = Log(root)
+    newest = _read(made, f"{address}/{LOG}/{log.path(numbers[-1]).name}", MOST_JSON)
+    if log.folder.is_dir() and not _continues(log, numbers[-1], newest):
+        shutil.rmtree(log.folder)  # another store has taken its place
+    files.make_folder(log.folder)
+    progress.stage(f"fetching {address}")
+    files.write_bytes(log.path(numbers[-1]), newest)
+    for number in reversed(numbers):
+        path = log.path(number)
+        if not is_regular(path):
+            files.write_bytes(path, _read(made, f"{address}/{LOG}/{path.name}", MOST_JSON))
+        if log.read(number).whole:
+            break
+    contents = Contents()
+    contents.catch_up(log)
+    for place, (name, found) in enumerate(contents.files.items()):
+        progress.advance(place, len(contents.files), found.table)
+        path = files.real_folder(root, (root / name).parent) / Path(name).name
+        if is_regular(path) and path.stat().st_size == found.bytes:
+            continue
+        content = _read(made, f"{address}/{name}", min(found.bytes, MOST_MAPPED))
+        if hashlib.sha256(content).hexdigest() != found.sha256:
+            raise FormatError(f"{address}/{name} is damaged: its hash is not that of its name", _FIX)
+        files.write_bytes(path, content)
+
+
+def _continues(log: Log, number: int, newest: bytes) -> bool:
+    """Whether the copy is of a store whose change `number`, the newest, is `newest`."""
+    known = log.numbers()
+    if not known or known[-1] < number:
+        return True
+    return known[-1] == number and read_bytes(log.path(number), MOST_JSON) == newest
+
+
+def _read(made: duckdb.DuckDBPyConnection, path: str, most: int) -> bytes:
+    (size,) = made.execute("SELECT size FROM read_blob(?)", [_plain(path)]).fetchone() or (None,)
+    if size is None:
+        raise FormatError(f"there is no {path}", _FIX)
+    if size > most:
+        raise FormatError(f"{path} has {size} bytes, more than the {most} that it may have", _FIX)
+    (content,) = made.execute("SELECT content FROM read_blob(?)", [_plain(path)]).fetchone() or (b"",)
+    return bytes(content)
+
+
+def _plain(path: str) -> str:
+    """`path` without a letter that DuckDB would take for a pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any, TypeAlias
 
-from model_profiling.extras import needed
+from model_profiling.core.hints import needed
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 

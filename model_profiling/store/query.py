@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,21 +17,110 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from model_profiling import process
-from model_profiling.errors import InputError, ProfilingError, RunError
-from model_profiling.extras import needed
+from model_profiling.core import files, process
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
+from model_profiling.core.formatting import did_you_mean, plural
+from model_profiling.core.hints import needed
+from model_profiling.core.records import csv_line
 from model_profiling.store.confined import REFUSED, TYPES, Refusal, Request
 from model_profiling.store.connection import table_statements
-from model_profiling.store.plain_values import Plain, plain_values
-from model_profiling.store.query_errors import one_line, worded
+from model_profiling.store.log import FIX
+from model_profiling.store.plain_values import Plain, cell, plain_values
 from model_profiling.store.tables import TABLES
-from model_profiling.wording import plural
+from model_profiling.store.views import TABLES_AND_VIEWS
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from model_profiling.store.opened import Store
+    from model_profiling.store.store import Store
+
+
+# What DuckDB says of a question that it cannot answer, as one line with what to do.
+
+_LIST = "`sme2prof query --views` lists them"
+_ONLY_READS = "a question is one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
+_NO_TABLE = re.compile(r'Table with name "?(.+?)"? does not exist')
+_NO_COLUMN = re.compile(
+    r'(?:Referenced column|Column) "(.+?)"(?: in \w+ list)? (?:not found|that was)'
+    r'|does not have a column named "(.+?)"'
+)
+_PREFIX = re.compile(r"^[A-Z][A-Za-z ]*?(?:Error|ERROR): ")
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+
+
+def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
+    match refusal.kind:
+        case "NoQuestionError":
+            return InputError(f"this is no question of one statement: {refusal.message}", _ONLY_READS)
+        case "DamagedError" | "SetupError":
+            return _of_this_machine(refusal)
+        case "OutOfMemoryException" | "MemoryError" | "ArrowMemoryError":
+            return InputError(
+                f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
+                "ask for fewer rows or columns, or allow more: sme2prof query --memory MB",
+            )
+        case "PermissionException":
+            return InputError(
+                "a question reads the tables of the store, and no other file or setting", f"tables: {_LIST}"
+            )
+    if not refusal.of_duckdb:
+        return _of_this_machine(refusal)
+    return InputError(*_unknown_name(refusal.message, sql) or (_said(refusal.message), _cure(refusal.kind)))
+
+
+def _of_this_machine(refusal: Refusal) -> ProfilingError:
+    """What is no fault of the question."""
+    match refusal.kind:
+        case "DamagedError":
+            return FormatError(f"the store's {refusal.message}", FIX)
+        case "SetupError":
+            return SetupError(*refusal.message.split("; ", 1))
+    return RunError(
+        f"the answer could not be sent: {refusal.kind}: {one_line(refusal.message)}",
+        "write what is asked for as text: column::VARCHAR",
+    )
+
+
+def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
+    """What is wrong and what to do, where the question names something that is not there."""
+    if found := _NO_TABLE.search(message):
+        hint = did_you_mean(found[1], TABLES_AND_VIEWS)
+        return f"there is no table or view '{found[1]}'", _with(hint, _LIST)
+    if found := _NO_COLUMN.search(message):
+        name = found[1] or found[2]
+        return f"there is no column '{name}' here", _with(did_you_mean(name, _columns_near(sql)), _LIST)
+    return None
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _with(hint: str, more: str) -> str:
+    return f"{hint} {more}" if hint else more
+
+
+def _columns_near(sql: str) -> list[str]:
+    """The columns of the tables that the question names; of all where it names none."""
+    words = set(re.findall(r"[a-z_0-9]+", sql.lower()))
+    named = [found for name, found in TABLES_AND_VIEWS.items() if name in words]
+    return sorted({name for found in named or TABLES_AND_VIEWS.values() for name in found.names})
+
+
+def _said(message: str) -> str:
+    """DuckDB's first sentence, and in which line of the question it sees it."""
+    first = _PREFIX.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
+    line = _LINE.search(message)
+    where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
+    return f"DuckDB cannot answer{where}: {one_line(first).rstrip('.')}"
+
+
+def _cure(kind: str) -> str:
+    if kind == "ParserException":
+        return "correct the SQL; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
+    return f"correct the SQL; tables and columns: {_LIST}"
+
 
 Params: TypeAlias = Sequence[object] | Mapping[str, object]
 
@@ -287,3 +378,46 @@ def _told_apart(names: Sequence[str]) -> list[str]:
             free = f"{name}_{number}"
         told.append(free)
     return told
+
+
+# An answer as a file, written batch by batch: it may be larger than the memory.
+
+
+def write_csv(path: Path, coming: Coming) -> int:
+    """The number of rows; nothing known is an empty cell, lists are JSON."""
+    rows = 0
+    with files.writing_to(path) as stream:
+        stream.write(files.encoded(f"{csv_line(coming.schema.names)}\n"))
+        for batch in coming:
+            lines = (f"{csv_line(map(cell, row))}\n" for row in plain_rows(batch))
+            stream.write(files.encoded("".join(lines)))
+            rows += batch.num_rows
+    return rows
+
+
+def write_parquet(path: Path, coming: Coming) -> int:
+    """The number of rows; types are those of the answer."""
+    arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
+    _check_types(arrow, parquet, coming)
+    rows = 0
+    with (
+        files.writing_to(path) as stream,
+        parquet.ParquetWriter(stream, coming.schema, compression="zstd") as writer,
+    ):
+        for batch in coming:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _check_types(arrow: Any, parquet: Any, coming: Coming) -> None:
+    """Parquet knows fewer types than DuckDB; said before anything is written."""
+    for field, kind in zip(coming.schema, coming.types, strict=True):
+        try:
+            with parquet.ParquetWriter(io.BytesIO(), arrow.schema([field])):
+                pass
+        except arrow.ArrowException as problem:
+            raise InputError(
+                f"a Parquet file cannot hold {field.name}, which is {kind}",
+                f'write it as text: "{field.name}"::VARCHAR',
+            ) from problem

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_profiling.errors import InputError
-from model_profiling.extras import needed
+from model_profiling.core.errors import InputError
+from model_profiling.core.hints import needed
 
 EXTRA = "sweep"
 LOOPBACK = "127.0.0.1"

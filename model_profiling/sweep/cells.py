@@ -2,16 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, cast
 
-from model_profiling.config.sweep import SweepConfig
-from model_profiling.errors import InputError
+from model_profiling.config.settings import ProfileConfig, Schedule
+from model_profiling.config.sweep import LADDER, Rung, SweepConfig, choice_of
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import read_record, record_json
+from model_profiling.core.safe_read import stays_inside
 from model_profiling.models import registry
 from model_profiling.models.catalog import file_name_of
+from model_profiling.pipeline.measuring import SECONDS as SAMPLING_S
+from model_profiling.pipeline.schedule import TRACED_ROUNDS, emulated_seconds
+from model_profiling.program import read_program
 from model_profiling.run.names import variant_of
-from model_profiling.sweep.records import Cell, CellRecord, Job, Measure, Program
+from model_profiling.runner.features import FEATURES
+from model_profiling.targets import Target
+from model_profiling.targets.protocol import PowerMode, TargetChoice, place_of
+from model_profiling.workflow.measure import RungAsked, make_rung_config
+
+# What a sweep is made of, and what became of each part.
+# A cell is what people count: one model in one dtype for one backend, with so many threads, on one rung, on
+# one target. A job is all cells of one program on one target: they take turns in one run directory. The
+# record of all cells (`cells.json`) is written whole at every change, so that a killed sweep says where it
+# was.
+
+CELLS = "cells.json"
+SWEEP = "sweep.json"
+ARTIFACTS = "artifacts"
+RUNS = "runs"
+
+CellState = Literal["waiting", "running", "done", "failed", "left out"]
+ENDED: frozenset[CellState] = frozenset({"done", "failed", "left out"})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One export. `model` is a path of a .pte, which is one already, or what `find_or_export` takes; `name`
+    is the file's stem, and no two programs of a sweep share one."""
+
+    name: str
+    model: str
+    dtype: str | None = None
+    backend: str | None = None
+
+    @property
+    def exported(self) -> bool:
+        """Whether there is nothing to export."""
+        return self.model.endswith(".pte")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    program: Program
+    threads: int
+    rung: str
+    target: str
+
+    @property
+    def job_id(self) -> str:
+        return job_id(self.program, self.target)
+
+    @property
+    def id(self) -> str:
+        """`toy_cnn_xnnpack_fp16/android-SERIAL/off/t4`: the same in every process and every session."""
+        return f"{self.job_id}/{self.rung}/t{self.threads}"
+
+    @property
+    def values(self) -> dict[str, object]:
+        """What it is of everything that a sweep varies, as exclusions name it."""
+        return {
+            "model": self.program.model,
+            "dtype": self.program.dtype,
+            "backend": self.program.backend,
+            "threads": self.threads,
+            "rung": self.rung,
+            "target": self.target,
+        }
+
+
+def job_id(program: Program, target: str) -> str:
+    return f"{program.name}/{place_of(target)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How the cells of a sweep are measured: the same for all of them."""
+
+    runs: int = 10
+    warmup: int = 3
+    schedule: Schedule = field(default_factory=Schedule)
+    power_mode: PowerMode = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All cells of one program on one target: one run directory, `runs/<program>/<place>` of the sweep."""
+
+    program: Program
+    target: str
+    cells: tuple[Cell, ...]
+    rungs: tuple[Rung, ...]
+    """Those of its cells, in the order of the sweep."""
+    measure: Measure = field(default_factory=Measure)
+
+    @property
+    def id(self) -> str:
+        return job_id(self.program, self.target)
+
+    @property
+    def run_dir(self) -> str:
+        """Relative to the sweep's folder."""
+        return f"{RUNS}/{self.id}"
+
+    @property
+    def choice(self) -> TargetChoice:
+        """What opens its target, on the machine that reaches it."""
+        return choice_of(self.target, self.measure.power_mode)
+
+    def config(self, program: Path, output_root: Path, target: Target) -> ProfileConfig:
+        """What is measured: one experiment for each rung, each other rung compared with `on`. `target` is
+        open; a ladder asks it for its CPU's features."""
+        asked = tuple(RungAsked(rung.name, rung.disable, self.threads_of(rung.name)) for rung in self.rungs)
+        measure = self.measure
+        return make_rung_config(
+            target, program, output_root, asked, measure.schedule, runs=measure.runs, warmup=measure.warmup
+        )
+
+    def threads_of(self, rung: str) -> tuple[int, ...]:
+        return tuple(cell.threads for cell in self.cells if cell.rung == rung)
+
+
+@dataclass(frozen=True, slots=True)
+class CellRecord:
+    """What became of a cell; `reason` and `fix` of one that is failed or left out, and of a waiting one what
+    it waits for. `run_dir` is relative to the sweep's folder."""
+
+    cell: Cell
+    state: CellState = "waiting"
+    reason: str = ""
+    fix: str = ""
+    run_dir: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """`cells.json`: every cell of a sweep, once."""
+
+    schema_version: int = 1
+    name: str
+    began: str
+    ended: str | None = None
+    devices: dict[str, str] = field(default_factory=dict)
+    """Which device of the workers a target that names none (`host`) was measured on."""
+    cells: tuple[CellRecord, ...] = ()
+
+    def counts(self) -> dict[CellState, int]:
+        found: dict[CellState, int] = {}
+        for each in self.cells:
+            found[each.state] = found.get(each.state, 0) + 1
+        return found
+
+    @property
+    def has_ended(self) -> bool:
+        return all(each.ended for each in self.cells)
+
+
+def read_sweep_record(folder: Path) -> SweepRecord:
+    path = folder / CELLS
+    found = read_record(SweepRecord, path, "begin the sweep anew with --force")
+    for each in found.cells:
+        if each.run_dir is not None:
+            stays_inside(each.run_dir, f"{path}: run_dir", folder=True)
+    return found
+
+
+def write_sweep_record(folder: Path, record: SweepRecord) -> None:
+    """A line for each cell: quick to write at every change, and readable."""
+    content = record_json(record)
+    cells = content.pop("cells")
+    head = json.dumps(content, ensure_ascii=False).removesuffix("}")
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in cast("list[object]", cells))
+    files.write_text(folder / CELLS, f'{head}, "cells": [\n{lines}\n]}}\n')
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +276,131 @@ def _excluded(sweep: SweepConfig, cell: Cell) -> str:
         if all(values[name] in wanted for name, wanted in exclusion.matched.items()):
             return f"exclude[{place}]{f': {exclusion.why}' if exclusion.why else ' of the sweep'}"
     return ""
+
+
+# What a sweep is going to cost: launches, time and disk, as far as that can be known before it runs.
+# Where latencies are measured, the schedule bounds the time. Under emulation the program's arithmetic tells
+# it, so that one which is not exported yet has no known cost.
+
+NOT_EXPORTED = "not known before it is exported"
+NOT_MEASURED = "not known before it is measured"
+_PAGES = 2_500_000
+"""Bytes of a run's reports, whatever its program."""
+_PER_OPERATOR = 140
+"""Bytes of dump and tables for one operator in one traced inference."""
+_TURN = 4
+"""Inferences that a traced turn has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """Of one job. None is what cannot be known yet, and `unknown` says why."""
+
+    job: Job
+    launches: tuple[int, int]
+    """At least and at most."""
+    seconds: float | None
+    bytes: int | None
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCost:
+    jobs: tuple[JobCost, ...]
+    exports: int
+    """Programs that have to be exported first."""
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        return sum(each.launches[0] for each in self.jobs), sum(each.launches[1] for each in self.jobs)
+
+    @property
+    def bytes(self) -> int:
+        """Of the jobs where it is known."""
+        return sum(each.bytes or 0 for each in self.jobs)
+
+    @property
+    def unknown(self) -> int:
+        """Jobs of which no time is known."""
+        return sum(each.seconds is None for each in self.jobs)
+
+    def seconds(self, *, alone: bool) -> float:
+        """How long it takes by what is known: targets are measured side by side, those of this machine one
+        after the other where it works `alone`."""
+        return longest(
+            (lane_of(each.job.target) if alone else each.job.target, each.seconds or 0.0)
+            for each in self.jobs
+        )
+
+
+def longest(parts: Iterable[tuple[str, float]]) -> float:
+    """The most that any lane takes, where parts of one lane come one after the other."""
+    lanes: dict[str, float] = {}
+    for lane, seconds in parts:
+        lanes[lane] = lanes.get(lane, 0.0) + seconds
+    return max(lanes.values(), default=0.0)
+
+
+def lane_of(target: str) -> str:
+    """Targets of one lane are never measured at the same time: a machine that emulates is not quiet."""
+    return "host" if target == "emulated" else target
+
+
+def sweep_cost(jobs: Iterable[Job], artifacts: Path) -> SweepCost:
+    """The cost of `jobs`; programs that are exported already lie in `artifacts`."""
+    listed = tuple(jobs)
+    paths = {job.program: program_path(job.program, artifacts) for job in listed}
+    costs = tuple(job_cost(job, paths[job.program]) for job in listed)
+    return SweepCost(costs, sum(path is None for path in paths.values()))
+
+
+def program_path(program: Program, artifacts: Path) -> Path | None:
+    """Where a program lies; None where it has to be exported."""
+    path = Path(program.model) if program.exported else artifacts / f"{program.name}.pte"
+    return path if path.is_file() else None
+
+
+def job_cost(job: Job, program: Path | None) -> JobCost:
+    schedule, series = job.measure.schedule, _series(job)
+    if job.target == "emulated":
+        seconds = None if program is None else series * emulated_seconds(program)
+        launches, inferences = (series, series), 1
+    else:
+        seconds = _measured_seconds(job, series)
+        launches = _launches(schedule)
+        turns = job.measure.runs * (_TURN if schedule.in_lockstep else 1)
+        inferences = min(TRACED_ROUNDS, launches[1]) * turns
+    size = None if program is None else _PAGES + _PER_OPERATOR * _operators(program) * inferences * series
+    known = NOT_EXPORTED if program is None else "" if seconds is not None else NOT_MEASURED
+    return JobCost(job, launches, seconds, size, known)
+
+
+def _series(job: Job) -> int:
+    """How many series it has at most: a ladder's depend on the CPU."""
+    rungs = len(FEATURES) + 1
+    return sum(rungs if cell.rung == LADDER else 1 for cell in job.cells)
+
+
+def _launches(schedule: Schedule) -> tuple[int, int]:
+    most = schedule.most_rounds
+    exact = not schedule.in_lockstep and schedule.precision is None and schedule.budget_s is None
+    return (most if exact else min(schedule.min_rounds, most)), most
+
+
+def _measured_seconds(job: Job, series: int) -> float | None:
+    """As the schedule bounds it; a slow model takes longer: it is launched as often as a verdict needs."""
+    schedule = job.measure.schedule
+    if schedule.time_limit_s is None:
+        return None
+    energy = series * schedule.energy_s if job.choice.kind == "android" else 0.0
+    return schedule.time_limit_s + energy + (series * SAMPLING_S if schedule.sample else 0.0)
+
+
+def _operators(program: Path) -> int:
+    try:
+        methods = read_program(program).methods
+    except (FormatError, OSError):
+        return 0  # whoever runs it says what is wrong with it
+    return sum(
+        len(method.instructions) + sum(len(each.nodes) for each in method.delegates) for method in methods
+    )

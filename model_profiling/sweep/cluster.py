@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_profiling import process
-from model_profiling.errors import InputError, ProfilingError, SetupError
-from model_profiling.extras import needed
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.hints import needed
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
 from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, own_versions
 from model_profiling.sweep.station import Station

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.sweep import SweepConfig
-from model_profiling.errors import FormatError, InputError, ProfilingError, SetupError
-from model_profiling.progress import Progress, Silent
-from model_profiling.store.opened import Store
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.store.store import Store
 from model_profiling.sweep.addresses import Scheduler
-from model_profiling.sweep.cells import jobs
+from model_profiling.sweep.cells import Job, Program, SweepRecord, jobs, sweep_cost
 from model_profiling.sweep.cluster import (
     Cluster,
     SchedulerLost,
@@ -34,37 +34,31 @@ from model_profiling.sweep.cluster import (
     device_of,
     workers_for,
 )
-from model_profiling.sweep.cost import sweep_cost
+from model_profiling.sweep.device_queue import Lane, Programs, SweepProgress, Work, exports_anywhere, lanes_of
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, opened_sweep
-from model_profiling.sweep.lanes import Lane, Work, lanes_of
 from model_profiling.sweep.messages import (
     EMULATED,
     EXPORTS,
     HOST,
+    PIECE,
     QUIET,
+    Blobs,
     ExportAsk,
     Exported,
     Failed,
+    Hashes,
     Lacking,
+    Listing,
     Versions,
     VisitAsk,
     Visited,
-    own_versions,
-    resource_of,
-)
-from model_profiling.sweep.programs import Programs, exports_anywhere
-from model_profiling.sweep.progress import SweepProgress
-from model_profiling.sweep.publishing import add_to_store, publish, put_aside
-from model_profiling.sweep.records import Job, Program, SweepRecord
-from model_profiling.sweep.transfer import (
-    PIECE,
-    Blobs,
-    Hashes,
-    Listing,
     checked_listing,
     lay_out,
+    own_versions,
     pieces,
+    resource_of,
 )
+from model_profiling.sweep.publishing import add_to_store, publish, put_aside
 
 _LOOK_S = 0.5
 """How often is looked whether a device or a worker has come or gone."""

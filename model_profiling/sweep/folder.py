@@ -17,28 +17,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.config.sweep import SweepConfig
-from model_profiling.config.sweep_reading import parse_sweep
-from model_profiling.errors import InputError
-from model_profiling.json_record import read_json_object
-from model_profiling.lock_file import LockFile
-from model_profiling.pipeline.starting import check_folder
-from model_profiling.reading import is_there
+from model_profiling.config.sweep import SweepConfig, parse_sweep
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import LockFile
+from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import is_there
+from model_profiling.pipeline.start import check_folder
 from model_profiling.run.journal import moment
+from model_profiling.run.manifest import Manifest, Result, read_manifest
 from model_profiling.run.names import earlier_name
-from model_profiling.sweep.cells import all_cells
-from model_profiling.sweep.records import (
+from model_profiling.sweep.cells import (
     ARTIFACTS,
     CELLS,
     SWEEP,
+    Cell,
     CellRecord,
     CellState,
     Job,
     SweepRecord,
+    all_cells,
     read_sweep_record,
     write_sweep_record,
 )
+from model_profiling.workflow.measure import LADDER, experiment_of_rung
 
 _FREE_TO_CHANGE = frozenset({"notes", "store"})
 """What may differ when a sweep is continued: nothing is measured by it."""
@@ -232,3 +234,41 @@ def _again(before: CellRecord | None, now: CellRecord) -> CellRecord:
     if before is None or now.state == "left out":
         return now
     return before if before.state == "done" else replace(now, run_dir=before.run_dir)
+
+
+# What a finished run says of each cell of its job.
+
+_NOT_MEASURED = "its run ended without measuring it"
+_CONTINUE = "continue the sweep with --resume"
+
+
+def cell_outcomes(job: Job, run_dir: Path) -> dict[str, CellOutcome]:
+    """How each cell of `job` ended, by its id, as the manifest in `run_dir` tells. Experiments that the CPU
+    cannot tell apart were measured as one, which is done for all of them."""
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        missing = CellOutcome("failed", "there is no run of it", _CONTINUE)
+        return {cell.id: missing for cell in job.cells}
+    return {cell.id: _outcome(results_of(cell, manifest)) for cell in job.cells}
+
+
+def results_of(cell: Cell, manifest: Manifest) -> tuple[Result, ...]:
+    """What was measured for a cell: one result, or of a ladder one for each of its rungs."""
+    wanted = experiment_of_rung(manifest.target.platform, cell.rung)
+
+    def is_of_cell(result: Result) -> bool:
+        asked = manifest.asked_as(result.experiment)
+        if result.threads != cell.threads:
+            return False
+        return any(name.startswith(wanted) for name in asked) if cell.rung == LADDER else wanted in asked
+
+    return tuple(result for result in manifest.results if is_of_cell(result))
+
+
+def _outcome(results: tuple[Result, ...]) -> CellOutcome:
+    if not results:
+        return CellOutcome("failed", _NOT_MEASURED, _CONTINUE)
+    failed = next((result for result in results if result.state == "failed"), None)
+    if failed is not None:
+        return CellOutcome("failed", failed.problem or "it failed", failed.fix or "")
+    return CellOutcome("done")

@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from model_profiling import files
-from model_profiling.errors import InputError, SetupError, system_reason
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, SetupError, system_reason
 from model_profiling.runner.cache import state_root
 
 _POLL_S = 0.02

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config.reading import checked_config
-from model_profiling.errors import InputError
-from model_profiling.json_record import write_record
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.hints import needed
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import write_record
 from model_profiling.program.graph_file import record_beside
-from model_profiling.progress import Progress
 from model_profiling.run import names
 from model_profiling.run.journal import moment
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.store.adding import Added
 from model_profiling.store.labels import Labels
-from model_profiling.store.opened import Store
-from model_profiling.sweep.folder import CellOutcome
+from model_profiling.store.store import Store
+from model_profiling.sweep.cells import Job, SweepRecord
+from model_profiling.sweep.folder import CellOutcome, cell_outcomes
 from model_profiling.sweep.machine_lock import working_beside
-from model_profiling.sweep.outcomes import cell_outcomes
-from model_profiling.sweep.records import Job
+from model_profiling.sweep.report import Found, run_dirs, write_sweep_report
 from model_profiling.workflow.measure import RunOptions, run_config
 
 
@@ -73,3 +74,41 @@ def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
         config=str(run_dir / names.CONFIG),
         settings={**manifest.settings, **own},
     )
+
+
+# What is made of a sweep when its measuring is over: its pages, and its runs in the store.
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """`added` is None where no store was wanted, or nothing was measured that could be added."""
+
+    report: Path
+    found: Found
+    store: str | None = None
+    added: Added | None = None
+
+
+def check_store(address: str | None) -> Store:
+    """The store that the runs of a sweep will be added to, made where there is none: nobody wants to hear
+    after hours of measuring that it cannot be written."""
+    for module in ("duckdb", "pyarrow"):
+        try:
+            needed(module, "store")
+        except SetupError as problem:
+            raise SetupError(problem.problem, f"{problem.fix}, or give --no-store") from problem
+    return Store.open(address, make=True)
+
+
+def conclude(
+    folder: Path, record: SweepRecord, store: Store | None, progress: Progress | None = None
+) -> Concluded:
+    """Write the pages of the sweep in `folder` and add its runs to `store`, where one is wanted; those that
+    are there already are not added twice."""
+    progress = progress or Silent()
+    report, found = write_sweep_report(folder, record, progress)
+    runs = run_dirs(folder, record)
+    if store is None or not runs:
+        return Concluded(report, found)
+    progress.stage("adding the runs to the store")
+    return Concluded(report, found, store.address, add_to_store(store, runs, record.name, progress))

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import ProfilingError
-from model_profiling.progress import Progress, Silent
-from model_profiling.report.compared_runs import device_of, what_times_are
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
+from model_profiling.core.progress import Progress, Silent
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.document import (
     Answers,
@@ -27,12 +27,11 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.pair_words import speedup_text
+from model_profiling.report.pair_text import device_of, speedup_text, what_times_are
 from model_profiling.run import Result, Run, names
 from model_profiling.statistics.latency import LatencySummary
-from model_profiling.sweep.outcomes import results_of
-from model_profiling.sweep.records import CellRecord, Program, SweepRecord
-from model_profiling.wording import MISSING, listing, milliseconds, plural
+from model_profiling.sweep.cells import CellRecord, Program, SweepRecord
+from model_profiling.sweep.folder import results_of
 from model_profiling.workflow.report import write_combined_report, write_page
 
 _PAGE = Path(names.REPORT).with_suffix(names.HTML).name

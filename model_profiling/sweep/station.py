@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.config.reading import ProfileConfig
-from model_profiling.errors import InputError, InUseError, ProfilingError, SetupError, refused_by_system
-from model_profiling.pipeline.beginning import Start
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError, refused_by_system
+from model_profiling.core.formatting import plural
+from model_profiling.pipeline.begin import Start
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.run.folders import holds_run
 from model_profiling.sweep.exporting import Exporters
@@ -29,29 +30,26 @@ from model_profiling.sweep.messages import (
     EXPORTS,
     HOST,
     QUIET,
+    Blobs,
     ExportAsk,
     Exported,
     Failed,
+    Hashes,
     Lacking,
+    Listing,
     Offer,
     Versions,
     VisitAsk,
     Visited,
-    own_versions,
-    resource_of,
-)
-from model_profiling.sweep.transfer import (
-    Blobs,
-    Hashes,
-    Listing,
     checked_listing,
     contents,
     lay_out,
+    own_versions,
     read_piece,
+    resource_of,
 )
 from model_profiling.targets import open_target
 from model_profiling.targets.remote.target import RemoteTarget
-from model_profiling.wording import plural
 
 NAME = "sme2prof"
 """Of the plugin that a Dask worker of the kit's has."""

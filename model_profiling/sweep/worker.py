@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_profiling.config.sweep import choice_of
-from model_profiling.errors import InputError, SetupError
-from model_profiling.extras import needed
-from model_profiling.lock_file import LockFile
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.files import LockFile
+from model_profiling.core.formatting import ranges
+from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
 from model_profiling.sweep.machine_lock import keep_off
 from model_profiling.sweep.messages import EMULATED, HOST
 from model_profiling.sweep.station import NAME, Station
-from model_profiling.wording import ranges
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST_CONNECTION_S = 20

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.runner.features import host_features, is_arm
-from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.emulated import NO_EMULATION, EmulatedTarget
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import (
     Job,
@@ -24,9 +24,8 @@ from model_profiling.targets.protocol import (
     TargetKind,
     TunedTarget,
 )
-from model_profiling.targets.qemu import NO_EMULATION
-from model_profiling.targets.remote.android_target import AndroidTarget
-from model_profiling.targets.remote.ssh_target import SshTarget
+from model_profiling.targets.remote.android import AndroidTarget
+from model_profiling.targets.remote.ssh import SshTarget
 from model_profiling.targets.remote.target import RemoteTarget
 
 __all__ = [

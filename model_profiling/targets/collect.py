@@ -2,20 +2,151 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling.errors import RunError
-from model_profiling.files import write_text
-from model_profiling.process import Completed
-from model_profiling.runner.lockstep_result import read_lockstep_result
-from model_profiling.runner.result import RunnerResult, read_result
-from model_profiling.targets.command import BOUNDARIES, ETDUMP, GAUGE, LOG, RESULT, SEEN, child_files
-from model_profiling.targets.device import energy
-from model_profiling.targets.executor_runner import read_own_times
-from model_profiling.targets.failures import explain, explain_lockstep
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
+from model_profiling.core.files import write_text
+from model_profiling.core.formatting import listing, plural
+from model_profiling.core.process import Completed
+from model_profiling.runner.result import RunnerResult, read_lockstep_result, read_result
+from model_profiling.targets.command import (
+    BOUNDARIES,
+    ETDUMP,
+    GAUGE,
+    LOG,
+    OUTPUTS,
+    RESULT,
+    SEEN,
+    child_files,
+    read_own_times,
+)
+from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+
+# Turns the way a runner ended into one sentence: what went wrong and what to do.
+
+_SIGNALS = {
+    "SIGILL": "a CPU feature is reported but not usable here; switch it off (disable) or use another target",
+    "SIGSEGV": "the program file may be damaged; export it again",
+    "SIGBUS": "the program file may be damaged or on a full disk; export it again",
+    "SIGABRT": "the last log lines say why",
+    "SIGKILL": "the system most likely ran out of memory; use a smaller model or free some memory",
+}
+
+_TIME_LIMIT = 124
+_OUT_OF_MEMORY = 12
+# The other exit codes of the kit's runner (runner/failure.h holds the same table), each with its cure.
+_EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
+    2: (RunError, "correct extra_args, the words given to the runner"),
+    3: (FormatError, "export it again"),
+    4: (RunError, "the log says which part failed; export it again if the file may be damaged"),
+    5: (RunError, "the log says which part failed"),
+    6: (RunError, "run without switching features off, or update the kit"),
+    7: (InputError, "give what the method asks for"),
+    8: (InputError, "check the folder and the space on the disk"),
+    9: (SetupError, "install ExecuTorch again"),
+    10: (RunError, "this is a fault of the runner itself; report it with the log"),
+    11: (RunError, "the last log lines say why"),
+    13: (RunError, "measure them in rounds of their own"),
+}
+
+
+_CHILD = re.compile(r"(?m)^sme2prof-runner: child (\d{1,6}) \(.*?\): (.+)$")
+_CRASHED = re.compile(r"crashed with (\w+)$")
+
+
+def explain(job: Job, done: Completed) -> ProfilingError:
+    """The error for a process that did not end well."""
+    tail = done.tail()
+    if done.timed_out or done.returncode == _TIME_LIMIT:
+        return _too_slow(job.model.name, job.timeout_s, tail)
+    if name := done.signal_name:
+        return _crashed("the runner", name, tail)
+    return _out_of_memory(done, "the runner", tail) or _missing_part(job, done, tail) or _said(done, tail)
+
+
+def explain_lockstep(job: LockstepJob, done: Completed) -> ProfilingError:
+    """The error for a launch that did not end well; it names the job that was the cause."""
+    tail = done.tail()
+    found = _CHILD.search(done.stderr)
+    number = int(found.group(1)) if found else -1
+    if found is None or number >= len(job.jobs):
+        if done.timed_out or done.returncode == _TIME_LIMIT:
+            return _too_slow(f"a launch of {len(job.jobs)} programs", job.timeout_s, tail)
+        if name := done.signal_name:
+            return _crashed("the runner", name, tail)
+        return _said(done, tail)
+    child, said = job.jobs[number], found.group(2)
+    who = f"program {number + 1} of {len(job.jobs)} ({_described(child)})"
+    if done.returncode == _TIME_LIMIT:
+        return _too_slow(who, job.timeout_s, tail)
+    if crash := _CRASHED.match(said):
+        return _crashed(who, crash.group(1), tail)
+    known = _out_of_memory(done, who, tail) or _missing_part(child, done, tail)
+    return known or _with_cure(f"{who}: {said}", done.returncode, tail)
+
+
+def _described(job: Job) -> str:
+    """A job as one would tell it from the others of its launch."""
+    threads = f", {plural(job.threads, 'thread')}"
+    return f"{job.model.name}{threads}{f', without {listing(job.disable)}' if job.disable else ''}"
+
+
+def _too_slow(what: str, limit_s: float, tail: str) -> RunError:
+    return RunError(
+        f"{what} did not finish within {limit_s:g} s and was stopped",
+        "ask for fewer runs or a longer time limit",
+        tail,
+    )
+
+
+def _crashed(what: str, signal_name: str, tail: str) -> RunError:
+    return RunError(f"{what} crashed with {signal_name}", _SIGNALS.get(signal_name, "see the log"), tail)
+
+
+def _out_of_memory(done: Completed, what: str, tail: str) -> RunError | None:
+    log = f"{done.stdout}\n{done.stderr}"
+    failed = re.search(r"bad_alloc|Malloc failed|MemoryAllocationFailed", log)
+    if done.returncode != _OUT_OF_MEMORY and not failed:
+        return None
+    return RunError(
+        f"{what} ran out of memory", "free some memory, raise the limit or use a smaller model", tail
+    )
+
+
+def _missing_part(job: Job, done: Completed, tail: str) -> RunError | None:
+    log = f"{done.stdout}\n{done.stderr}"
+    operators = sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log)))
+    if operators:
+        shown = ", ".join(operators[:3]) + (f" and {len(operators) - 3} more" if len(operators) > 3 else "")
+        return RunError(
+            f"{job.model.name} needs operators the runner does not have: {shown}",
+            "export it so that these are decomposed or delegated, or name a runner that has them",
+            tail,
+        )
+    if backend := re.search(r"Backend (\S+) is not registered", log):
+        return RunError(
+            f"{job.model.name} needs the backend {backend.group(1)}, which the runner does not have",
+            "export it for xnnpack or portable, or name a runner that has it",
+            tail,
+        )
+    return None
+
+
+def _said(done: Completed, tail: str) -> ProfilingError:
+    said = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
+    if said is None:
+        last = tail.splitlines()[-1] if tail else "it said nothing"
+        return RunError(f"the runner gave up with exit code {done.returncode}: {last}", "see the log", tail)
+    return _with_cure(said.group(1), done.returncode, tail)
+
+
+def _with_cure(problem: str, code: int, tail: str) -> ProfilingError:
+    kind, cure = _EXIT_CODES.get(code, (RunError, "see the log"))
+    return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)
 
 
 def collect(
@@ -44,12 +175,12 @@ def collect(
         outcome = replace(outcome, samples=read_samples(Path(f"{files}{SEEN}"), code))
     if job.gauge is None:
         return outcome
-    told = Path(f"{files}{energy.ENDING}")
+    told = Path(f"{files}{state.ENDING}")
     text = told.read_text(encoding="utf-8", errors="replace") if told.is_file() else ""
-    metered, inferences = energy.read_metered(text, result.iterations_ns), len(result.iterations_ns)
+    metered, inferences = state.read_metered(text, result.iterations_ns), len(result.iterations_ns)
     table = Path(f"{files}{GAUGE}")
-    write_text(table, energy.readings_csv(metered, inferences))
-    return replace(outcome, energy=energy.energy_of(metered, inferences), gauge=table)
+    write_text(table, state.readings_csv(metered, inferences))
+    return replace(outcome, energy=state.energy_of(metered, inferences), gauge=table)
 
 
 def collect_lockstep(
@@ -104,3 +235,58 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
             raise RunError(f"the runner calls its output {output.file.name}", "run it again")
         outputs.append(replace(output, file=files.parent / output.file.name) if output.file else output)
     return replace(result, outputs=tuple(outputs))
+
+
+# Which files a job may leave where it runs, and how large they may be: nothing else is brought back.
+
+# The numbers of every turn of a launch that lasts a day, as text.
+_RESULT_BYTES = 256 << 20
+# FlatBuffers, which a dump is one of, cannot be larger.
+_DUMP_BYTES = 2 << 30
+# All samples that the runner keeps, some 60 characters each.
+_SEEN_BYTES = 64 << 20
+# A tensor that an Arm device of today holds beside the program that made it.
+_OUTPUT_BYTES = 2 << 30
+MOST_FILES = 1000
+"""Of one job; programs have a few outputs, those with a cache of past tokens some hundred."""
+MOST_BYTES = 8 << 30
+"""Of all files of one job together."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFile:
+    """A file's name: `start`, a number where there are `several`, and `end`."""
+
+    start: str
+    end: str
+    most_bytes: int
+    several: bool = False
+
+    def is_called(self, name: str) -> bool:
+        number = "[0-9]{1,3}" if self.several else ""
+        return re.fullmatch(f"{re.escape(self.start)}{number}{re.escape(self.end)}", name) is not None
+
+
+def left_files(job: Job, stem: str) -> tuple[LeftFile, ...]:
+    """What `job` leaves besides what it prints."""
+    found = [] if job.runner_path else [LeftFile(stem, RESULT, _RESULT_BYTES)]
+    if job.gauge is not None:
+        found.append(LeftFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))
+    if job.sample_hz:
+        found.append(LeftFile(stem, SEEN, _SEEN_BYTES))
+    return (*found, *_of_program(job, stem))
+
+
+def left_files_of_launch(job: LockstepJob, stem: str) -> tuple[LeftFile, ...]:
+    """What a launch leaves: its own result, and what each program was asked to keep."""
+    programs = (_of_program(child, child_files(stem, number)) for number, child in enumerate(job.jobs))
+    return (LeftFile(stem, RESULT, _RESULT_BYTES), *(file for files in programs for file in files))
+
+
+def _of_program(job: Job, stem: str) -> list[LeftFile]:
+    dump = [LeftFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
+    if job.etdump and job.runner_path is None:
+        # Eight bytes for an operator, of which a dump holds many more.
+        dump.append(LeftFile(stem, BOUNDARIES, _DUMP_BYTES))
+    outputs = [LeftFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []
+    return [*dump, *outputs]

@@ -5,12 +5,136 @@ Every path in it is one of the machine the job runs on; nothing here looks at an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from model_profiling.core.errors import InputError, RunError
+from model_profiling.core.formatting import printable
+from model_profiling.core.process import Completed
 from model_profiling.runner.features import cpuinfo_flags
-from model_profiling.targets.executor_runner import Abilities
+from model_profiling.runner.result import RunnerResult
 from model_profiling.targets.protocol import Job, LockstepJob
+
+# What an executor_runner of the user's own can do: its flags and its log changed with ExecuTorch's releases.
+# From 1.3 on it tells the time of each execution. From 0.6 on it tells the sum of all, and each in its dump
+# where it was built with the event tracer. Older ones run once and tell no time. Which it is shows when it
+# refuses a flag: it does so before it does anything else.
+
+_ITERATION = re.compile(r"Iteration \d+ of \d+: (\S+) ms")
+_LOADED = re.compile(r"Model loaded in (\S+) ms")
+_TOTAL = re.compile(r"executed successfully (\d+) time\(s\) in (\S+) ms")
+_MS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
+_REFUSED = re.compile(r"unknown command line flag '(\w+)'")
+_OURS = frozenset(("method_name", "print_output", "num_executions", "cpu_threads", "inputs", "etdump_path"))
+NO_TIMES = "has no line 'Iteration N of M: T ms'"
+_NEWER = 'use one of a newer ExecuTorch, or runner_path "builtin"'
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a runner was seen to lack of the flags of today's."""
+
+    lacks: frozenset[str] = frozenset()
+
+    def has(self, flag: str) -> bool:
+        return flag not in self.lacks
+
+    def fitted(self, job: Job) -> Job:
+        """`job` as this runner can do it: with a dump where only that has the times; else it is refused."""
+        own = job.runner_path
+        if not self.has("num_executions"):
+            raise InputError(f"{own} runs a program once and tells no time: it is of before 0.6", _NEWER)
+        for wanted, flag, what in (
+            (bool(job.inputs), "inputs", "be given input files"),
+            (job.method != "forward", "method_name", f"be told to run the method {job.method}"),
+            (True, "cpu_threads", f"be told how many threads to use ({job.threads})"),
+        ):
+            if wanted and not self.has(flag):
+                raise InputError(f"{own} has no --{flag}, so it cannot {what}", _NEWER)
+        if job.etdump and not self.has("etdump_path"):
+            traced = "build it with EXECUTORCH_ENABLE_EVENT_TRACER"
+            raise InputError(f"{own} has no --etdump_path, so it writes no dump", f"{traced}, or {_NEWER}")
+        # The line for each execution came with the flag that silences outputs.
+        by_dump = not self.has("print_output") and self.has("etdump_path")
+        return replace(job, etdump=True) if by_dump else job
+
+
+_seen: dict[tuple[Path, int, int], Abilities] = {}
+
+
+def known_abilities(own: Path) -> Abilities:
+    """What is known of a binary so far; of one that was never run, that it is like today's."""
+    return _seen.get(_identity(own), Abilities())
+
+
+def learn(own: Path, done: Completed) -> bool:
+    """Whether a run of `own` ended because it lacks flags that are the kit's, which are then known."""
+    refused = frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
+    known = known_abilities(own)
+    if done.ok or refused <= known.lacks:
+        return False
+    _seen[_identity(own)] = Abilities(known.lacks | refused)
+    return True
+
+
+def _identity(own: Path) -> tuple[Path, int, int]:
+    found = own.stat()
+    return own.resolve(), found.st_mtime_ns, found.st_size
+
+
+def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
+    """The times in an executor_runner's log, or else in its dump; the first `warmup` of them are warm-up."""
+    times = tuple(_measured(found[0], found[1]) for found in _ITERATION.finditer(log))
+    total = _TOTAL.search(log)
+    if not times and dump is not None and dump.is_file():
+        times = _times_in(dump)
+    elif not times and total and total[1] == "1":
+        times = (_measured(total[0], total[2]),)
+    if not times:
+        only = "tells only what all executions took together"
+        raise RunError(
+            f"the runner's log {only if total else NO_TIMES}",
+            "use an executor_runner of ExecuTorch 1.3 or newer, one built with "
+            'EXECUTORCH_ENABLE_EVENT_TRACER, or runner_path "builtin"',
+            "\n".join(log.splitlines()[-12:]),
+        )
+    loaded = _LOADED.search(log)
+    return RunnerResult(
+        iterations_ns=times[job.warmup :],
+        threads=job.threads,
+        warmup=job.warmup,
+        load_ns=_nanoseconds(loaded[1]) if loaded else None,
+        first_ns=times[0],
+        traced=job.etdump,
+        kernels_unavailable="an executor_runner does not count kernels",
+        boundaries_unavailable="an executor_runner does not keep them",
+    )
+
+
+def _nanoseconds(told: str) -> int | None:
+    return round(float(told) * 1e6) if _MS.fullmatch(told) else None
+
+
+def _measured(line: str, told: str) -> int:
+    """What an execution took. Nothing takes no time: then the clock is none to measure with."""
+    found = _nanoseconds(told)
+    if not found:
+        raise RunError(
+            f"the runner's log says '{printable(line[:80])}', which is no time",
+            'use an executor_runner of ExecuTorch, or runner_path "builtin"',
+        )
+    return found
+
+
+def _times_in(dump: Path) -> tuple[int, ...]:
+    from model_profiling.etdump import read_etdump  # needs numpy, which a doctor does without
+
+    table = read_etdump(dump)
+    executions = table.text(table.name) == "Method::execute"
+    return tuple(int(ns) for ns in table.duration_ns[executions])
+
 
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
 BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"

@@ -11,14 +11,15 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import fetching
-from model_profiling.errors import SetupError
-from model_profiling.runner import apt, locked, unpacked_gcc
+from model_profiling.core import fetching
+from model_profiling.core.errors import SetupError
+from model_profiling.runner import apt, unpacked_gcc
+from model_profiling.runner import sdk as locked
+from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler, find_compiler
-from model_profiling.runner.distribution import this_distribution
-from model_profiling.runner.platforms import AARCH64_LINUX, AARCH64_MACOS, Platform
+from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform
 from model_profiling.runner.sdk import Sdk, installed_sdk, sdk_at
 
 # For every architecture, so that any mirror of the distribution has them, also one without arm64.

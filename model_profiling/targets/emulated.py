@@ -1,34 +1,160 @@
-"""An SME2 machine without SME2 hardware: the same runner under QEMU's user mode.
-
-The kernels chosen, the numbers computed and the events recorded are real. The times are the emulator's and
-mean nothing.
-"""
+"""An SME2 machine without SME2 hardware: the runner under QEMU, with what it needs fetched by hash."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
+from model_profiling.runner import apt
+from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.cache import confirm
-from model_profiling.runner.platforms import this_platform
+from model_profiling.runner.cache import cache_root, cached, confirm
+from model_profiling.runner.compilers import on_path
+from model_profiling.runner.features import this_platform
+from model_profiling.runner.result import read_features
 from model_profiling.targets.cross import build_cross_runner
-from model_profiling.targets.execution import execute, execute_lockstep
-from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
-from model_profiling.targets.machine import available_memory, host_facts
+from model_profiling.targets.execution import (
+    LocalTransport,
+    execute,
+    execute_lockstep,
+    too_large_together,
+    unfit_for_turns,
+)
+from model_profiling.targets.host import available_memory, host_facts
 from model_profiling.targets.protocol import (
     Job,
     LockstepJob,
     LockstepOutcome,
     MachineFacts,
     Outcome,
-    Platform,
+    PlatformName,
     TargetChoice,
 )
-from model_profiling.targets.qemu import Qemu, find_qemu
-from model_profiling.targets.remote.bundle import library_folders
-from model_profiling.targets.transport import LocalTransport
+from model_profiling.targets.remote.facts import library_folders
+
+# Finds a QEMU user-mode emulator that really has SME2, or gets the distribution's into the kit's cache.
+# A version number is only a hint: a candidate counts when the kit's own runner, run under it, reports SME2.
+
+NO_EMULATION = "QEMU's user mode runs on Linux only"
+_PACKAGE = "qemu-user"
+_MEMBER = "usr/bin/qemu-aarch64"
+# Debian's releases up to 13 have none with SME2 of their own; this suite is on every mirror of Debian, and
+# what is in it is linked statically, so it runs on older releases too.
+_DEBIAN_SUITE = "trixie-backports"
+_OLDEST = (10, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Qemu:
+    """An emulator that was seen to have SME2."""
+
+    path: Path
+    version: str
+    features: tuple[str, ...]
+    prefix: tuple[str, ...]
+
+
+def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) -> Qemu:
+    """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, the distribution's mirror."""
+    if sys.platform != "linux":
+        raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
+    if chosen := os.environ.get("SME2PROF_QEMU"):
+        return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
+    cure = this_distribution().fix("QEMU")
+    refused: list[str] = []
+    for candidate in _on_path(refused):
+        try:
+            return _require(candidate, runner, sysroot, cure)
+        except SetupError as problem:
+            refused.append(problem.problem)
+    if fetch or _kept().exists():
+        return _require(_cached(fetch=fetch), runner, sysroot, cure)
+    if source() is not None:
+        cure = f"the first --target emulated run fetches one from {source()}, or {cure}"
+    raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
+
+
+def source() -> str | None:
+    """Where `fetch_qemu` would look, if this machine has anywhere to look. Nothing is fetched."""
+    try:
+        archive = _archive("")
+    except SetupError:
+        return None
+    return f"{archive.origin}'s {archive.suite}" if archive.keyring() else None
+
+
+def can_be_had() -> bool:
+    """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
+    named = os.environ.get("SME2PROF_QEMU")
+    return bool(named) or bool(_on_path([])) or _kept().exists() or source() is not None
+
+
+def fetch_qemu() -> Path:
+    """A QEMU from the distribution's packages, kept in the cache."""
+    return _cached(fetch=True)
+
+
+def new_enough(version: str) -> bool:
+    """Whether a QEMU of this version may have SME2; the runner has the last word."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _OLDEST
+
+
+def _archive(cure: str) -> apt.Archive:
+    own = apt.own_archive(cure)
+    return own.with_suite(_DEBIAN_SUITE) if own.origin == "Debian" else own
+
+
+def _on_path(refused: list[str]) -> list[Path]:
+    """Those that are installed; what is on the PATH and not to be run is added to `refused`."""
+    found = [on_path(name, refused) for name in ("qemu-aarch64", "qemu-aarch64-static")]
+    return [path for path in found if path is not None]
+
+
+def _kept() -> Path:
+    return cache_root() / "qemu" / _PACKAGE
+
+
+def _cached(*, fetch: bool) -> Path:
+    def make(into: Path) -> None:
+        cure = this_distribution().fix("QEMU")
+        archive = _archive(cure)
+        with apt.packages_of(archive, cure) as packages:
+            version = packages.version(_PACKAGE)
+            if version is None or not new_enough(version):
+                found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
+                raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
+            for deb in packages.download([_PACKAGE]):
+                packages.unpack(deb, into, member=_MEMBER)
+
+    return cached(_kept(), make, "QEMU", fetch=fetch) / _MEMBER
+
+
+def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
+    said = process.run([path, "--version"], timeout=30)
+    number = re.search(r"version (\d+\.\d+(?:\.\d+)?)", said.stdout)
+    if not said.ok or number is None:
+        raise SetupError(f"{path} does not answer as a QEMU", cure)
+    prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
+    probe = process.run([*prefix, runner, "--features-only"], timeout=120)
+    features = read_features(probe.stdout) if probe.ok else ()
+    if "sme2" not in features:
+        trouble = (
+            "has no SME2" if probe.ok else f"cannot run the runner ({probe.tail(1) or probe.returncode})"
+        )
+        raise SetupError(f"{path} is QEMU {number.group(1)} and {trouble}", cure)
+    return Qemu(path, number.group(1), features, prefix)
+
+
+# An SME2 machine without SME2 hardware: the same runner under QEMU's user mode.
+# The kernels chosen, the numbers computed and the events recorded are real. The times are the emulator's and
+# mean nothing.
 
 
 class EmulatedTarget:
@@ -36,7 +162,7 @@ class EmulatedTarget:
 
     name = "emulated"
     choice = TargetChoice("emulated")
-    platform: Platform = "emulated"
+    platform: PlatformName = "emulated"
     place: str = platform
     timings_are_latency = False
 

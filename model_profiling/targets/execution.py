@@ -5,16 +5,26 @@ from __future__ import annotations
 import glob
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
-from model_profiling import files
-from model_profiling.errors import InputError, RunError, SetupError
-from model_profiling.process import Completed
+from model_profiling.core import files, process
+from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.core.formatting import plural
+from model_profiling.core.process import Completed
 from model_profiling.runner.features import closure
-from model_profiling.runner.program_file import check_program
-from model_profiling.targets.collect import collect, collect_lockstep
+from model_profiling.runner.result import check_program
+from model_profiling.targets.collect import (
+    LeftFile,
+    collect,
+    collect_lockstep,
+    left_files,
+    left_files_of_launch,
+)
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
@@ -23,17 +33,128 @@ from model_profiling.targets.command import (
     OUTPUTS,
     RESULT,
     SEEN,
+    Abilities,
     Places,
     build_command,
     build_lockstep_command,
     child_files,
+    known_abilities,
+    learn,
 )
-from model_profiling.targets.device import energy
-from model_profiling.targets.executor_runner import Abilities, known_abilities, learn
-from model_profiling.targets.left_files import left_files, left_files_of_launch
-from model_profiling.targets.lockstep import unfit_for_turns
+from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
-from model_profiling.targets.transport import Transport
+
+# Which jobs can take turns in one launch: where they cannot, whoever schedules them measures in rounds.
+
+# A process that has not run yet: its program, the weights packed once more, and what every process needs.
+_COPIES = 2
+_EVERY_PROCESS = 64 << 20
+# What stays free for everybody else.
+_RESERVE = 0.1
+
+
+def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
+    """What about these jobs no launch can do, or None."""
+    if any(job.runner_path for job in jobs):
+        return "an executor_runner cannot take turns"
+    if any(job.kernels for job in jobs):
+        return "kernels are counted in a run of their own, not in turns"
+    if len({job.cpu_affinity for job in jobs}) > 1:
+        return "jobs pinned to different CPUs cannot take turns"
+    return None
+
+
+def too_large_together(
+    jobs: Sequence[Job], peaks: Mapping[Path, int], available_bytes: int | None
+) -> str | None:
+    """Why memory does not hold all jobs at once; None when it does, or when nobody knows.
+
+    A program's need is the peak memory of an earlier process of it (`peaks`), or a guess from its size.
+    """
+    if available_bytes is None:
+        return None
+    need = sum(peaks.get(job.model) or job.model.stat().st_size * _COPIES + _EVERY_PROCESS for job in jobs)
+    if need <= available_bytes * (1 - _RESERVE):
+        return None
+    return (
+        f"{plural(len(jobs), 'program')} at once need about {need / 2**30:.1f} GiB of memory, "
+        f"{available_bytes / 2**30:.1f} GiB is free"
+    )
+
+
+# The way to the machine a job runs on: its files go there, its command runs there, what it left comes back.
+# A machine behind adb or ssh is one more class with these methods (`remote/transport.py`).
+
+
+class Transport(Protocol):
+    """One machine, seen from this one: a `Path` is here, a `str` is a path there."""
+
+    def make_folder(self, into: Path) -> str:
+        """A folder there for what one job writes; it ends up in `into` here."""
+
+    def put(self, file: Path) -> str:
+        """Bring `file` there unless it is there already, and say where that is."""
+
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        """Bring a runner of the user's own there, and say what starts it."""
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        """Run `argv` there for the job with this `folder`, on `cores` alone if any are named; at `timeout`
+        seconds it is stopped with all it started. The `argv` in the answer is what a person would type
+        here."""
+
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        """Bring those files in a job's folder that are `wanted` to `into`; whatever else is there stays."""
+
+    def remove(self, folder: str) -> None:
+        """Remove a job's folder. A machine that has gone is no error here: running the job said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTransport:
+    """This machine, where every file is in its place already; `prefix` stands in front of each command."""
+
+    prefix: tuple[str, ...] = ()
+
+    def make_folder(self, into: Path) -> str:
+        return str(into)
+
+    def put(self, file: Path) -> str:
+        return str(file)
+
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        return (str(file),)
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        del folder
+        words = (*_pinning(cores), *self.prefix, *argv)
+        return process.run(words, timeout=timeout, leaves_nothing=True)
+
+    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+        """The job wrote into `into` itself."""
+
+    def remove(self, folder: str) -> None:
+        """The folder is `into`, which stays."""
+
+
+def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
+    if not cores:
+        return ()
+    if sys.platform != "linux":
+        raise InputError(
+            "cpu_affinity cannot be set on this system", "leave it out; only Linux pins processes"
+        )
+    known = os.cpu_count() or 1
+    if beyond := [core for core in cores if not 0 <= core < known]:
+        raise InputError(f"there is no CPU {beyond[0]}", f"choose from 0 to {known - 1}")
+    if shutil.which("taskset") is None:
+        raise SetupError("cpu_affinity needs taskset", "install util-linux or leave cpu_affinity out")
+    return ("taskset", "--cpu-list", ",".join(map(str, cores)))
+
 
 # The kit's runner ends itself at the limit; it is killed only when it could not.
 _GRACE_S = 5.0
@@ -72,7 +193,7 @@ def execute(
             job = able.fitted(wanted) if own else wanted
             command = build_command(job, places, able)
             if job.gauge is not None:
-                command = energy.metered(command, job.gauge, f"{folder}/{stem}{energy.ENDING}")
+                command = state.metered(command, job.gauge, f"{folder}/{stem}{state.ENDING}")
             done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
             _keep_log(into, stem, done)
             if own is None or not learn(own, done):

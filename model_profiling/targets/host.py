@@ -2,25 +2,177 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from model_profiling.core import macos
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import confirm
-from model_profiling.targets.execution import execute, execute_lockstep
-from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
-from model_profiling.targets.machine import available_memory, host_facts
+from model_profiling.runner.features import detect_host
+from model_profiling.targets.device import records
+from model_profiling.targets.device.records import Cluster
+from model_profiling.targets.execution import (
+    LocalTransport,
+    execute,
+    execute_lockstep,
+    too_large_together,
+    unfit_for_turns,
+)
 from model_profiling.targets.protocol import (
     Job,
     LockstepJob,
     LockstepOutcome,
     MachineFacts,
     Outcome,
-    Platform,
+    PlatformName,
     TargetChoice,
 )
-from model_profiling.targets.transport import LocalTransport
+
+# Facts of the machine this Python runs on, read from the system's own files without waiting for anything.
+
+# Arm's part numbers for cores people meet; others are shown as numbers.
+_ARM_PARTS = {
+    0xD03: "Cortex-A53",
+    0xD05: "Cortex-A55",
+    0xD07: "Cortex-A57",
+    0xD08: "Cortex-A72",
+    0xD0B: "Cortex-A76",
+    0xD0C: "Neoverse-N1",
+    0xD40: "Neoverse-V1",
+    0xD49: "Neoverse-N2",
+    0xD4F: "Neoverse-V2",
+    0xD80: "Cortex-A520",
+    0xD81: "Cortex-A720",
+    0xD82: "Cortex-X4",
+    0xD83: "Neoverse-V3AE",
+    0xD84: "Neoverse-V3",
+    0xD85: "Cortex-X925",
+    0xD87: "Cortex-A725",
+    0xD8E: "Neoverse-N3",
+}
+
+_POWER = Path("/sys/class/power_supply")
+
+
+def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
+    """This machine, now, with the versions `build` and the caller know."""
+    features = detect_host()
+    built = {"executorch": build.executorch_version, "compiler": build.compiler} if build else {}
+    return MachineFacts(
+        cpu=_cpu_name(),
+        machine=platform.machine(),
+        features=tuple(sorted(features.names)),
+        features_source=features.source,
+        cores=os.cpu_count() or 1,
+        os=_system_name(),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        memory_bytes=_memory(),
+        temperature_c=_temperature(),
+        versions={"python": platform.python_version(), **built, **versions},
+        on_battery=macos.on_battery() if sys.platform == "darwin" else on_battery_in(_POWER),
+        clusters=_clusters(),
+    )
+
+
+def cpu_name_from_proc(text: str) -> str | None:
+    """The CPU's name in a Linux `/proc/cpuinfo`, big cores and little cores together."""
+    if named := re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text):
+        return named.group(1).strip()
+    return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
+
+
+def cpu_names_from_proc(text: str) -> dict[int, str]:
+    """What each CPU in a Linux `/proc/cpuinfo` calls itself; only Arm's do by implementer and part."""
+    names = {}
+    for block in re.split(r"\n\s*\n", text):
+        number = re.search(r"(?m)^processor\s*:\s*(\d{1,4})\s*$", block)
+        maker = re.search(r"(?m)^CPU implementer\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
+        part = re.search(r"(?m)^CPU part\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
+        if number and maker and part:
+            arm = _ARM_PARTS.get(int(part[1], 16)) if int(maker[1], 16) == 0x41 else None
+            names[int(number[1])] = arm or f"implementer {maker[1]} part {part[1]}"
+    return names
+
+
+def _clusters() -> tuple[Cluster, ...]:
+    texts = {
+        name: {str(path): _read(str(path)) or "" for path in Path("/").glob(pattern.lstrip("/"))}
+        for name, pattern in records.FILES.items()
+    }
+    return records.find_clusters(texts, cpu_names_from_proc(_read("/proc/cpuinfo") or ""))
+
+
+def _cpu_name() -> str:
+    if sys.platform == "darwin":
+        return macos.sysctl("machdep.cpu.brand_string") or platform.machine()
+    return cpu_name_from_proc(_read("/proc/cpuinfo") or "") or platform.processor() or platform.machine()
+
+
+def _system_name() -> str:
+    if sys.platform == "darwin":
+        return f"macOS {macos.version() or platform.mac_ver()[0]}".strip()
+    release = _read("/etc/os-release") or ""
+    pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', release)
+    return f"{pretty.group(1) if pretty else platform.system()}, kernel {platform.release()}"
+
+
+def _memory() -> int | None:
+    if sys.platform == "darwin":
+        return macos.memory_bytes()
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def available_memory(system: Path = Path("/")) -> int | None:
+    """The bytes that new processes can take without pushing anything out: what the system says, or less where
+    a control group (a container) is allowed less. None on a system that says nothing of it."""
+    said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
+    if said is None:
+        return None
+    available = int(said.group(1)) * 1024
+    group = re.search(r"(?m)^0::/(.*)$", _read(str(system / "proc/self/cgroup")) or "")
+    folder = system / "sys/fs/cgroup" / (group.group(1) if group else "")
+    limit, used = (_read(str(folder / name)) for name in ("memory.max", "memory.current"))
+    if limit and limit.isdigit() and used and used.isdigit():
+        cached = re.search(r"(?m)^inactive_file (\d+)$", _read(str(folder / "memory.stat")) or "")
+        freed = int(cached.group(1)) if cached else 0
+        available = min(available, max(int(limit) - int(used) + freed, 0))
+    return available
+
+
+def _temperature() -> float | None:
+    """The hottest thermal zone, in degrees Celsius."""
+    readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
+    degrees = [int(text) / 1000 for text in readings if text and text.lstrip("-").isdigit()]
+    return max(degrees, default=None)
+
+
+def on_battery_in(supplies: Path) -> bool | None:
+    """Whether Linux's `power_supply` folder shows a battery that is being drained; None without one.
+
+    Batteries of a mouse or a keyboard (scope Device) do not run the machine.
+    """
+    batteries = [
+        supply
+        for supply in supplies.glob("*")
+        if _read(str(supply / "type")) == "Battery" and _read(str(supply / "scope")) != "Device"
+    ]
+    states = [_read(str(battery / "status")) for battery in batteries]
+    return "Discharging" in states if batteries else None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 class HostTarget:
@@ -28,7 +180,7 @@ class HostTarget:
 
     name = "host"
     choice = TargetChoice("host")
-    platform: Platform = "mac" if sys.platform == "darwin" else "linux"
+    platform: PlatformName = "mac" if sys.platform == "darwin" else "linux"
     place: str = platform
     timings_are_latency = True
 

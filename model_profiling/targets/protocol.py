@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from model_profiling.runner.features import is_arm
-from model_profiling.runner.lockstep_result import LaunchFacts, LaunchMachine, Turns
-from model_profiling.runner.result import RunnerResult
+from model_profiling.runner.result import LaunchFacts, LaunchMachine, RunnerResult, Turns
 from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 if TYPE_CHECKING:
     from model_profiling.runner.samples import Samples  # needs numpy, which a doctor does without
 
-Platform = Literal["mac", "linux", "android", "emulated"]
+PlatformName = Literal["mac", "linux", "android", "emulated"]
 TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
 PowerMode = Literal["leave", "boost", "app"]
 
@@ -178,7 +177,7 @@ class Target(Protocol):
         """What opens it again."""
 
     @property
-    def platform(self) -> Platform:
+    def platform(self) -> PlatformName:
         """What kind of machine it is."""
 
     @property

@@ -17,20 +17,23 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling.analysis.latency_files import check_latencies, why_not_compared
+    from model_profiling.analysis.input_files import (
+        analyse_timeline,
+        check_latencies,
+        model_id_of,
+        why_not_compared,
+    )
     from model_profiling.analysis.pairing import pair_dumps
     from model_profiling.analysis.series import series_of
-    from model_profiling.analysis.timeline import analyse_timeline, model_id_of
     from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
-    from model_profiling.errors import InputError
-    from model_profiling.report.bottleneck_csv import write_bottlenecks, write_comparison
+    from model_profiling.core.errors import InputError
+    from model_profiling.core.formatting import speedup
+    from model_profiling.core.stdio import answered
     from model_profiling.report.breakdown import pair_table
     from model_profiling.report.operator_sections import changes_table
-    from model_profiling.report.series_summary import series_blocks
-    from model_profiling.report.terminal import render_terminal
-    from model_profiling.standard_streams import answered
-    from model_profiling.wording import speedup
+    from model_profiling.report.text import render_terminal
+    from model_profiling.report.tool_files import series_blocks, write_bottlenecks, write_comparison
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

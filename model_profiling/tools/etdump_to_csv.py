@@ -14,12 +14,13 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling import files
     from model_profiling.analysis.summary import DumpAnalysis
     from model_profiling.cli.frame import say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
-    from model_profiling.csv_cells import read_table
-    from model_profiling.errors import InputError, ProfilingError
+    from model_profiling.core import files
+    from model_profiling.core.errors import InputError, ProfilingError
+    from model_profiling.core.records import read_table
+    from model_profiling.core.stdio import answered
     from model_profiling.program.etrecord import read_etrecord
     from model_profiling.report.csv_files import (
         E2E_COLUMNS,
@@ -30,7 +31,6 @@ try:
         write_stats,
         write_timeline,
     )
-    from model_profiling.standard_streams import answered
     from model_profiling.workflow.analyse import analyse
 except ModuleNotFoundError as missing:
     sys.stderr.write(

@@ -15,16 +15,15 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling import files
-    from model_profiling.analysis.kernel_files import read_kernels_csv
-    from model_profiling.analysis.kernels import KernelUse
+    from model_profiling.analysis.kernels import KernelUse, read_kernels_csv
     from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
     from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, run_tool, tool_parser
-    from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
-    from model_profiling.report.markdown import render_markdown
+    from model_profiling.core import files
+    from model_profiling.core.stdio import answered
+    from model_profiling.report.text import render_markdown
+    from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
     from model_profiling.run import Series, names
-    from model_profiling.standard_streams import answered
     from model_profiling.workflow.kernel_evidence import kernel_sections
 except ModuleNotFoundError as missing:
     sys.stderr.write(

@@ -22,8 +22,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling import files
-    from model_profiling.analysis.latency_files import (
+    from model_profiling.analysis.input_files import (
         Latencies,
         check_latencies,
         read_latencies,
@@ -31,15 +30,20 @@ try:
     )
     from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, output_folder, run_tool, tool_parser
-    from model_profiling.errors import InputError
+    from model_profiling.core import files
+    from model_profiling.core.errors import InputError
+    from model_profiling.core.stdio import answered
     from model_profiling.report.document import make_table
-    from model_profiling.report.terminal import render_terminal
+    from model_profiling.report.text import render_terminal
     from model_profiling.run import Run, Times
-    from model_profiling.run.latencies import Timed, compare_timed, timed_as_kept
-    from model_profiling.standard_streams import answered
-    from model_profiling.statistics.latency import LatencySummary, summarize
+    from model_profiling.run.comparability import Timed, compare_timed, timed_as_kept
+    from model_profiling.statistics.latency import (
+        LatencySummary,
+        StabilityWarning,
+        latency_warnings,
+        summarize,
+    )
     from model_profiling.statistics.speedup import Speedup
-    from model_profiling.statistics.stability import StabilityWarning, latency_warnings
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

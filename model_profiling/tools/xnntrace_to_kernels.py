@@ -14,9 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling import files
-    from model_profiling.analysis.kernel_files import kernels_csv
-    from model_profiling.analysis.kernels import unknown_kernels
+    from model_profiling.analysis.kernels import kernels_csv, unknown_kernels
     from model_profiling.analysis.xnntrace import (
         SequenceMatch,
         XnnTrace,
@@ -26,8 +24,9 @@ try:
     )
     from model_profiling.cli.frame import say, warn
     from model_profiling.cli.script import output_file, run_tool, tool_parser
-    from model_profiling.csv_cells import csv_text
-    from model_profiling.standard_streams import answered
+    from model_profiling.core import files
+    from model_profiling.core.records import csv_text
+    from model_profiling.core.stdio import answered
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "

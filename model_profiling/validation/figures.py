@@ -14,25 +14,24 @@ import numpy as np
 
 from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
-from model_profiling.analysis.inside import sampled_entries
-from model_profiling.analysis.sampling_proof import agreement, disagreements
+from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.check import Check, Status, check_unless
-from model_profiling.json_record import read_json_object
+from model_profiling.core.check import Check, Status, check_unless
+from model_profiling.core.formatting import plural
+from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import is_there, open_regular
 from model_profiling.pipeline.manifest import was_half, was_quantized
 from model_profiling.pipeline.metrics import output_files
-from model_profiling.reading import is_there, open_regular
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
-from model_profiling.run.factors import read_factors
+from model_profiling.run.evidence import read_factors
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
 from model_profiling.run.samples import read_series_samples
 from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.output_files import compare_outputs
+from model_profiling.statistics.parity import compare_outputs
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.validation.checked_run import ANALYSE_AGAIN, CheckedRun
-from model_profiling.wording import plural
+from model_profiling.validation.structure import ANALYSE_AGAIN, CheckedRun
 
 _CLOSE = 1e-9
 

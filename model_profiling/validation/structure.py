@@ -3,22 +3,115 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from itertools import chain, zip_longest
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis import operator_clock
+from model_profiling.analysis import operators
+from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.check import Check, check_unless
-from model_profiling.errors import ProfilingError
-from model_profiling.json_record import read_json_object
+from model_profiling.core import files
+from model_profiling.core.check import Check, check_unless
+from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.formatting import plural
+from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
-from model_profiling.reading import is_regular, is_there
-from model_profiling.run import names
+from model_profiling.run import Manifest, Result, Run, Series, Times, names
+from model_profiling.run.journal import TIMED, Entry
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
-from model_profiling.validation.checked_run import CheckedRun
-from model_profiling.wording import plural
+from model_profiling.run.series import first_of_each
+from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
+
+# A run directory under examination: everything is read once, when the first check needs it.
+
+ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
+
+
+class CheckedRun:
+    """One run directory and what its checks ask of it."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir
+
+    @cached_property
+    def run(self) -> Run:
+        run = Run.open(self.path)
+        if run.manifest is not None and not run.manifest.version_0:
+            return run
+        return Run.open(self.path, times=self._users_word())
+
+    def _users_word(self) -> Times | None:
+        """What `--times` said when the dumps were analysed: their files are to say the same."""
+        try:
+            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("per_etdump")
+        except ProfilingError:
+            return None  # that it is damaged is another check's to say
+        listed = entries if isinstance(entries, list) else []
+        said = [entry.get("times") for entry in listed if isinstance(entry, dict)]
+        return Times.HARDWARE if Times.HARDWARE.value in said else None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.run.manifest
+
+    @property
+    def promises_little(self) -> bool:
+        """Whether nothing but its own names, or the earlier kit, tells what the run is (version 0)."""
+        return self.manifest is None or self.manifest.version_0
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return self.run.results
+
+    @cached_property
+    def analysis(self) -> RunAnalysis | FormatError | None:
+        """The dumps analysed; None where there are none, an error where all are damaged."""
+        if not self.run.dumps:
+            return None
+        try:
+            return analyse_run(self.run, self.run.programs())
+        except FormatError as problem:
+            return problem
+
+    @property
+    def damaged(self) -> tuple[FormatError, ...]:
+        if isinstance(self.analysis, FormatError):
+            return (self.analysis,)
+        return self.analysis.damaged if self.analysis else ()
+
+    @cached_property
+    def whole_dumps(self) -> list[DumpAnalysis]:
+        """Every dump that could be read, all rounds."""
+        if self.analysis is None or isinstance(self.analysis, FormatError):
+            return []
+        return [dump for series in self.analysis.series for dump in series.rounds]
+
+    @property
+    def explained(self) -> bool:
+        """Whether a program explained the operators."""
+        return any(dump.graph is not None for dump in self.whole_dumps)
+
+    def dumps_of(self, result: Result) -> list[DumpAnalysis]:
+        return self._by_series.get(result.series, [])
+
+    def dump_at(self, path: Path) -> DumpAnalysis | None:
+        """The one in this file."""
+        return self._by_place.get(path.resolve())
+
+    @cached_property
+    def _by_series(self) -> dict[Series, list[DumpAnalysis]]:
+        found: dict[Series, list[DumpAnalysis]] = {}
+        for dump in self.whole_dumps:
+            found.setdefault(dump.series, []).append(dump)
+        return found
+
+    @cached_property
+    def _by_place(self) -> dict[Path, DumpAnalysis]:
+        return first_of_each((dump.path.resolve(), dump) for dump in self.whole_dumps)
+
 
 _SCHEMA_VERSIONS = (1, 2, 3)
 
@@ -129,7 +222,7 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
 def dumps_parse(run: CheckedRun) -> Iterator[Check]:
     wrong = [problem.problem for problem in run.damaged] + [*_wrong_runs(run), *_uneven_launches(run)]
     remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
-    wrong += [remark.seen for remark in remarks if remark.code == operator_clock.MISFIT]
+    wrong += [remark.seen for remark in remarks if remark.code == operators.MISFIT]
     if not run.run.dumps:
         yield Check("dumps", "skipped", "there are none")
         return
@@ -210,3 +303,112 @@ def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
         for node in dump.attribution.groups[0].nodes
         if node.level == "call"
     ]
+
+
+# Checks of the journal: every latency in it is what the runner wrote, and what can have been.
+# What a run states is computed from its journal, so a journal that was edited takes everything along. Beside
+# it lies what the runner wrote of each process and launch; and turns tell more than their length: when they
+# began and what CPU time they took.
+
+_MOST_CPU = 10
+"""How many times its threads' time a process may seem to have computed: systems count in ticks of their own,
+and threads may spin before and after a turn."""
+
+
+def journal_agrees(checked: CheckedRun) -> Iterator[Check]:
+    """Whether the latencies are those that the runner wrote and, where that was not kept, can have been."""
+    journal = checked.run.journal
+    if journal is None:
+        yield Check("journal", "skipped", "there is none")
+        return
+    entries = [entry for entry in journal.entries() if entry.state == "done" and entry.kind in TIMED]
+    if not entries:
+        yield Check("journal", "skipped", "nothing was timed")
+        return
+    wrong = [*_uneven(entries), *chain.from_iterable(map(_impossible, entries))]
+    kept = [entry for entry in entries if entry.told]
+    launches = cache(read_lockstep_result)
+    for entry in kept:
+        path = inside(checked.path, entry.told or "", f"{names.JOURNAL}: told")
+        try:
+            wrong += _unlike(entry, _told(entry, path, launches(path) if entry.launch else None))
+        except ProfilingError as problem:
+            wrong.append(f"{entry.told}: {problem.problem}")
+    said = f"{plural(len(kept), 'process')} measured what the runner wrote"
+    if wrong or len(kept) == len(entries):
+        yield check_unless(wrong, "journal", said, MEASURE_AGAIN)
+        return
+    lacking = (
+        f"of {plural(len(entries) - len(kept), 'process')} it was not kept: only what can be was checked"
+    )
+    yield Check("journal", "optional", f"{said}, {lacking}" if kept else f"what the runner wrote {lacking}")
+
+
+def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> tuple[tuple[int, ...], ...]:
+    """Every inference as the runner wrote it, turn by turn; of a process by itself they are one turn."""
+    if launch is None:
+        return (read_result(path).iterations_ns,)
+    if not 0 <= entry.told_child < len(launch.results):
+        raise FormatError(f"it has no program {entry.told_child}", MEASURE_AGAIN)
+    turns = zip(launch.turns.child, launch.turns.iterations_ns, strict=True)
+    return tuple(taken for child, taken in turns if child == entry.told_child)
+
+
+def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
+    """The first that differs, with both values."""
+    ours = entry.turns_ns if entry.launch else (entry.iterations_ns,)
+    if [len(turn) for turn in told] != [len(turn) for turn in ours]:
+        theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (told, ours))
+        yield f"{_place(entry)} has {here} in {names.JOURNAL}, the runner wrote {theirs} ({entry.told})"
+        return
+    flat = zip(chain.from_iterable(told), chain.from_iterable(ours), strict=True)
+    for number, (wrote, has) in enumerate(flat):
+        if wrote != has:
+            where = f"{_place(entry)}, inference {number}"
+            yield f"{where} took {has} ns in {names.JOURNAL}, the runner wrote {wrote} ns ({entry.told})"
+            return
+
+
+def _impossible(entry: Entry) -> Iterator[str]:
+    """What turns say of each other: none begins before the last has ended, and none computes more than its
+    threads can."""
+    if not entry.launch:
+        return
+    place, taken = _place(entry), [sum(turn) for turn in entry.turns_ns]
+    if entry.turns_started_ns and len(entry.turns_started_ns) != len(taken):
+        begun = plural(len(entry.turns_started_ns), "turn")
+        yield f"{names.JOURNAL}: {place} began {begun} and took {len(taken)}"
+        return
+    starts = entry.turns_started_ns
+    for number, (begin, following, length) in enumerate(zip(starts, starts[1:], taken, strict=False)):
+        if begin + length > following:
+            yield (
+                f"{names.JOURNAL}: {place}, turn {number} took {length} ns, but the next one began "
+                f"{following - begin} ns after it"
+            )
+            return
+    threads = entry.threads
+    if entry.use and entry.use.cpu_ns > _MOST_CPU * threads * sum(taken):
+        yield (
+            f"{names.JOURNAL}: {place} took {sum(taken)} ns on {plural(threads, 'thread')}, but "
+            f"{entry.use.cpu_ns} ns of CPU time"
+        )
+
+
+def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
+    """Programs of one launch had a turn each in every cycle, all of one length."""
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        if not entry.launch:
+            continue
+        other = seen.setdefault(entry.launch, entry)
+        ours, theirs = ([len(turn) for turn in each.turns_ns] for each in (entry, other))
+        if any(one != two for one, two in zip_longest(ours, theirs)):
+            counts = (
+                f"{sum(lengths)} of {each.series}" for each, lengths in ((entry, ours), (other, theirs))
+            )
+            yield f"{names.JOURNAL}: {entry.kind} round {entry.round} has {' and '.join(counts)} inferences"
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.kind} round {entry.round} of {entry.series}"

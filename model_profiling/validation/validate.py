@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling.check import Check, CheckList, check_lines
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.progress import Progress, Silent
-from model_profiling.reading import is_there
+from model_profiling.config.problems import Problem
+from model_profiling.config.reading import ProfileConfig, check_config, config_warnings, load_config, pairs
+from model_profiling.core.check import Check, CheckList, check_lines
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.formatting import plural, size
+from model_profiling.core.hints import sme2prof
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.safe_read import is_there
 from model_profiling.run import names
-from model_profiling.validation import figures, journal, structure
-from model_profiling.validation.checked_run import CheckedRun
+from model_profiling.runner.build import runner_check
+from model_profiling.validation import figures, structure
+from model_profiling.validation.structure import CheckedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ _ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
     ("files", structure.files_exist),
     ("program", structure.program_matches),
     ("same program", structure.same_program),
-    ("journal", journal.journal_agrees),
+    ("journal", structure.journal_agrees),
     ("latencies", figures.latencies_match),
     ("comparisons", figures.comparisons_hold),
     ("no latency", figures.emulated_has_no_latency),
@@ -97,3 +102,90 @@ def _answers(run: CheckedRun, name: str, question: Question) -> Iterator[Check]:
         yield from question(run)
     except ProfilingError as problem:
         yield Check(name, "fail", problem.problem, problem.fix)
+
+
+# Checks a pipeline from its config on: what the config needs, where results go, and the results.
+
+_PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "output_root": "output directory"}
+"""What a file that is missing belongs to, by the beginning of the setting that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineValidation(CheckList):
+    """Everything that was checked of one pipeline."""
+
+    config: str
+
+    def as_text(self) -> str:
+        """The checks, the verdict last."""
+        return "\n".join(
+            [*check_lines(self.checks), "", f"not valid: {self.failed}" if self.failed else "valid"]
+        )
+
+
+def validate_pipeline(path: Path, *, progress: Progress | None = None) -> PipelineValidation:
+    """Check what the config in `path` needs and, where it has run already, what came of it; what is wrong is
+    a failed check, never an exception."""
+    if not path.is_file():
+        raise InputError(f"there is no config {path}", "name one, or make one: sme2prof config new")
+    progress = progress or Silent()
+    progress.stage("checking the config")
+    wrong = check_config(path, files=False)
+    if wrong:
+        return PipelineValidation(
+            tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong), str(path)
+        )
+    config = load_config(path, files=False)
+    checks = [*_config(config), *_files(config, check_config(path)), *_results(config, path, progress)]
+    return PipelineValidation(tuple(checks), str(path))
+
+
+def _config(config: ProfileConfig) -> Iterator[Check]:
+    experiments, comparisons = len(config.experiments), len(pairs(config))
+    found = f"{plural(experiments, 'experiment')}, {plural(comparisons, 'comparison')}"
+    yield Check("config", "pass", found)
+    for text in config_warnings(config):
+        yield Check("config", "optional", text)
+
+
+def _files(config: ProfileConfig, problems: tuple[Problem, ...]) -> Iterator[Check]:
+    """What the config names, each part with what is missing of it."""
+    missing: dict[str, list[Problem]] = {}
+    for problem in problems:
+        part = next(name for start, name in _PARTS.items() if problem.where.startswith(start))
+        missing.setdefault(part, []).append(problem)
+    for part in dict.fromkeys(_PARTS.values()):
+        for problem in missing.get(part, ()):
+            yield Check(part, "fail", problem.text, problem.fix)
+        if part not in missing:
+            yield from _present(part, config)
+
+
+def _present(part: str, config: ProfileConfig) -> Iterator[Check]:
+    if part == "model":
+        yield Check(part, "pass", f"{config.model} ({size(config.model.stat().st_size)})")
+        if not Path(f"{config.model}.etrecord").is_file():
+            without = "no .etrecord beside it: operators have no source lines"
+            yield Check(part, "optional", without, "export it again (sme2prof export)")
+    elif part == "runners":
+        own = list(dict.fromkeys(str(each.runner) for each in config.experiments if each.runner))
+        for runner in own:
+            yield Check(part, "pass", runner)
+        if any(each.runner is None for each in config.experiments):
+            here = config.target.choice.kind in ("auto", "host")
+            later = "the kit's own, built for the target when the run starts"
+            yield replace(runner_check(), name=part) if here else Check(part, "pass", later)
+    elif part == "inputs" and config.inputs.files:
+        yield Check(part, "pass", plural(len(config.inputs.files), "file"))
+    elif part == "output directory":
+        state = "is there" if config.output_root.is_dir() else "will be made"
+        yield Check(part, "pass", f"{config.output_root} {state}")
+
+
+def _results(config: ProfileConfig, path: Path, progress: Progress) -> Iterator[Check]:
+    run_dir = config.output_root
+    if not (run_dir / names.MANIFEST).is_file():
+        yield Check("results", "skipped", f"none yet: {sme2prof('run', str(path))}")
+        return
+    for check in validate(run_dir, progress=progress).checks:
+        yield replace(check, name=f"results: {check.name}")

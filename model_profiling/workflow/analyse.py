@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis.inside import gather_inside
-from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run import RunAnalysis, analyse_run
-from model_profiling.errors import InputError
-from model_profiling.files import StrPath, as_path
-from model_profiling.progress import Progress
+from model_profiling.analysis.sampling import gather_inside
+from model_profiling.analysis.series_views import Roofline
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.progress import Progress
 from model_profiling.report.analysed import AnalysedRun, analysed
-from model_profiling.report.analysis_json import WrittenDump, write_analysis_summary
+from model_profiling.report.analysis_json import WrittenDump, write_analysis_summary, write_inside_csv
 from model_profiling.report.csv_files import write_csv_files
-from model_profiling.report.inside_files import write_inside_csv
 from model_profiling.run import Run, Times, names
 
 

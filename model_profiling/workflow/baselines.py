@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.structure import Aspect
-from model_profiling.errors import InputError
-from model_profiling.files import StrPath, as_path
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.formatting import did_you_mean, listing, plural
 from model_profiling.report.comparison import Comparison, SideFacts
 from model_profiling.report.comparison_document import headline
 from model_profiling.run import Run, Times, names
-from model_profiling.run.device import device_of
-from model_profiling.store.address import store_command
-from model_profiling.store.identity import Identity, identity_of
+from model_profiling.run.comparability import device_of
 from model_profiling.store.labels import Labels
-from model_profiling.store.opened import Store
-from model_profiling.store.run_rows import variant_of
-from model_profiling.wording import did_you_mean, listing, plural
+from model_profiling.store.places import store_command
+from model_profiling.store.run_rows import Identity, identity_of, variant_of
+from model_profiling.store.store import Store
 from model_profiling.workflow.compare import asked_gates, compare_sides
-from model_profiling.workflow.sides import load_side
-from model_profiling.workflow.stored_side import Row, stored_side
+from model_profiling.workflow.sides import Row, load_side, stored_side
 
 PREFIX = "store:"
 LAST_GOOD = "last-good"

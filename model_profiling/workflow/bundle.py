@@ -1,7 +1,4 @@
-"""A run packed for a bug report: its records, dumps and logs without what is private, and the shared report.
-
-Unpacked, it is a run directory again: every command reads it, and its report has the same figures.
-"""
+"""Copies of a run that are fit to send: a bundle for a bug report, a report to share."""
 
 from __future__ import annotations
 
@@ -10,22 +7,30 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from model_profiling import __version__, files
+from model_profiling import __version__
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.progress import Progress
+from model_profiling.core.safe_read import read_bytes
 from model_profiling.doctor import examine
-from model_profiling.errors import FormatError, InputError
-from model_profiling.progress import Progress
-from model_profiling.reading import read_bytes
+from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.run_report import run_document
-from model_profiling.report.scrubbing import Replaced, Scrubber
-from model_profiling.report.share import left_out_lines, replacement_rows, replacement_section, scrubbed
-from model_profiling.run import Run, names
-from model_profiling.workflow.report import write_page
+from model_profiling.report.scrubbing import (
+    Replaced,
+    Scrubber,
+    left_out_lines,
+    replacement_rows,
+    replacement_section,
+    scrubbed,
+)
+from model_profiling.run import Run, Times, names
+from model_profiling.workflow.report import check_one_page, write_page
 from model_profiling.workflow.scrubbed_copy import (
     PROGRAM,
     Copied,
@@ -35,6 +40,9 @@ from model_profiling.workflow.scrubbed_copy import (
     make_scrubber,
     refuse_leaks,
 )
+
+# A run packed for a bug report: its records, dumps and logs without what is private, and the shared report.
+# Unpacked, it is a run directory again: every command reads it, and its report has the same figures.
 
 DOCTOR = "doctor.json"
 _MOMENT = (1980, 1, 1, 0, 0, 0)
@@ -170,3 +178,50 @@ def _zip(folder: Path, to: IO[bytes], home: str) -> None:
 
 def _write_json(path: Path, content: object) -> None:
     files.write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+# A copy of a report that is fit to send: made of a copy of the run, read again before it is handed out.
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A page that was written, and what it does not say."""
+
+    path: Path
+    runs: tuple[ReportData, ...]
+    replaced: tuple[Replaced, ...]
+
+
+def share_report(
+    run_dirs: Sequence[Path],
+    out: Path | None = None,
+    *,
+    options: ShareOptions | None = None,
+    title: str | None = None,
+    times: Times | None = None,
+    progress: Progress | None = None,
+) -> Shared:
+    """Write a copy of the report that is fit to send: of one run, or one page about several; where `out` is a
+    pipe or a device, as HTML."""
+    check_one_page(run_dirs, times)
+    scrubber = make_scrubber(options)
+    path = out or (run_dirs[0] / names.SHARED if len(run_dirs) == 1 else Path(names.SHARED))
+    with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
+        copies = copy_runs(run_dirs, Path(scratch), scrubber, options, times=times, for_page=True)
+        data = [gather_copy(copy, title if len(copies) == 1 else None, progress) for copy in copies]
+        heading = title or (data[0].title if len(data) == 1 else combined_title(data))
+        blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
+        shown = scrubbed(blocks, scrubber)
+        straight = files.is_stream(path)
+        page = Path(scratch) / "page" / (names.SHARED if straight else path.name)
+        write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))
+        written = refuse_leaks(scrubber, page.parent)
+        if straight:
+            files.write_out(path, page.read_text(encoding="utf-8"))
+            return Shared(path, tuple(data), scrubber.replaced)
+        pictures = files.real_folder(path.parent, path.with_name(path.stem + names.PICTURES))
+        for old in pictures.glob("*.svg"):
+            old.unlink()
+        for found in written:
+            files.move(found, path.parent / found.relative_to(page.parent))
+    return Shared(path, tuple(data), scrubber.replaced)

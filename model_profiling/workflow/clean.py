@@ -1,13 +1,137 @@
-"""Takes what the kit has put on a phone or another machine off it again."""
+"""What the kit keeps on this machine, the cache and runs, and which of it goes to make room."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.run import names
+from model_profiling.run.folders import check_free, holds_run, locked, runs_below, runs_in, strangers
+from model_profiling.run.manifest import read_manifest
+from model_profiling.runner.cache import (
+    IN_USE,
+    NOT_OURS,
+    Kept,
+    cache_entries,
+    remove_entry,
+    remove_whole,
+    size_below,
+)
 from model_profiling.targets import TargetChoice, open_target
 from model_profiling.targets.remote.folder import Removed
 from model_profiling.targets.remote.target import RemoteTarget
+
+RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may stay: at most so many bytes together, nothing unused for longer; None is no limit."""
+
+    keep: int | None = None
+    older_than_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What was there, largest first, and what of it was removed."""
+
+    kept: tuple[Kept, ...]
+    removed: tuple[Kept, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.kept)
+
+    @property
+    def removed_bytes(self) -> int:
+        return sum(entry.bytes for entry in self.removed)
+
+
+def trim_cache(limits: Limits, *, dry_run: bool = False) -> Trimmed:
+    """Remove entries of the cache until it fits `limits`; a `dry_run` only says which."""
+    return _trim(cache_entries(), limits, dry_run=dry_run)
+
+
+def trim_runs(folders: Sequence[Path], limits: Limits, *, dry_run: bool = False) -> Trimmed:
+    """The same for the runs in `folders`: whole run directories go, those measured longest ago first."""
+    found: dict[Path, Kept] = {}
+    for folder in folders:
+        runs = [run_dir for run_dir in runs_in(folder) if holds_run(run_dir)] if folder.is_dir() else []
+        if not runs:
+            raise InputError(f"there is no run in {folder}", "name a run directory or a folder of runs")
+        found |= {run_dir.resolve(): _run(run_dir) for run_dir in runs}
+    return _trim(found.values(), limits, dry_run=dry_run)
+
+
+def _trim(found: Iterable[Kept], limits: Limits, *, dry_run: bool) -> Trimmed:
+    kept = tuple(sorted(found, key=lambda entry: (-entry.bytes, entry.kind, entry.name)))
+    removed = []
+    for entry in _chosen(kept, limits, time.time()):
+        if dry_run or (_remove_run(entry) if entry.kind == RUN else remove_entry(entry)):
+            removed.append(entry)
+        else:
+            kept = tuple(replace(each, stays=IN_USE) if each is entry else each for each in kept)
+    return Trimmed(kept, tuple(removed))
+
+
+def _chosen(kept: Sequence[Kept], limits: Limits, now: float) -> list[Kept]:
+    """What goes: all that is too old, then what was used longest ago until the rest fits."""
+    ours = [entry for entry in kept if NOT_OURS not in entry.stays]
+    free = sorted((entry for entry in ours if not entry.stays), key=lambda entry: (entry.used, -entry.bytes))
+    oldest = now - limits.older_than_s if limits.older_than_s is not None else float("-inf")
+    chosen = [entry for entry in free if entry.used < oldest]
+    left = sum(entry.bytes for entry in ours) - sum(entry.bytes for entry in chosen)
+    for entry in free[len(chosen) :]:
+        if limits.keep is None or left <= limits.keep:
+            break
+        chosen.append(entry)
+        left -= entry.bytes
+    return chosen
+
+
+def _run(run_dir: Path) -> Kept:
+    stamps = [(run_dir / name) for name in (names.MANIFEST, names.JOURNAL)]
+    used = max((path.lstat().st_mtime for path in stamps if path.exists()), default=run_dir.stat().st_mtime)
+    others = runs_below(run_dir)
+    # The folder one stands in has no name to remove it by.
+    path = run_dir if run_dir.name not in ("", "..") else run_dir.resolve()
+    return Kept(RUN, str(run_dir), path, size_below(run_dir, others), used, _why_it_stays(path, others))
+
+
+def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
+    if run_dir.is_symlink():
+        return f"a link, {NOT_OURS}"
+    if others:
+        return "holds other runs"
+    try:
+        manifest = read_manifest(run_dir)
+    except ProfilingError:
+        manifest = None
+    if manifest is None:
+        return "has no manifest that can be read"
+    if (stranger := next(strangers(run_dir, manifest), None)) is not None:
+        return f"holds {stranger}, which is {NOT_OURS}"
+    try:
+        check_free(run_dir)
+    except InputError:
+        return IN_USE
+    return ""
+
+
+def _remove_run(entry: Kept) -> bool:
+    try:
+        with locked(entry.path):
+            remove_whole(entry.path, ".removed.")
+    except InputError:
+        return False
+    return True
+
+
+# Takes what the kit has put on a phone or another machine off it again.
 
 
 def clean(choice: TargetChoice) -> Removed:

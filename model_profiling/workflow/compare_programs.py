@@ -9,15 +9,15 @@ from pathlib import Path
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.settings import target_settings
-from model_profiling.errors import InputError
-from model_profiling.pipeline.starting import check_folder, check_startable
-from model_profiling.progress import Progress
+from model_profiling.core.errors import InputError
+from model_profiling.core.progress import Progress
+from model_profiling.pipeline.start import check_folder, check_startable
 from model_profiling.report.comparison import Comparison
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import RunOptions, run_made
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.profile import find_or_export
 
 _EXPERIMENT = "program"
 """What each program's experiment is called: the same, so that thread counts meet their like."""

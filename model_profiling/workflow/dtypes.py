@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError, ProfilingError, SetupError
-from model_profiling.export.reading import read_export
-from model_profiling.export.records import ExportResult
-from model_profiling.json_record import write_record
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import write_record
+from model_profiling.export.records import ExportResult, read_export
 from model_profiling.program import read_program
-from model_profiling.progress import Progress, Silent
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.dtypes import (
     Accuracy,
@@ -30,15 +29,14 @@ from model_profiling.report.dtypes import (
     OnSme2,
     Projected,
     Work,
+    decide,
 )
 from model_profiling.report.dtypes_document import dtypes_document
-from model_profiling.report.dtypes_verdict import decide
 from model_profiling.run import Series, Times, names
 from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_programs
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, find_or_export, profile_programs
 from model_profiling.workflow.report import write_page
 
 

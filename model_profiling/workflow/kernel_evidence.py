@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from model_profiling import files
 from model_profiling.analysis.evidence import evidence_record, kernels_of_process, own_kernels
-from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
-from model_profiling.errors import InputError, SetupError
-from model_profiling.json_record import write_record
+from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.records import write_record
 from model_profiling.pipeline.measured import Measured
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
-from model_profiling.report.markdown import render_markdown
+from model_profiling.report.text import render_markdown
+from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.run import Evidence, Manifest, Run, Times, names
 from model_profiling.run.evidence import proving_run
 from model_profiling.run.folders import refuse_links_out

@@ -6,24 +6,113 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from model_profiling import export
 from model_profiling.config.new_config import NewConfig
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import ScheduleMode
-from model_profiling.errors import SetupError
-from model_profiling.files import StrPath, as_path
-from model_profiling.pipeline.beginning import why_once
-from model_profiling.pipeline.emulation_time import emulated_seconds
-from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.starting import check_folder, check_startable
-from model_profiling.progress import Progress, Silent
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import under_either_name
+from model_profiling.export import export_model
+from model_profiling.export.exporter import versions
+from model_profiling.export.records import read_export
+from model_profiling.models import registry
+from model_profiling.models.options import Chosen
+from model_profiling.pipeline.begin import why_once
+from model_profiling.pipeline.schedule import emulated_seconds
+from model_profiling.pipeline.start import check_folder, check_startable
 from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
+from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
+from model_profiling.validation.validate import Validation, validate
 from model_profiling.workflow.kernel_evidence import keep_evidence
-from model_profiling.workflow.made_configs import ABOUT_LATENCY, make_pair_config
-from model_profiling.workflow.measure import RunOptions, RunOutcome, republish, run_made
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.measure import (
+    ABOUT_LATENCY,
+    RunOptions,
+    RunOutcome,
+    make_pair_config,
+    republish,
+    run_made,
+)
+
+# The program to profile: the .pte file a user named, an export that is still good, or a new export.
+
+
+def find_or_export(
+    model: str,
+    *,
+    dtype: str | None = None,
+    backend: str | None = None,
+    outdir: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The .pte of `model`; an export of a registered model is made again only when it could come out
+    differently. Models of the user's own are always exported: what they depend on is not known here.
+    `dtype` and `backend` (fp32, xnnpack) are those of an export: a program that is one has its own."""
+    progress = progress or Silent()
+    if model.endswith(".pte"):
+        program = _named(Path(model))
+        for option, value in (("--dtype", dtype), ("--backend", backend)):
+            if value is not None:
+                raise InputError(
+                    f"{program} is exported already", f"{option} applies to models; leave it out"
+                )
+        return program
+    dtype, backend = dtype or "fp32", backend or "xnnpack"
+    artifacts = outdir / "artifacts" if outdir else None
+    if found := current_export(model, dtype, backend, artifacts):
+        progress.stage(f"using {found}")
+        return found
+    return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
+
+
+def current_export(
+    model: str, dtype: str | None, backend: str | None, artifacts: Path | None = None
+) -> Path | None:
+    """An earlier export of a registered model, if a new one would come out the same."""
+    chosen = registry.choose(model)
+    if chosen is None:
+        return None
+    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+    pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{dtype or 'fp32'}.pte"
+    return pte if _is_current(chosen, pte) else None
+
+
+def _named(path: Path) -> Path:
+    path = under_either_name(path)
+    if not path.is_file():
+        raise InputError(f"there is no program {path}", "correct the path, or name a model to export")
+    return path
+
+
+def _is_current(chosen: Chosen, pte: Path) -> bool:
+    """Whether the export is whole, of the same variant, made with what is installed, and newer than the
+    model's source and the files it reads."""
+    entry = registry.discover()[chosen.model]
+    home = registry.home_of(entry)
+    if home is None or entry.source != "kit":
+        return False
+    try:
+        summary = read_export(pte)
+        made = pte.stat().st_mtime
+    except (OSError, ProfilingError):
+        return False
+    whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
+    same_tools = summary.versions == versions() and summary.seed == 0
+    sources = [
+        *chosen.files,
+        *registry.sources_in(home),
+        *registry.KIT.glob("*.py"),
+        *registry.KIT.glob("*/*.py"),  # a model may be built of another's parts
+        *Path(export.__file__).parent.glob("*.py"),
+    ]
+    usable = whole and not summary.accuracy.problem and summary.source == chosen.source
+    return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
+
 
 _UNASKED_EMULATION_S = 900.0
 
@@ -228,3 +317,36 @@ def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOu
     with locked(main.run_dir):
         keep_evidence(main.run_dir, main.run.manifest, problem)
         return republish(main.run_dir, main.moved, main.analysis)
+
+
+# A smoke test of the whole kit on this machine: export a small model, run, analyse and validate it.
+
+_MODEL = "toy_cnn"
+
+
+@dataclass(frozen=True, slots=True)
+class QuickTest:
+    """The program that was exported, and what validating each run directory found."""
+
+    program: Path
+    runs: tuple[Validation, ...]
+    failed: tuple[str, ...]
+    """Experiments that did not work, and why."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed and all(run.ok for run in self.runs)
+
+
+def quick_test(
+    outdir: Path, target: TargetChoice, *, dtype: str = "fp16", progress: Progress | None = None
+) -> QuickTest:
+    """Run the smoke test into `outdir`; what an earlier one finished there is kept under its date."""
+    options = ProfileOptions(
+        target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
+    )
+    done = profile(_MODEL, options, RunOptions(force=True), progress=progress)
+    failed = tuple(
+        f"{result.series}: {result.problem}" for outcome in done.outcomes for result in outcome.failed
+    )
+    return QuickTest(done.program, tuple(validate(outcome.run_dir) for outcome in done.outcomes), failed)

@@ -1,23 +1,26 @@
-"""Writes the report of a run, or one page about several.
-
-Nothing is required but one dump or one metrics.json. What is missing is said in the report, never guessed.
-"""
+"""Writes the report of a run or of several, files for other tools, and the summary of a CI job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError
-from model_profiling.progress import Progress
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.progress import Progress
 from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
+from model_profiling.report.comparison import Comparison
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html
-from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import run_document
+from model_profiling.report.text import render_markdown
+from model_profiling.report.tools import TOOLS, NothingToShow
+from model_profiling.report.tools.github_summary import comparison_summary, run_summary
 from model_profiling.run import Run, Times, names
 from model_profiling.workflow.analyse import analyse
 
@@ -103,3 +106,93 @@ def write_combined_report(
     title = title or combined_title(runs)
     write_page(combined_document(runs, title), out, title)
     return runs
+
+
+# Writes a run's files for other tools into its folder `for_tools`.
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFiles:
+    """What was written for one tool, and how to open it; `left_out` says why nothing was."""
+
+    tool: str
+    files: tuple[Path, ...]
+    opens: str
+    left_out: str = ""
+
+
+def parse_tools(text: str) -> tuple[str, ...]:
+    """Names with commas between them, or `all`; each once."""
+    words = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))
+    if not words:
+        raise InputError("no tool is named", f"give {ALL} or some of {', '.join(TOOLS)}")
+    for word in words:
+        if word not in TOOLS and word != ALL:
+            hint = did_you_mean(word, (*TOOLS, ALL)) or f"give {ALL} or some of {', '.join(TOOLS)}"
+            raise InputError(f"there is no tool {word}", hint)
+    return words
+
+
+def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles, ...]:
+    """Write what `wanted` names; a tool that was named must get its files, of all some may have none."""
+    folder = data.run.path / names.FOR_TOOLS
+    made = []
+    for name in TOOLS if ALL in wanted else wanted:
+        tool = TOOLS[name]
+        try:
+            made.append(ToolFiles(name, tool.write(data, folder), tool.opens))
+        except NothingToShow as nothing:
+            if name in wanted:
+                raise InputError(nothing.problem, nothing.fix) from nothing
+            made.append(ToolFiles(name, (), tool.opens, nothing.problem))
+    return tuple(made)
+
+
+# What a command leaves in GitHub Actions, decided here for all of them: a summary of the job and a badge.
+# A summary where $GITHUB_STEP_SUMMARY names its file, a badge of each run where $GITHUB_ACTIONS is true;
+# nothing anywhere else.
+
+_LARGEST = 900_000
+"""GitHub drops a step's summary of more than 1 MiB."""
+
+
+def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
+    """Add runs, each with its report, to the job's summary, below the blocks `first`; write their badges.
+
+    Returns why something could not be done: a job does not fail for want of its summary.
+    """
+    runs = tuple(found)
+    problems = []
+    for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
+        try:
+            TOOLS["badge"].write(data, data.run.path / names.FOR_TOOLS)
+        except InputError as problem:
+            problems.append(str(problem))
+    blocks = [*first, *(block for data, report in runs for block in run_summary(data, report))]
+    problems.append(_add(blocks) or "")
+    return "; ".join(filter(None, problems)) or None
+
+
+def tell_of_comparison(comparison: Comparison) -> str | None:
+    """Add a comparison to the job's summary."""
+    return _add(comparison_summary(comparison))
+
+
+def _add(blocks: Iterable[Block]) -> str | None:
+    place = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not place:
+        return None
+    path, text = Path(place), render_markdown(blocks)
+    try:
+        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        if text in there:
+            return None  # the same command again in one step says nothing new
+        if len((there + text).encode("utf-8", "replace")) > _LARGEST:
+            return "the job's summary on GitHub is full: this one was not added"
+        with path.open("a", encoding="utf-8", errors="replace") as stream:
+            stream.write(f"\n{text}" if there else text)
+    except OSError as problem:
+        return f"cannot add to the job's summary {path}: {system_reason(problem)}"
+    return None

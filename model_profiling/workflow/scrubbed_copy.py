@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling import files
 from model_profiling.analysis.evidence import kept_evidence
-from model_profiling.csv_cells import csv_text, read_rows
-from model_profiling.errors import FormatError, InputError, system_reason
-from model_profiling.json_record import record_json
-from model_profiling.progress import Progress
-from model_profiling.reading import (
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError, system_reason
+from model_profiling.core.progress import Progress
+from model_profiling.core.records import csv_text, read_rows, record_json
+from model_profiling.core.safe_read import (
     MIB,
     MOST_BINARY,
     MOST_JSON,

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from model_profiling import __version__, files
-from model_profiling.errors import FormatError, InputError, SetupError, system_reason
-from model_profiling.own_commands import DISTRIBUTION
+from model_profiling import __version__
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError, SetupError, system_reason
+from model_profiling.core.hints import DISTRIBUTION
 
 STANDARD = ".agents/skills"
 """Where the open standard has a project's skills; most assistants look there too."""

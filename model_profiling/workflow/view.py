@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.files import StrPath, as_path
-from model_profiling.progress import Progress, Silent
-from model_profiling.reading import is_regular
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.safe_read import is_regular
 from model_profiling.report.data import report_data
 from model_profiling.report.run_index import IndexRow, damaged_row, index_row, render_index
 from model_profiling.report.store_index import render_store
 from model_profiling.run import Run, names
 from model_profiling.run.folders import runs_in
-from model_profiling.store.address import is_remote
-from model_profiling.store.opened import Store, is_store
+from model_profiling.store.places import is_remote
+from model_profiling.store.store import Store, is_store
+from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.report import write_report
-from model_profiling.workflow.store_index import store_contents
 
 _PAGE = Path(names.REPORT).with_suffix(names.HTML).name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, write_blocks
 
-from model_profiling.printable import printable
+from model_profiling.core.formatting import printable
 from model_profiling.report.charts.categories import PARTS
 from model_profiling.report.document import (
     Block,

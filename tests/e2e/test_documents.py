@@ -16,8 +16,8 @@ from documents import Block, Clone, blocks_of, described_machine, missing_line, 
 from stand_ins import lay_out_checkout
 from working_tree import ROOT
 
-from model_profiling import process
 from model_profiling.cli.main import COMMANDS
+from model_profiling.core import process
 
 SKILLS = "agent_skill_ml_profiling"
 WALKS = {

@@ -17,7 +17,7 @@ from recorded_runs import edit
 from ruamel.yaml import YAML
 from working_tree import ROOT
 
-from model_profiling import process
+from model_profiling.core import process
 
 EXAMPLES = ROOT / "docs" / "examples" / "github-actions"
 MODEL = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.runner.features import host_features
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"

@@ -19,16 +19,16 @@ import pytest
 from conftest import ON_ARM, ROOT, Artifact, missing
 from virtual_phone import AdbServer, VirtualPhone
 
-from model_profiling import files, process
-from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import InputError, SetupError
+from model_profiling.config.sweep import load_sweep
+from model_profiling.core import files, process
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.run import Run
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 from model_profiling.sweep.addresses import Tls, parse_scheduler
+from model_profiling.sweep.cells import read_sweep_record, write_sweep_record
 from model_profiling.sweep.cluster import SchedulerLost, connected
 from model_profiling.sweep.engine import SweepOptions, SweepOutcome, run_sweep
 from model_profiling.sweep.messages import own_versions
-from model_profiling.sweep.records import read_sweep_record, write_sweep_record
 from model_profiling.targets.emulated import EmulatedTarget
 
 distributed = pytest.importorskip("distributed")

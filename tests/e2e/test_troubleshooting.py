@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from documents import Block, blocks_of, missing_line
 
-from model_profiling import process
+from model_profiling.core import process
 
 PAGE = "docs/troubleshooting.md"
 PROGRAMS = Path(__file__).parents[1] / "data/runs/programs"

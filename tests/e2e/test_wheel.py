@@ -19,7 +19,7 @@ from wheel_environment import Built, Environment, build, install
 from working_tree import ROOT
 
 import model_profiling
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.doctor.checks import PYTHON
 
 if sys.version_info >= (3, 11):

@@ -13,11 +13,11 @@ from recorded_dumps import record
 from recorded_runs import dumps_in
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.operator_clock import read_timed
-from model_profiling.analysis.timeline import analyse_timeline
-from model_profiling.errors import FormatError
+from model_profiling.analysis.input_files import analyse_timeline
+from model_profiling.analysis.operators import read_timed
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump
-from model_profiling.json_record import write_record
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
 from model_profiling.run import Manifest, Result, Times
 from model_profiling.run.manifest import TargetFacts

@@ -13,22 +13,21 @@ import numpy as np
 import pytest
 from said import says
 
-from model_profiling import files
 from model_profiling.analysis.attribution import EXECUTE
+from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.timeline import analyse_timeline
-from model_profiling.check import Check
+from model_profiling.core import files
+from model_profiling.core.check import Check
+from model_profiling.core.records import write_record
 from model_profiling.etdump import EventTable, read_etdump
-from model_profiling.json_record import write_record
 from model_profiling.run import Manifest, Pair, Result, Run, Series, Times, names
 from model_profiling.run.manifest import TargetFacts
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, LockstepJob
 from model_profiling.targets.host import HostTarget
 from model_profiling.tools import robust_latency_analysis
-from model_profiling.validation.checked_run import CheckedRun
 from model_profiling.validation.figures import csv_files_match
-from model_profiling.validation.structure import dumps_close, dumps_parse, same_program
+from model_profiling.validation.structure import CheckedRun, dumps_close, dumps_parse, same_program
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.compare import compare
 

@@ -10,7 +10,7 @@ from conftest import missing
 from recorded_dumps import record, target
 
 from model_profiling.analysis.categories import Category
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.run import Times
 from model_profiling.workflow.analyse import analyse
 

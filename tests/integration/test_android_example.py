@@ -16,7 +16,7 @@ import pytest
 from conftest import ON_ARM, ROOT, Artifact
 from virtual_phone import VirtualPhone
 
-from model_profiling.process import Completed
+from model_profiling.core.process import Completed
 from model_profiling.runner.features import host_features
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")

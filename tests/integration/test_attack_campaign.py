@@ -23,7 +23,7 @@ from attack.live_run import Ended
 from attack.readers import BY_NAME, READERS
 
 from model_profiling.config.reading import check_config
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.run.journal import TIMED
 from model_profiling.runner.samples import read_samples
 
@@ -61,7 +61,7 @@ def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path
         "import hashlib, os, sys, time",
         f"sys.path[:0] = [{str(ROOT / 'bench')!r}, {str(ROOT)!r}, {str(ROOT / 'tests')!r}]",
         "from attack import fuzzing, readers",
-        "from model_profiling.errors import InputError",
+        "from model_profiling.core.errors import InputError",
         "fuzzing.SECONDS, fuzzing.WAIT = 0.4, 3",
         "def spin(seconds):",
         "    until = time.process_time() + seconds",

@@ -13,19 +13,17 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers, unpacked_gcc, zig
-from model_profiling.runner.build import RunnerBuild, _flags, build_runner
-from model_profiling.runner.objects import places
-from model_profiling.runner.platforms import AARCH64_MACOS, Platform, this_platform
+from model_profiling.runner.build import RunnerBuild, _flags, build_runner, places
+from model_profiling.runner.features import AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.sdk import Sdk, installed_sdk
 from model_profiling.targets import Job, cross
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import execute
-from model_profiling.targets.transport import LocalTransport
+from model_profiling.targets.execution import LocalTransport, execute
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to"),

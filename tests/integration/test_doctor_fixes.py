@@ -13,7 +13,7 @@ import pytest
 from conftest import missing
 from stand_ins import linked
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.runner.cache import cache_root, cached
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from conftest import Artifact, missing
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.targets import Job, TargetChoice, open_target
 

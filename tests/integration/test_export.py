@@ -16,13 +16,12 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import process
 from model_profiling.cli.main import main
+from model_profiling.core import process
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
-from model_profiling.export.reading import read_export
-from model_profiling.export.records import Accuracy, Deviation
+from model_profiling.export.records import Accuracy, Deviation, read_export
 from model_profiling.program import read_program
 
 ROOT = Path(__file__).resolve().parents[2]

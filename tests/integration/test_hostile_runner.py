@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from model_profiling.targets.transport import LocalTransport
+from model_profiling.targets.execution import LocalTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these runners use commands of Linux")
 PROGRAM = ROOT / "tests" / "data" / "etdump" / "three_delegates.pte"

@@ -25,20 +25,19 @@ from mcp.shared.exceptions import MCPError
 from recorded_runs import ARM, EMULATED, SME2
 from said import says
 
-from model_profiling import process
 from model_profiling.analysis.categories import Category
-from model_profiling.errors import InputError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import LockFile
 from model_profiling.export.lowering import BACKENDS
-from model_profiling.lock_file import LockFile
-from model_profiling.mcp_server import job, questions
+from model_profiling.mcp_server import jobs, questions
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.doing import Workshop
-from model_profiling.mcp_server.job import Jobs
+from model_profiling.mcp_server.jobs import Jobs, Workshop
 from model_profiling.mcp_server.reading import advised_operator
 from model_profiling.mcp_server.server import make_server
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 from model_profiling.targets.protocol import TargetKind
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
@@ -458,12 +457,12 @@ def test_a_job_that_ignores_its_end_takes_what_it_measures_along(
 ) -> None:
     told = tmp_path / "pid"
     code = (
-        "import signal; from model_profiling import process\n"
+        "import signal; from model_profiling.core import process\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
     )
-    monkeypatch.setattr(job, "_TO_END_S", 0.2)
-    monkeypatch.setattr(job, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
+    monkeypatch.setattr(jobs, "_TO_END_S", 0.2)
+    monkeypatch.setattr(jobs, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
 
     async def cancelled() -> None:
         with anyio.move_on_after(20) as scope:

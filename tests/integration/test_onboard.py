@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.models import registry
-from model_profiling.workflow import onboard_check
+from model_profiling.workflow import onboard
 
 Run = Callable[..., process.Completed]
 
@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_models: None) -> P
     del own_models
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(registry.VARIABLE, raising=False)
-    monkeypatch.setattr(onboard_check, "SHORT", replace(onboard_check.SHORT, runs=1, rounds=1, budget_s=0.2))
+    monkeypatch.setattr(onboard, "SHORT", replace(onboard.SHORT, runs=1, rounds=1, budget_s=0.2))
     return tmp_path
 
 
@@ -142,6 +142,6 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
 
 
 def test_a_remedy_reads_as_something_to_do() -> None:
-    assert onboard_check.to_do("instead: write the attention out") == "write the attention out"
-    assert onboard_check.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
-    assert onboard_check.to_do("nothing is known to help") == "nothing is known to help"
+    assert onboard.to_do("instead: write the attention out") == "write the attention out"
+    assert onboard.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
+    assert onboard.to_do("nothing is known to help") == "nothing is known to help"

@@ -18,13 +18,13 @@ from conftest import ROOT, Artifact, missing
 from ssh_server import SshServer
 from virtual_phone import AdbServer, VirtualPhone
 
-from model_profiling.errors import InputError, SetupError
-from model_profiling.process import Completed
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.process import Completed
 from model_profiling.targets import TargetChoice, open_target, parse_target
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.android_target import AndroidTarget
-from model_profiling.targets.remote.ssh_target import SshTarget
-from model_profiling.targets.remote.transport import RemoteTransport
+from model_profiling.targets.remote.android import AndroidTarget
+from model_profiling.targets.remote.ssh import SshTarget
+from model_profiling.targets.remote.target import RemoteTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machines are Linux's")
 CURE = "wait for it to end (two at once would disturb each other's times), or use another machine"

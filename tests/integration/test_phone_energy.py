@@ -12,7 +12,7 @@ import pytest
 from conftest import ON_ARM, Artifact
 from virtual_phone import VirtualPhone
 
-from model_profiling.process import Completed
+from model_profiling.core.process import Completed
 
 BATTERY = "/sys/class/power_supply/battery"
 

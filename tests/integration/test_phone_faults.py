@@ -22,19 +22,19 @@ from conftest import ON_ARM, ROOT, Artifact, missing
 from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.errors import InputError, SetupError
-from model_profiling.pipeline.beginning import Start
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.process import Completed
+from model_profiling.core.progress import Silent
+from model_profiling.pipeline.begin import Start
 from model_profiling.pipeline.open_run import ReadyTarget, open_run
 from model_profiling.pipeline.session import measure
-from model_profiling.process import Completed
-from model_profiling.progress import Silent
 from model_profiling.run import Manifest
 from model_profiling.run.journal import TIMED, Entry, Journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.cache import state_root
 from model_profiling.targets import open_target
-from model_profiling.targets.device.settings import MODES
-from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.targets.device.power_mode import MODES
+from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")

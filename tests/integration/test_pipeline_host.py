@@ -20,10 +20,10 @@ from conftest import ON_ARM, ROOT
 from recorded_runs import dumps_in
 from said import says
 
-from model_profiling import process
-from model_profiling.analysis.operator_clock import EXACT, read_timed
+from model_profiling.analysis.operators import EXACT, read_timed
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.errors import InputError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Times
 from model_profiling.run.journal import Journal

@@ -11,13 +11,12 @@ from conftest import ON_ARM
 from said import says
 
 from model_profiling.config.reading import load_config
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions, profile
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.profile import ProfileOptions, find_or_export, profile
 
 
 @pytest.mark.quick

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.runner import build
 
 LIBRARY = """

@@ -12,7 +12,7 @@ import pytest
 from conftest import ON_ARM
 from said import says
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.report.dtypes import read_dtypes
 from model_profiling.run.journal import Journal
 

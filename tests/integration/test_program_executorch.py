@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Artifact
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named

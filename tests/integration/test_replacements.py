@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from said import says
 
+from model_profiling.export.accuracy import quietly
 from model_profiling.export.lowering import lower
-from model_profiling.export.quietly import quietly
+from model_profiling.export.outside import REPLACEMENTS
 from model_profiling.export.records import Coverage
-from model_profiling.export.replacements import REPLACEMENTS
 from model_profiling.export.tracing import eager_model, trace
 from model_profiling.models.catalog import load_model
-from model_profiling.program.undelegated import COMPUTED_ONCE
+from model_profiling.program.graph_file import COMPUTED_ONCE
 
 MODELS = Path(__file__).parents[1] / "models"
 

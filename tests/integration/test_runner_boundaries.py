@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling import process
-from model_profiling.analysis.operator_clock import CUT, EXACT, read_timed
+from model_profiling.analysis.operators import CUT, EXACT, read_timed
 from model_profiling.analysis.summary import analyse_dump
+from model_profiling.core import process
 from model_profiling.etdump import read_boundaries, read_etdump
-from model_profiling.run import Series, opened
+from model_profiling.run import Series, run
 from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget
 
@@ -52,7 +52,7 @@ def test_every_operator_of_every_run_has_its_nanoseconds(traced: Outcome) -> Non
 
 def test_the_whole_inference_is_accounted_for(traced: Outcome) -> None:
     assert traced.etdump is not None
-    named = opened.Dump(traced.etdump, Series("x"))
+    named = run.Dump(traced.etdump, Series("x"))
     dump, alone = (
         analyse_dump(read_timed(traced.etdump), named),
         analyse_dump(read_etdump(traced.etdump), named),

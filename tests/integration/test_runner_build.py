@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import process
-from model_profiling.errors import SetupError
-from model_profiling.runner import build, objects, sdk
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
+from model_profiling.runner import build, sdk
 from model_profiling.runner.cache import cached
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
@@ -104,7 +104,7 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
     def refuse(*_: object) -> None:
         raise SetupError("it is compiled", "it need not be")
 
-    monkeypatch.setattr(objects, "_compile", refuse)
+    monkeypatch.setattr(build, "_compile", refuse)
     made = build.build_runner(there)
     told = process.run([made.path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == made.build_id == made.path.parent.name

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ON_ARM
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
 from model_profiling.targets import Job, Outcome, Target

@@ -11,16 +11,15 @@ import pytest
 from conftest import ON_ARM, missing
 from said import says
 
-from model_profiling import process
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.errors import FormatError, InputError, RunError
+from model_profiling.core import process
+from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.targets import Job, Target
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import execute
+from model_profiling.targets.execution import LocalTransport, execute
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.transport import LocalTransport
 from model_profiling.workflow.measure import RunOptions, run_config
 
 # Stands in front of cpuinfo: SHIFT moves its flags as another layout would, LIE claims SME2.

@@ -17,17 +17,15 @@ import pytest
 from conftest import ON_ARM, ROOT
 from said import says
 
-from model_profiling import process
-from model_profiling.errors import InputError, RunError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, RunError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner.compilers import find_compiler
-from model_profiling.runner.lockstep_result import read_lockstep_result
-from model_profiling.runner.turn_order import shuffles
+from model_profiling.runner.result import read_lockstep_result, shuffles
 from model_profiling.targets import Job, LockstepJob, LockstepOutcome, LockstepTarget, Target
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.host import HostTarget
-from model_profiling.targets.lockstep import too_large_together, unfit_for_turns
-from model_profiling.targets.machine import available_memory
+from model_profiling.targets.execution import too_large_together, unfit_for_turns
+from model_profiling.targets.host import HostTarget, available_memory
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
 STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"

@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling import process
-from model_profiling.analysis.operator_clock import EXACT, read_timed
+from model_profiling.analysis.operators import EXACT, read_timed
+from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build
-from model_profiling.runner.lockstep_result import read_lockstep_result
-from model_profiling.runner.result import read_result
+from model_profiling.runner.result import read_lockstep_result, read_result
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import process
-from model_profiling.analysis.inside import sampled_entries
 from model_profiling.analysis.kernels import executed_kernels
-from model_profiling.analysis.sampling_proof import disagreements
+from model_profiling.analysis.sampling import disagreements, sampled_entries
+from model_profiling.core import process
 from model_profiling.run import names
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget

@@ -18,14 +18,14 @@ import pytest
 from conftest import IN_CI, ON_ARM, missing
 from said import says
 
-from model_profiling.errors import FormatError, InputError, RunError, SetupError
-from model_profiling.process import run
-from model_profiling.runner.source_build import build, toolchain, verify
+from model_profiling.core.errors import FormatError, InputError, RunError, SetupError
+from model_profiling.core.process import run
+from model_profiling.runner.source_build import build, toolchain
 from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
-from model_profiling.runner.source_build.fetch import fetch_source
 from model_profiling.runner.source_build.presets import (
     USER_PRESETS,
     choose_presets,
+    fetch_source,
     merge_presets,
     runner_presets,
 )
@@ -563,7 +563,7 @@ class TestHeaders:
 
     def check(self, path: Path, content: bytes) -> str:
         path.write_bytes(content)
-        return verify.verify_binary(path, self.preset)
+        return build.verify_binary(path, self.preset)
 
     def test_arm64_programs_are_known(self, tmp_path: Path) -> None:
         elf = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183) + bytes(44)
@@ -589,7 +589,7 @@ class TestHeaders:
 
     def test_a_missing_program_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(SetupError, match="the build left no"):
-            verify.verify_binary(tmp_path / "none", self.preset)
+            build.verify_binary(tmp_path / "none", self.preset)
 
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -16,24 +16,32 @@ from pathlib import Path
 import pytest
 from conftest import Artifact
 
-from model_profiling import files
-from model_profiling.config.sweep import SweepConfig
-from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import InputError, SetupError
+from model_profiling.config.sweep import SweepConfig, load_sweep
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.pipeline import open_run
-from model_profiling.pipeline.left import Left
+from model_profiling.pipeline.remaining import Left
 from model_profiling.run import Run
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 from model_profiling.sweep import engine, exporting
 from model_profiling.sweep import station as stations
 from model_profiling.sweep.addresses import parse_scheduler
-from model_profiling.sweep.cells import jobs
+from model_profiling.sweep.cells import Job, Program, jobs
 from model_profiling.sweep.cluster import workers_for
 from model_profiling.sweep.engine import SweepOptions, run_sweep
-from model_profiling.sweep.messages import EXPORTS, Failed, Lacking, Offer, Versions, VisitAsk, Visited
-from model_profiling.sweep.records import Job, Program
+from model_profiling.sweep.messages import (
+    EXPORTS,
+    PIECE,
+    Failed,
+    Hashes,
+    Lacking,
+    Offer,
+    Versions,
+    VisitAsk,
+    Visited,
+    pieces,
+)
 from model_profiling.sweep.station import Station
-from model_profiling.sweep.transfer import PIECE, Hashes, pieces
 from model_profiling.sweep.worker import worker_settings
 
 distributed = pytest.importorskip("distributed")

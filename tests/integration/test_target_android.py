@@ -19,14 +19,13 @@ from stand_ins import command, long_sleep
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import target_settings
-from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
+from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Run, Times
 from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
-from model_profiling.targets.left_files import LeftFile
-from model_profiling.targets.remote.adb import choose, find_adb
-from model_profiling.targets.remote.android_target import AndroidTarget
+from model_profiling.targets.collect import LeftFile
+from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
 from model_profiling.workflow.measure import RunOptions, run_config
 from model_profiling.workflow.profile import ProfileOptions, make_config
 

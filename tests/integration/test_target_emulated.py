@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from conftest import ON_ARM, missing
 
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import apt, features
 from model_profiling.runner.result import read_result
 from model_profiling.runner.sdk import installed_sdk
-from model_profiling.statistics.output_files import OutputFile, compare_outputs
-from model_profiling.targets import Job, cross, qemu
+from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.targets import Job, cross
+from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import execute
-from model_profiling.targets.transport import LocalTransport
+from model_profiling.targets.execution import LocalTransport, execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 

@@ -19,15 +19,15 @@ from conftest import ON_ARM, ROOT, missing
 from ssh_server import SshServer
 from stand_ins import long_sleep
 
-from model_profiling import process
 from model_profiling.config.settings import TargetSettings, target_settings
-from model_profiling.errors import InputError, ProfilingError, RunError, SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Times
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost
-from model_profiling.targets.remote.ssh_target import SshTarget
+from model_profiling.targets.remote.ssh import SshTarget
 from model_profiling.workflow.compare_programs import compare_programs
 
 SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import process
-from model_profiling.errors import InputError, RunError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, RunError
 from model_profiling.runner.result import OutputFacts, RunnerResult
 from model_profiling.targets import Job
-from model_profiling.targets.collect import beside
+from model_profiling.targets.collect import LeftFile, beside
 from model_profiling.targets.command import Places, build_command
 from model_profiling.targets.execution import execute
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.left_files import LeftFile
 
 
 class Elsewhere:

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from model_profiling import process
+from model_profiling.core import process
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 from virtual_phone import AdbServer, VirtualPhone
 
-from model_profiling import process
+from model_profiling.core import process
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from edgetam_weights import checkpoint_weights
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.models import entries, register_model
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import Job
-from model_profiling.workflow.programs import find_or_export
+from model_profiling.workflow.profile import find_or_export
 
 SHALLOW = f"{Path(__file__).parents[1] / 'models' / 'shallow.py'}:edgetam"
 TRANSFORMER, DECODER = "transformer_encoder@tokens=16,layers=1", "decoder_lm@context=32,layers=1"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import Json, copied, edit
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.runner.cache import cache_root
 
 SCRIPT = Path(__file__).parents[1] / "audited_commands.py"

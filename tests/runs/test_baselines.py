@@ -11,13 +11,13 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, Json, edit
 from said import says
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run import Times
 from model_profiling.run.journal import Journal
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.labels import Labels
-from model_profiling.store.opened import Store
-from model_profiling.workflow import stored_side as workflow_stored_side
+from model_profiling.store.store import Store
+from model_profiling.workflow import sides as workflow_stored_side
 from model_profiling.workflow.baselines import (
     NoBaseline,
     compare_with_baseline,
@@ -26,8 +26,7 @@ from model_profiling.workflow.baselines import (
     keep_verdict,
 )
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_side
-from model_profiling.workflow.stored_side import stored_side
+from model_profiling.workflow.sides import load_side, stored_side
 
 HERE = Labels(commit="c0ffee", branch="main")
 GATE = ("--fail-on-regression", 5)

@@ -10,7 +10,7 @@ from replay import ReplayTarget
 from said import says
 
 from model_profiling.pipeline.session import measure
-from model_profiling.report.html import vega
+from model_profiling.report.html import page
 from model_profiling.run import names
 from model_profiling.runner.cache import cached, take_remade
 
@@ -41,15 +41,15 @@ def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
 def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:
     """A page needs the script that draws charts, which the cache keeps."""
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(vega, "_put_together", lambda: "draw()")  # takes seconds
-    assert vega.vega_script() == "draw()"
+    monkeypatch.setattr(page, "_put_together", lambda: "draw()")  # takes seconds
+    assert page.vega_script() == "draw()"
     (kept,) = (tmp_path / "cache/vega").glob("*/vega.js")
     kept.write_text("steal()")
-    assert vega.vega_script() == kept.read_text() == "draw()"
+    assert page.vega_script() == kept.read_text() == "draw()"
     told = sme2prof("models")
     assert re.search(
         r"^warning: .*cache.*\(vega\.js .*7 of 6 bytes\).*made again$", told.stderr, re.MULTILINE
     )
     (tmp_path / "cache").chmod(0o777)
     kept.write_text("steal()")
-    assert vega.vega_script() == "draw()", "a page is made without the cache, too"
+    assert page.vega_script() == "draw()", "a page is made without the cache, too"

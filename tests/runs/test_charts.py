@@ -15,15 +15,21 @@ from xml.etree import ElementTree
 import pytest
 from recorded_runs import load
 
-from model_profiling import process
-from model_profiling.analysis.roofline import seen_roofline
-from model_profiling.report.charts.categories import categories_of
-from model_profiling.report.charts.drawing import PARTS, VEGA_LITE, draw_svg, named, thinned
-from model_profiling.report.charts.dtypes import dtypes_chart
-from model_profiling.report.charts.latency import latency_chart, speedups_chart
+from model_profiling.analysis.series_views import seen_roofline
+from model_profiling.core import process
+from model_profiling.report.charts.categories import categories_of, dtypes_chart
+from model_profiling.report.charts.drawing import (
+    MOST_SAMPLES,
+    PARTS,
+    VEGA_LITE,
+    Sampled,
+    draw_svg,
+    named,
+    sampled,
+    thinned,
+)
+from model_profiling.report.charts.latency import latency_chart, over_time_chart, speedups_chart
 from model_profiling.report.charts.operators import longest_operators
-from model_profiling.report.charts.samples import MOST_SAMPLES, Sampled, sampled
-from model_profiling.report.charts.spread import over_time_chart
 from model_profiling.report.charts.steps import ladder_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Chart, charts_in

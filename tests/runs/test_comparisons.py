@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, dumps_in, edit, load
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
     comparison_document,
@@ -20,7 +20,7 @@ from model_profiling.report.comparison_document import (
     headline,
     warnings,
 )
-from model_profiling.report.markdown import render_markdown
+from model_profiling.report.text import render_markdown
 from model_profiling.run import Times
 from model_profiling.run.journal import Journal
 from model_profiling.statistics.speedup import Verdict

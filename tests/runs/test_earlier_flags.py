@@ -15,9 +15,9 @@ import pytest
 from recorded_runs import PROGRAM, copied
 from said import says
 
-from model_profiling import process
 from model_profiling.cli import script as scripts
-from model_profiling.cli.perf_runner import main as perf_runner
+from model_profiling.cli.script import main as perf_runner
+from model_profiling.core import process
 
 KIT = Path(__file__).resolve().parents[2] / "model_profiling"
 EARLIER: dict[str, tuple[str, ...]] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, OLD, Json, copied, edit, replay
 
-from model_profiling.check import Check
-from model_profiling.json_record import write_record
+from model_profiling.core.check import Check
+from model_profiling.core.records import write_record
 from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest

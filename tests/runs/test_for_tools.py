@@ -21,24 +21,22 @@ from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2, X86_64
 from rendered_markdown import rendered
 from said import says
 
-from model_profiling.analysis.modules import module_tree
+from model_profiling.analysis.event_views import slice_runs
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.slices import slice_runs
-from model_profiling.errors import InputError, SetupError
+from model_profiling.analysis.series_views import module_tree
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.hints import install_extra
+from model_profiling.core.process import Completed
 from model_profiling.etdump import read_etdump
-from model_profiling.own_commands import install_extra
-from model_profiling.process import Completed
 from model_profiling.report.data import ReportData
-from model_profiling.report.markdown import render_markdown
+from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, file_word, perfetto
 from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.tools.github_summary import run_summary
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import names
-from model_profiling.workflow.for_tools import parse_tools, write_for_tools
-from model_profiling.workflow.github_actions import tell_of_runs
-from model_profiling.workflow.report import gather_report
+from model_profiling.workflow.report import gather_report, parse_tools, tell_of_runs, write_for_tools
 
 HOSTILE = '<script>alert(1)</script> | `x` "q" \\ \n\t [a](http://evil) \x00 \ud800 ﷽'
 

@@ -15,7 +15,7 @@ from recorded_runs import INT8, X86_64, Json, copied, edit, load
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.structure import kernel_changes, operator_changes
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import headline

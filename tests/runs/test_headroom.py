@@ -38,11 +38,10 @@ from model_profiling.cli.main import main
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
 from model_profiling.report.data import ReportData
-from model_profiling.report.headroom_json import outlook_facts
+from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.run.evidence import read_evidence
-from model_profiling.run.factors import ONE_ROW, parse_factors
+from model_profiling.run.evidence import ONE_ROW, parse_factors, read_evidence
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions

@@ -12,15 +12,12 @@ from made_history import Made, made_store
 from recorded_runs import ARM
 from said import says
 
-from model_profiling.errors import InputError
-from model_profiling.process import Completed
-from model_profiling.report.charts.history import MOST_POINTS, history_chart
-from model_profiling.report.history import History, HistorySeries, history_facts
-from model_profiling.report.history_text import text_chart
-from model_profiling.report.history_words import series_sentences
-from model_profiling.store.opened import Store
-from model_profiling.workflow.history import HistoryQuestion, load_history
-from model_profiling.workflow.store_index import store_contents
+from model_profiling.core.errors import InputError
+from model_profiling.core.process import Completed
+from model_profiling.report.charts.over_time import MOST_POINTS, history_chart
+from model_profiling.report.history import History, HistorySeries, history_facts, series_sentences, text_chart
+from model_profiling.store.store import Store
+from model_profiling.workflow.history import HistoryQuestion, load_history, store_contents
 
 Sme2prof = Callable[..., Completed]
 STEP_AT = 40

@@ -17,8 +17,8 @@ from pages import assert_harmless
 from recorded_runs import EMULATED, PROGRAM, SME2, Json, dumps_in, emulated_experiments, replay
 from rendered_markdown import rendered
 
-from model_profiling.analysis.timeline import analyse_timeline
-from model_profiling.csv_cells import read_table
+from model_profiling.analysis.input_files import analyse_timeline
+from model_profiling.core.records import read_table
 
 # As long as the word it stands for, so that the dump's tables still fit.
 OPERATOR, EVENT = b"Convolution", "\x1b[2J\u202e\x07a\x9b"

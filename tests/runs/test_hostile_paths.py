@@ -16,8 +16,8 @@ import pytest
 from recorded_runs import DATA, PROGRAM, Json, copied, edit
 from said import says
 
-from model_profiling.errors import ProfilingError
-from model_profiling.pipeline.starting import check_directory, clear_work
+from model_profiling.core.errors import ProfilingError
+from model_profiling.pipeline.start import check_directory, clear_work
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import _excerpts
 from model_profiling.program.records import EtRecord, SourceRef

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from recorded_runs import ARM
 
-from model_profiling.analysis.causes.layout import layout_changes
-from model_profiling.analysis.causes.seen import Seen, flows_of
+from model_profiling.analysis.causes.context import Seen, flows_of
+from model_profiling.analysis.causes.movement import layout_changes
 from model_profiling.workflow.analyse import analyse
 
 

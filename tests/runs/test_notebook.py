@@ -13,7 +13,7 @@ import pytest
 from conftest import missing
 from recorded_runs import SME2, Json, load
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.run import names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -14,10 +14,10 @@ from pages import section, tables
 from recorded_runs import ARM, EMULATED, RUNS, SME2, X86_64, Json, load, pair, replay
 from replay import ReplayTarget
 
-from model_profiling.errors import RunError
+from model_profiling.core.errors import RunError
 from model_profiling.report.data import ReportData
-from model_profiling.report.markdown import render_markdown
 from model_profiling.report.run_report import run_document
+from model_profiling.report.text import render_markdown
 from model_profiling.run import Run
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job

@@ -13,11 +13,10 @@ import pytest
 from recorded_runs import EMULATED, ON_AND_OFF, PROGRAM, SME2, emulated_experiments, make_config, pair
 from replay import ReplayTarget
 
-from model_profiling.errors import InputError, RunError, SetupError
-from model_profiling.pipeline.beginning import Start
-from model_profiling.pipeline.interleaved import Interleaved
+from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.pipeline.begin import Start
 from model_profiling.pipeline.measured import conclude
-from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
+from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, open_run
 from model_profiling.pipeline.session import measure, reopen
 from model_profiling.report.data import report_data
 from model_profiling.run import Run, names

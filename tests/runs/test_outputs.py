@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import process
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.pipeline.starting import scratch_folder
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.pipeline.start import scratch_folder
 from model_profiling.report.tools import TOOLS
 from model_profiling.run.names import RunFiles
 from model_profiling.tools import robust_latency_analysis

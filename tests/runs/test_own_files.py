@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from model_profiling.run.folders import strangers
 from model_profiling.run.manifest import read_manifest
-from model_profiling.run.own_files import strangers
 
 
 def test_every_file_of_a_run_is_known_to_be_the_kits(arm_home: Path) -> None:

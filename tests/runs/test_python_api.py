@@ -19,9 +19,9 @@ from said import says
 
 import model_profiling
 from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare
+from model_profiling.report.columns import Value
 from model_profiling.report.csv_files import DETAIL_COLUMNS
 from model_profiling.report.data import report_data
-from model_profiling.report.records import Value
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import names
 from model_profiling.targets import TargetChoice, TargetPlan

@@ -22,11 +22,10 @@ from recorded_runs import ARM, EMULATED, SME2
 from said import says
 
 from model_profiling import Limits, Store
-from model_profiling.errors import FormatError, InputError, SetupError
-from model_profiling.process import Completed
+from model_profiling.core.errors import FormatError, InputError, SetupError
+from model_profiling.core.process import Completed
 from model_profiling.store.confined import Refusal
-from model_profiling.store.query import _request
-from model_profiling.store.query_errors import worded
+from model_profiling.store.query import _request, worded
 from model_profiling.store.tables import TABLES
 from model_profiling.store.views import TABLES_AND_VIEWS, VIEWS
 

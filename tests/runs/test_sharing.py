@@ -15,19 +15,17 @@ from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, load
 from said import says
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.process import Completed
 from model_profiling.etdump import boundaries_beside
-from model_profiling.process import Completed
 from model_profiling.report.run_report import run_document
-from model_profiling.report.scrubbing import Scrubber
-from model_profiling.report.share import left_out_lines
+from model_profiling.report.scrubbing import Scrubber, left_out_lines
 from model_profiling.report.verdict import verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow import scrubbed_copy
-from model_profiling.workflow.bundle import Bundle, write_bundle
+from model_profiling.workflow.bundle import Bundle, Shared, share_report, write_bundle
 from model_profiling.workflow.report import gather_report
 from model_profiling.workflow.scrubbed_copy import ShareOptions
-from model_profiling.workflow.share import Shared, share_report
 
 HOME = "/home/annabel.lee/Secret Project"
 SECRETS = (

@@ -11,9 +11,8 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
-from model_profiling.analysis.causes.precision import precision_not_as_asked
-from model_profiling.analysis.causes.sme2_misses import misses_sme2
-from model_profiling.analysis.causes.sme2_reported import known_defects, sme2_risks
+from model_profiling.analysis.causes.matrix import precision_not_as_asked
+from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
@@ -21,7 +20,7 @@ from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import AboutSme2, RunAnalysis, advise, analyse_run, with_more_evidence
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.program.delegates import describe
-from model_profiling.report.operator_columns import DETAILS
+from model_profiling.report.columns import DETAILS
 from model_profiling.run import Run, Times
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"

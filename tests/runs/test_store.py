@@ -17,14 +17,14 @@ from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
 from said import says
 
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.run import Run, names
-from model_profiling.run.device import device_of
+from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest, TargetFacts
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.log import Change, Log
-from model_profiling.store.opened import Store
 from model_profiling.store.places import Places
+from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES
 from model_profiling.targets.device.records import DeviceState
 from model_profiling.workflow.analyse import analyse
@@ -175,7 +175,7 @@ def test_a_run_that_was_continued_replaces_what_it_was(tmp_path: Path) -> None:
 def test_many_small_files_become_few_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model_profiling.store.compaction.AFTER", 8)
+    monkeypatch.setattr("model_profiling.store.maintenance.AFTER", 8)
     store = Store.open(tmp_path / "store", make=True)
     runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(10)]
     reader = Store.open(store.root)

@@ -17,11 +17,11 @@ from made_runs import MadeRun, make_run, recorded
 from recorded_runs import edit
 
 from model_profiling.cli.main import main
-from model_profiling.errors import FormatError, InputError, ProfilingError
-from model_profiling.files import sha256
+from model_profiling.core.errors import FormatError, InputError, ProfilingError
+from model_profiling.core.files import sha256
 from model_profiling.store.labels import Labels
 from model_profiling.store.log import Log
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 
 NO_COMMIT = Labels(commit="")
 
@@ -30,7 +30,7 @@ import os, signal, sys
 from pathlib import Path
 from model_profiling.store import adding, analysis_rows, checking, compaction
 from model_profiling.store.labels import Labels
-from model_profiling.store.opened import Store
+from model_profiling.store.store import Store
 import pyarrow.parquet, pydantic, scipy.special
 
 compaction.AFTER = 3

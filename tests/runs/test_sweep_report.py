@@ -14,16 +14,15 @@ from replay import ReplayTarget
 from said import says
 
 from model_profiling.config.reading import pairs
-from model_profiling.config.sweep_reading import load_sweep
-from model_profiling.errors import InputError, RunError
+from model_profiling.config.sweep import load_sweep
+from model_profiling.core.errors import InputError, RunError
+from model_profiling.core.process import Completed
 from model_profiling.pipeline.session import measure
-from model_profiling.process import Completed
 from model_profiling.sweep import engine, report
 from model_profiling.sweep.cells import jobs
-from model_profiling.sweep.concluding import conclude
 from model_profiling.sweep.engine import SweepOutcome
-from model_profiling.sweep.folder import SweepFolder, opened_sweep
-from model_profiling.sweep.outcomes import cell_outcomes
+from model_profiling.sweep.folder import SweepFolder, cell_outcomes, opened_sweep
+from model_profiling.sweep.publishing import conclude
 from model_profiling.targets import Job as Process
 
 TARGETS = ("host", "emulated", "ssh:fast", "android:GONE")

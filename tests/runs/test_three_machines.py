@@ -16,8 +16,8 @@ from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emul
 from replay import ReplayTarget
 from said import says
 
-from model_profiling.errors import SetupError
-from model_profiling.pipeline.emulation_time import emulated_seconds
+from model_profiling.core.errors import SetupError
+from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.report.verdict import NEXT, WHERE, answers, verdict
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import Run
@@ -125,7 +125,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(
     profiled: Profiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages: list[str] = []
-    monkeypatch.setattr("model_profiling.progress.Silent.stage", lambda _self, text: stages.append(text))
+    monkeypatch.setattr("model_profiling.core.progress.Silent.stage", lambda _self, text: stages.append(text))
     profiled(X86_64)
     assert stages and not any(" min " in stage for stage in stages)  # seconds
     stages.clear()
@@ -139,7 +139,7 @@ def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
 ) -> None:
     shown: list[tuple[int, int, str]] = []
     monkeypatch.setattr(
-        "model_profiling.progress.Silent.advance",
+        "model_profiling.core.progress.Silent.advance",
         lambda _self, done, total, text="": shown.append((done, total, text)),
     )
     monkeypatch.setattr("model_profiling.pipeline.rounds.seconds_of", lambda _entries: 7700.0)

@@ -11,9 +11,9 @@ import pytest
 from recorded_runs import OLD, RUNS, copied, edit, load
 from said import says
 
-from model_profiling import process
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.errors import InputError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
 from model_profiling.run import Times
 from model_profiling.workflow.analyse import analyse
 

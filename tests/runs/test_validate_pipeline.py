@@ -11,10 +11,10 @@ import pytest
 from recorded_runs import PROGRAM
 from said import says
 
-from model_profiling import process
-from model_profiling.errors import InputError, SetupError
-from model_profiling.runner import readiness
-from model_profiling.validation.pipeline import validate_pipeline
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.runner import build
+from model_profiling.validation.validate import validate_pipeline
 
 Json = dict[str, object]
 
@@ -73,22 +73,22 @@ def test_the_script_answers_with_its_exit_code(
 
 
 def test_the_runner_is_built_or_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = readiness.prospect()
-    assert readiness.runner_check().status == "pass"
+    found = build.prospect()
+    assert build.runner_check().status == "pass"
     broken = tmp_path / "sme2prof-runner"
-    monkeypatch.setattr(readiness, "built_runner", lambda *_: (broken, "it is not there"))
-    assert "not built yet" in readiness.runner_check().found
+    monkeypatch.setattr(build, "built_runner", lambda *_: (broken, "it is not there"))
+    assert "not built yet" in build.runner_check().found
     broken.write_text("#!/bin/sh\necho 'a library is missing' >&2\nexit 127\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(readiness, "built_runner", lambda *_: (broken, None))
-    check = readiness.runner_check()
+    monkeypatch.setattr(build, "built_runner", lambda *_: (broken, None))
+    check = build.runner_check()
     assert check.status == "fail" and "a library is missing" in check.found
     none = replace(found, compiler=None, sources=(), refused=("no g++",), fix="install one")
-    monkeypatch.setattr(readiness, "prospect", lambda _platform: none)
-    assert readiness.runner_check().fix == "install one"
+    monkeypatch.setattr(build, "prospect", lambda _platform: none)
+    assert build.runner_check().fix == "install one"
 
     def no_sdk() -> None:
         raise SetupError("the wheel is not installed", "pip install it")
 
-    monkeypatch.setattr(readiness, "installed_sdk", no_sdk)
-    assert "the wheel is not installed" in readiness.runner_check().found
+    monkeypatch.setattr(build, "installed_sdk", no_sdk)
+    assert "the wheel is not installed" in build.runner_check().found

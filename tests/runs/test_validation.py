@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import DATA, INT8, Json, copied, edit, load
 
-from model_profiling.check import Check
+from model_profiling.core.check import Check
 from model_profiling.etdump import boundaries_beside, read_etdump
 from model_profiling.statistics.latency import summarize
 from model_profiling.validation.validate import validate

@@ -16,8 +16,8 @@ import version_0_runs as version_0
 from recorded_runs import ARM, PROGRAM, edit, load, replay
 from version_0_runs import OFF, ON, TRACED_OFF, TRACED_ON
 
-from model_profiling.errors import FormatError, InputError
-from model_profiling.pipeline.starting import settle_earlier
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.pipeline.start import settle_earlier
 from model_profiling.run import Manifest, Run, Series, Times
 from model_profiling.run.folders import runs_in
 from model_profiling.validation.validate import validate

@@ -16,8 +16,8 @@ import pytest
 from browser.in_chromium import Opened
 from recorded_runs import ARM, EMULATED, SME2, X86_64, Json, edit
 
-from model_profiling.errors import InputError
-from model_profiling.process import Completed
+from model_profiling.core.errors import InputError
+from model_profiling.core.process import Completed
 from model_profiling.report.run_index import IndexRow, render_index
 from model_profiling.run import Run
 from model_profiling.workflow.view import open_page, page_to_view, why_no_browser

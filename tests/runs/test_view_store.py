@@ -16,15 +16,15 @@ from browser.in_chromium import Opened
 from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 
-from model_profiling.errors import FormatError, InputError
-from model_profiling.process import Completed
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.process import Completed
 from model_profiling.report.document import plain
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
-from model_profiling.report.store_index.answers import answers
+from model_profiling.report.store_index.records import answers
 from model_profiling.run import Times
 from model_profiling.store.labels import Labels
-from model_profiling.store.opened import Store
-from model_profiling.workflow.store_index import store_contents
+from model_profiling.store.store import Store
+from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.view import page_to_view
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

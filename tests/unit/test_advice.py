@@ -10,21 +10,19 @@ import pytest
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.calls import Call as TimedCall
-from model_profiling.analysis.calls import Calls
-from model_profiling.analysis.catalogue import about_series
+from model_profiling.analysis.advice import about_series
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
-from model_profiling.analysis.roofline import Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.run import advise
 from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series_views import Call as TimedCall
+from model_profiling.analysis.series_views import Calls, Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef
-from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.undelegated import Undelegated
-from model_profiling.run import Series, Times, opened
+from model_profiling.program.graph_file import ProgramGraph, Undelegated
+from model_profiling.run import Series, Times, run
 from model_profiling.run.metrics import Latency
 from model_profiling.statistics.latency import summarize
 
@@ -53,7 +51,7 @@ def dump_of(
         events.append(ProfileEvent(kind, 0, number, -1, None, None, start, clock))
     events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock))
     content = Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
-    dump = opened.Dump(Path("made.etdump"), Series(experiment, threads), times, round, sme2=sme2)
+    dump = run.Dump(Path("made.etdump"), Series(experiment, threads), times, round, sme2=sme2)
     return analyse_dump(read_etdump(content), dump)
 
 

@@ -13,11 +13,11 @@ from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.summary import analyse_dump
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, read_etdump
-from model_profiling.run import Series, opened
+from model_profiling.run import Series, run
 
-MADE = opened.Dump(Path("made.etdump"), Series("made"))
+MADE = run.Dump(Path("made.etdump"), Series("made"))
 
 
 def event(name: str, start: int, end: int, instruction: int = 0, chain: int = 0) -> ProfileEvent:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(BENCH))
 from quality import figures, methods, neighbours, page, picture, pools  # noqa: E402
 from quality.programs import EFFECTS, LAYERS  # noqa: E402
 
-from model_profiling.errors import FormatError, InputError  # noqa: E402
+from model_profiling.core.errors import FormatError, InputError  # noqa: E402
 
 
 def made_up(drift: float = 0.0, launches: int = 30) -> pools.Pool:

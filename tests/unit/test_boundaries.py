@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from said import refused, says
 from strategies import Block, Dump, ProfileEvent, damage
 
-from model_profiling.analysis.operator_clock import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
+from model_profiling.analysis.operators import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
 from model_profiling.analysis.summary import analyse_dump
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, boundaries_beside, read_boundaries, read_etdump
-from model_profiling.run import Series, opened
+from model_profiling.run import Series
+from model_profiling.run import run as opened
 
 MADE = opened.Dump(Path("made.etdump"), Series("made"))
 Told = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]

@@ -18,13 +18,14 @@ from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.core.formatting import milliseconds
 from model_profiling.etdump import read_etdump
 from model_profiling.report.breakdown import break_down, pair_table, series_table
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Table, plain
 from model_profiling.report.operator_sections import SHOWN, operators
-from model_profiling.run import Run, Series, Times, opened
-from model_profiling.wording import milliseconds
+from model_profiling.run import Run, Series, Times
+from model_profiling.run import run as opened
 
 NAMES = (
     "Convolution (NHWC, F16) IGEMM #1",

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.statistics.change_points import (
     FEWEST_RUNS,
     LONGEST_LOOK,

@@ -16,13 +16,12 @@ import pytest
 from recorded_runs import ARM, DATA
 from said import refused, says
 
-from model_profiling import process
 from model_profiling.cli.clean import _moment
-from model_profiling.errors import SetupError
-from model_profiling.pipeline.locking import locked
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
+from model_profiling.run.folders import locked
 from model_profiling.runner import cache
-from model_profiling.runner.cache import cached
-from model_profiling.runner.cache_contents import cache_entries, remove_whole, size_below
+from model_profiling.runner.cache import cache_entries, cached, remove_whole, size_below
 from model_profiling.runner.cache_record import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,9 @@ import click
 import pytest
 from said import says
 
-from model_profiling import process
 from model_profiling.cli.main import COMMANDS, LazyGroup, main, program
-from model_profiling.errors import ProfilingError
+from model_profiling.core import process
+from model_profiling.core.errors import ProfilingError
 
 Cli = Callable[..., process.Completed]
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +143,7 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
     code = (
         "import time\n"
         "from model_profiling.cli.progress import shown_progress\n"
-        "from model_profiling.export.quietly import quietly\n"
+        "from model_profiling.export.accuracy import quietly\n"
         "with shown_progress() as progress, quietly() as kept:\n"
         "    progress.stage('lowering to xnnpack'); print('chatter'); time.sleep(0.5)\n"
         "assert 'chatter' in kept.text and 'lowering' not in kept.text\n"

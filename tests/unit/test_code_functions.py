@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from conftest import arm_xnnpack
 
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.runner import arm_code, elf_functions, x86_code
-from model_profiling.runner.code_functions import CodeFunctions, Extents, Function, read_functions
+from model_profiling.runner.code_files import read_functions
+from model_profiling.runner.elf_functions import CodeFunctions, Extents, Function
 from model_profiling.runner.sdk import installed_sdk
 
 FMLA, LDR, RET = 0x4F801214, 0x3CC104B3, 0xD65F03C0

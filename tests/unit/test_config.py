@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from said import refused, says, says_together
 
 from model_profiling.cli.config import command
-from model_profiling.config.new_config import NewConfig, write_new_config
+from model_profiling.config.new_config import NewConfig, config_schema, write_new_config
 from model_profiling.config.reading import (
     ProfileConfig,
     check_config,
@@ -26,9 +26,8 @@ from model_profiling.config.reading import (
     pairs,
     parse_config,
 )
-from model_profiling.config.schema import config_schema
 from model_profiling.config.settings import Feature, TargetSettings, target_settings
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.targets import TargetChoice, parse_target

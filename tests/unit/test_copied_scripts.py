@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import process
+from model_profiling.core import process
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "model_profiling"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import refused
 
-from model_profiling.csv_cells import csv_line, csv_text, own_cell, read_rows, read_table, safe_cell
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import csv_line, csv_text, own_cell, read_rows, read_table, safe_cell
 
 SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20"
 texts = st.text(f"{SIGNS}'\t\r\n ;,\"1.ea") | st.text()

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from strategies import Dump, ProfileEvent, dumps
 
 from model_profiling.analysis.summary import analyse_dump
-from model_profiling.csv_cells import csv_line
-from model_profiling.errors import ProfilingError
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.records import csv_line
 from model_profiling.etdump import read_etdump
-from model_profiling.report.csv_files import write_csv_files
-from model_profiling.report.csv_text import NumberColumn, TextColumn, csv_bytes
-from model_profiling.run import Series, opened
+from model_profiling.report.csv_files import NumberColumn, TextColumn, csv_bytes, write_csv_files
+from model_profiling.run import Series, run
 
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-20_000, 20_000)
 
@@ -61,7 +60,7 @@ def test_whatever_a_dump_holds_its_files_hold_or_one_error_says_why_not(
     table = read_etdump(replace(dump, blocks=blocks).to_bytes())
     folder: Path = tmp_path_factory.mktemp("any")
     try:
-        analysed = analyse_dump(table, opened.Dump(folder / "made.etdump", Series("made")))
+        analysed = analyse_dump(table, run.Dump(folder / "made.etdump", Series("made")))
     except ProfilingError:
         return
     assert analysed.breakdown.closes

@@ -18,7 +18,7 @@ from model_profiling.program import GraphNode, Program, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
-from model_profiling.run import Series, opened
+from model_profiling.run import Series, run
 from model_profiling.validation.structure import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
@@ -73,7 +73,7 @@ def analysed(program: Program | None) -> DumpAnalysis:
     execute = ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, 100)
     block = Block("Execute", -1, (), (*logged, call, execute))
     table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
-    dump = opened.Dump(Path("lantern.etdump"), Series("lantern"))
+    dump = run.Dump(Path("lantern.etdump"), Series("lantern"))
     return analyse_dump(table, dump, view=ProgramView(program))
 
 

@@ -7,13 +7,12 @@ import csv
 import pytest
 from said import says_together
 
-from model_profiling.process import run
-from model_profiling.report.energy_section import energy_table
-from model_profiling.report.markdown import render_markdown
+from model_profiling.core.process import run
+from model_profiling.report.sections import energy_table
+from model_profiling.report.text import render_markdown
 from model_profiling.run.metrics import Latency
-from model_profiling.targets.device.energy import energy_of, metered, read_metered, readings_csv
 from model_profiling.targets.device.records import Energy, Gauge
-from model_profiling.targets.device.state import gauge_of
+from model_profiling.targets.device.state import energy_of, gauge_of, metered, read_metered, readings_csv
 
 
 def read_energy(text: str, iterations_ns: list[int]) -> Energy:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import pytest
 from said import refused
 
-from model_profiling.errors import InputError
-from model_profiling.targets.device.clusters import find_clusters
-from model_profiling.targets.device.records import Battery, cpus_of_cluster
-from model_profiling.targets.device.settings import changes_for, parse_settings
+from model_profiling.core.errors import InputError
+from model_profiling.targets.device.power_mode import changes_for, parse_settings
+from model_profiling.targets.device.records import Battery, cpus_of_cluster, find_clusters
 from model_profiling.targets.device.state import (
     amperes,
     device_id,

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from stand_ins import command, linked, mac_commands
 
-from model_profiling import process
-from model_profiling.check import Check
+from model_profiling.core import process
+from model_profiling.core.check import Check
+from model_profiling.core.errors import SetupError
+from model_profiling.core.hints import document, install_extra, python, reinstall
+from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import Diagnosis, checks, examine, phone_report
 from model_profiling.doctor.examination import TargetState, _android, _cpu, _diagnosis, _emulator, _host
-from model_profiling.errors import SetupError
-from model_profiling.own_commands import document, install_extra, python, reinstall
-from model_profiling.own_commands import sme2prof as own_command
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.source_build import toolchain
 
@@ -323,7 +323,7 @@ def test_a_phone_is_offered_when_it_is_ready(tmp_path: Path, monkeypatch: pytest
     assert phone_report("R5CT")["problem"].startswith("android:R5CT does not answer adb; unplug it")
     answers = "case $3 in features) echo shell_v2 ;; shell) exec cat /dev/zero ;; esac"
     command(tmp_path, "adb", f"{answers}; {says}")
-    module = sys.modules["model_profiling.doctor.phone_report"]
+    module = sys.modules["model_profiling.doctor.checks"]
     monkeypatch.setattr(module, "_ANSWER_S", 0.3)
     monkeypatch.setattr(module, "QUESTIONS", {"endless": "true"})
     assert phone_report("R5CT")["endless"] == "no answer within 0.3 s"
@@ -356,7 +356,7 @@ def test_commands_of_fixes_start_this_kit_and_this_python(
     again = reinstall("executorch", "executorch")
     assert "--force-reinstall" in again and " torch==" not in again
     assert python("-m", "pytest") == f"{sys.executable} -m pytest"
-    monkeypatch.setattr("model_profiling.own_commands.DISTRIBUTION", "no-such-distribution")
+    monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
 
 
@@ -365,8 +365,8 @@ def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(
 ) -> None:
     page = "source_builds.md"
     assert (ROOT / document(page)).is_file()
-    monkeypatch.setattr("model_profiling.own_commands._CLONE", tmp_path)
-    monkeypatch.setattr("model_profiling.own_commands.DISTRIBUTION", "no-such-distribution")
+    monkeypatch.setattr("model_profiling.core.hints._CLONE", tmp_path)
+    monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert document(page) == f"docs/{page} in a clone of the kit"
 
 

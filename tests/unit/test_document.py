@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered_markdown import rendered
 
-from model_profiling.printable import printable
+from model_profiling.core.formatting import printable
 from model_profiling.report.document import (
     Answers,
     Chart,
@@ -27,9 +27,8 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
-from model_profiling.report.html.blocks import block_html
-from model_profiling.report.markdown import render_markdown
-from model_profiling.report.terminal import render_terminal
+from model_profiling.report.html.page import block_html
+from model_profiling.report.text import render_markdown, render_terminal
 
 
 @given(st.lists(st.text() | st.text().map(Code), min_size=2, max_size=2), st.text())

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import says, says_together
 
+from model_profiling.core.records import write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
-from model_profiling.json_record import write_record
-from model_profiling.program.undelegated import Undelegated, described, group_outside
+from model_profiling.program.graph_file import Undelegated, described, group_outside
 from model_profiling.report.document import Table
 from model_profiling.report.dtypes import (
     Accuracy,
@@ -24,12 +24,11 @@ from model_profiling.report.dtypes import (
     OnSme2,
     Projected,
     Work,
+    decide,
     read_dtypes,
 )
 from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
-from model_profiling.report.dtypes_verdict import decide
-from model_profiling.report.markdown import render_markdown
-from model_profiling.report.terminal import render_terminal
+from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Series
 from model_profiling.statistics.speedup import Speedup, Verdict
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from said import refused
 from strategies import Dump, damage, dumps
 
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.etdump import read_etdump
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "etdump"

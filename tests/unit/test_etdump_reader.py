@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from said import refused
 from strategies import AllocationEvent, Block, DebugEvent, Dump, ProfileEvent, dumps
 
-from model_profiling.errors import FormatError, InputError
-from model_profiling.etdump import EventTable, names, read_etdump
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.etdump import EventTable, read_etdump, reader
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "etdump"
 
@@ -94,7 +94,7 @@ def test_everything_written_is_read_back(written: Dump) -> None:
 def test_names_stay_apart_when_their_hashes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     data = dump(event("same length a"), event("same length b"), event("same length a"), event("c"))
     expected = texts(read_etdump(data), read_etdump(data).name)
-    monkeypatch.setattr(names, "_MULTIPLIER", np.uint64(0))
+    monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))
     table = read_etdump(data)
     assert texts(table, table.name) == expected == ["same length a", "same length b", "same length a", "c"]
     assert len(set(table.names)) == len(table.names)
@@ -234,7 +234,7 @@ def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(
 ) -> None:
     # All hashes meet in the name read first, which the writer puts last: in rows as wide as the longest name
     # it would leave the file.
-    monkeypatch.setattr(names, "_MULTIPLIER", np.uint64(0))
+    monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))
     between = [event(f"operator {number}") for number in range(20)]
     again = event("b", delegate_name="a short name")
     longer = event("c", delegate_name="x" * 200)

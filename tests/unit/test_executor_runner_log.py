@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import RunError
-from model_profiling.targets.executor_runner import read_own_times
+from model_profiling.core.errors import RunError
+from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job
 
 JOB = Job(Path("x.pte"), runs=2, warmup=0)

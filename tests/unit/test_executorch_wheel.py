@@ -11,9 +11,9 @@ import pytest
 from said import refused
 from stand_ins import lay_out_checkout
 
-from model_profiling import process
-from model_profiling.errors import SetupError
-from model_profiling.executorch_wheel import wheel_folder
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
+from model_profiling.core.hints import wheel_folder
 from model_profiling.runner.sdk import installed_sdk
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_series import made_page, made_series
 
-from model_profiling.analysis.modules import LOWERING, THE_MODEL, UNKNOWN, module_tree
+from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_tree
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.program import SourceRef
 from model_profiling.report.document import Explorer
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
-from model_profiling.report.explorer.fitting import Texts, fit
-from model_profiling.report.html.json_text import json_text
+from model_profiling.report.explorer.operators import Texts, fit
+from model_profiling.report.html.page import json_text
 
 
 def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.headroom import speedup_of
-from model_profiling.errors import ProfilingError
-from model_profiling.run.factors import (
+from model_profiling.core.errors import ProfilingError
+from model_profiling.run.evidence import (
     CONV,
     FIELD,
     GEMM,

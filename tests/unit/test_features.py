@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import refused
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.runner import features
 
 NEOVERSE_N1 = """\

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import fetching, process
-from model_profiling.progress import watched, watching
+from model_profiling.core import fetching, process
+from model_profiling.core.progress import watched, watching
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "large-1.0-py3-none-any.whl"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
 
 
 def test_content_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor
 from model_profiling.program.category import Category
-from model_profiling.run import Series, Times, opened
+from model_profiling.run import Series, Times, run
 from model_profiling.validation.structure import same_program
 
 CONV, ADD, CLAMP = "Convolution (NHWC, F32) IGEMM", "Add (ND)", "Clamp (NC)"
@@ -47,7 +47,7 @@ def analysed(
     logged.append(ProfileEvent("OPERATOR_CALL", 0, len(calls), -1, None, None, now, now + 6))
     logged.append(ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, now + 10))
     table = read_etdump(Dump((Block("Execute", -1, (), tuple(logged)),), False, False).to_bytes())
-    dump = opened.Dump(Path("made.etdump"), Series("made"), times=Times.HARDWARE)
+    dump = run.Dump(Path("made.etdump"), Series("made"), times=Times.HARDWARE)
     return analyse_dump(table, dump, view=ProgramView(made, proven=proven))
 
 

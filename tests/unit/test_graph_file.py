@@ -11,8 +11,8 @@ import pytest
 from said import refused, says
 from test_program_etrecord import GRAPH, graph, node, record
 
-from model_profiling import files
-from model_profiling.errors import FormatError
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError
 from model_profiling.program.graph_file import (
     ProgramGraph,
     make_graph,

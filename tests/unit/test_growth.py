@@ -20,11 +20,11 @@ from grown_runs import recorded_run, with_series  # noqa: E402
 
 from model_profiling.analysis.run import analyse_run  # noqa: E402
 from model_profiling.pipeline.metrics import compute_metrics, latencies  # noqa: E402
-from model_profiling.report import page_size  # noqa: E402
+from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.document import Paragraph  # noqa: E402
-from model_profiling.report.page_size import fitted  # noqa: E402
 from model_profiling.report.pipeline_summary import summary_facts  # noqa: E402
+from model_profiling.report.run_report import fitted  # noqa: E402
 from model_profiling.report.verdict import told_pair, verdict  # noqa: E402
 from model_profiling.run import Run, names  # noqa: E402
 from model_profiling.run.series import Series, natural_pairs  # noqa: E402
@@ -146,8 +146,8 @@ def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(
 ) -> None:
     small, large = (report_data(Run.open(run_dir), None) for run_dir in grown)
     assert fitted(large) == (large, [])
-    monkeypatch.setattr(page_size, "PAIRS", 3)
-    monkeypatch.setattr(page_size, "SERIES", 8)
+    monkeypatch.setattr(run_report, "PAIRS", 3)
+    monkeypatch.setattr(run_report, "SERIES", 8)
     assert fitted(small) == (small, [])
     short, (said,) = fitted(large)
     assert isinstance(said, Paragraph)

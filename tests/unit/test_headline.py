@@ -16,10 +16,11 @@ from model_profiling.analysis.run import advise
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.etdump import read_etdump
+from model_profiling.report.breakdown import explained
 from model_profiling.report.data import ExperimentReport, report_data
-from model_profiling.report.overheads import explained
 from model_profiling.report.verdict import answers
-from model_profiling.run import Manifest, Metrics, Result, Run, Series, Times, opened
+from model_profiling.run import Manifest, Metrics, Result, Run, Series, Times
+from model_profiling.run import run as opened
 from model_profiling.run.manifest import TargetFacts
 from model_profiling.run.metrics import Latency, TracerCost
 from model_profiling.statistics.latency import summarize

@@ -13,13 +13,25 @@ from made_programs import MadeModel
 from made_series import made_series
 from said import refused, says, says_together
 
-from model_profiling.analysis.inside import Part, inside_series, sampled_entries, short_name, wilson_interval
-from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
-from model_profiling.analysis.kernel_work import multiply_adds, work_cell, work_of
-from model_profiling.analysis.kernels import executed_kernels
-from model_profiling.analysis.sampling_proof import agreement, disagreements
-from model_profiling.errors import RunError
-from model_profiling.report.inside_files import inside_facts, write_inside_csv
+from model_profiling.analysis.kernels import (
+    executed_kernels,
+    multiply_adds,
+    read_kernels_csv,
+    work_cell,
+    work_of,
+    write_kernels_csv,
+)
+from model_profiling.analysis.sampling import (
+    SampledPart,
+    agreement,
+    disagreements,
+    inside_series,
+    sampled_entries,
+    short_name,
+    wilson_interval,
+)
+from model_profiling.core.errors import RunError
+from model_profiling.report.analysis_json import inside_facts, write_inside_csv
 from model_profiling.run.evidence import KernelWork
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
 
@@ -61,12 +73,12 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     first, second = found.operators
     assert first.name == made.operators[0].name and first.samples == 100 and first.enough
     shares = {part: portion.share for part, portion in first.parts.items()}
-    assert shares == {Part.MULTIPLICATION: 0.7, Part.INDIRECTION: 0.2, Part.WAITING: 0.1}
+    assert shares == {SampledPart.MULTIPLICATION: 0.7, SampledPart.INDIRECTION: 0.2, SampledPart.WAITING: 0.1}
     assert sum(portion.ms or 0 for portion in first.parts.values()) == pytest.approx(
         made.operators[0].typical_ms
     )
     assert all(portion.low <= portion.share <= portion.high for portion in first.parts.values())
-    assert not second.enough and second.kernels[0].part is Part.OTHER
+    assert not second.enough and second.kernels[0].part is SampledPart.OTHER
     assert (found.samples, found.outside, found.lost, found.threads) == (105, 2, 7, 2)
     assert found.moving is not None and found.moving.share == pytest.approx(0.2)
     told = json.loads(json.dumps(inside_facts(found)))
@@ -94,12 +106,12 @@ def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() ->
     seen = ((0, 0, 0, 2, 50), (0, 0, 0, 3, 10))
     (found,) = inside_series(conv.series, samples(*seen), conv).operators
     assert [(kernel.name, kernel.part) for kernel in found.kernels] == [
-        ("xnnpack+0x12340", Part.MULTIPLICATION),
-        ("xnnpack+0x300", Part.UNNAMED),
+        ("xnnpack+0x12340", SampledPart.MULTIPLICATION),
+        ("xnnpack+0x300", SampledPart.UNNAMED),
     ]
     other = made_series(2, name=lambda number: f"Transpose (ND, X32) #{number}")
     (found,) = inside_series(other.series, samples(*seen), other).operators
-    assert set(found.parts) == {Part.UNNAMED}, "an operator that moves data multiplies nothing"
+    assert set(found.parts) == {SampledPart.UNNAMED}, "an operator that moves data multiplies nothing"
     assert inside_series(other.series, samples(*seen), other).unnamed_share == 1.0
 
 

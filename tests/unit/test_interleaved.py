@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model_profiling.pipeline.interleaved import Interleaved
-from model_profiling.pipeline.left import Left
+from model_profiling.pipeline.open_run import Interleaved
+from model_profiling.pipeline.remaining import Left
 from model_profiling.pipeline.rounds import RoundsLeft
 
 MORE = Left(launches=RoundsLeft(1, 9, 1.0))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run import Series
 from model_profiling.run.journal import Entry, Journal, has_journal
 from model_profiling.run.names import JOURNAL

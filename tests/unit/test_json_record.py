@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import refused
 
-from model_profiling.errors import FormatError, InputError
-from model_profiling.json_record import parse_flat, parse_record, read_record, record_json, write_record
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import parse_flat, parse_record, read_record, record_json, write_record
 
 
 class Colour(str, Enum):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.printable import printable
-from model_profiling.report.junit import Outcome, TestCase, junit_xml
+from model_profiling.core.formatting import printable
+from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped", "error")
 

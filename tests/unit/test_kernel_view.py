@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 from said import refused, says_together
 
-from model_profiling.analysis.kernel_files import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.kernels import (
     KernelUse,
     configured_kernels,
     executed_kernels,
     operator_kernels,
+    read_kernels_csv,
+    write_kernels_csv,
 )
-from model_profiling.errors import FormatError, InputError
-from model_profiling.json_record import write_record
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
-from model_profiling.report.markdown import render_markdown
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import write_record
+from model_profiling.report.text import render_markdown
+from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.run import Manifest, Pair, Result, Series, names
 from model_profiling.runner.result import OutputFacts
 from model_profiling.workflow.kernel_evidence import kernel_sections

@@ -13,9 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import says
 
-from model_profiling.errors import InputError
-from model_profiling.statistics.latency import Floats, find_bimodality, find_drift, find_outliers, summarize
-from model_profiling.statistics.stability import Conditions, latency_warnings, machine_warnings
+from model_profiling.core.errors import InputError
+from model_profiling.statistics.latency import (
+    Conditions,
+    Floats,
+    find_bimodality,
+    find_drift,
+    find_outliers,
+    latency_warnings,
+    machine_warnings,
+    summarize,
+)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling.errors import InputError, InUseError
-from model_profiling.lock_file import LockFile
-from model_profiling.targets.device.in_use import MachineLock
+from model_profiling.core.errors import InputError, InUseError
+from model_profiling.core.files import LockFile
+from model_profiling.targets.device.power_mode import MachineLock
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ os.environ.clear()
 import pwd
 def nobody(uid): raise KeyError(uid)
 pwd.getpwuid = nobody
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.runner.cache import cache_root, state_root
 for root in (cache_root, state_root):
     try:

@@ -21,9 +21,9 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from model_profiling import process
+from model_profiling.core import process
 from model_profiling.runner import zig
-from model_profiling.runner.locked import pip_words
+from model_profiling.runner.sdk import pip_words
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 from said import says
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
+from model_profiling.statistics.latency import launch_warnings
 from model_profiling.statistics.lockstep import (
     Launches,
     compare_launches,
@@ -24,7 +25,6 @@ from model_profiling.statistics.lockstep import (
     plan_turns,
     precise_enough_launches,
 )
-from model_profiling.statistics.stability import launch_warnings
 from model_profiling.statistics.verdict import Correction, Speedup, Verdict
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.sweep import machine_lock
 from model_profiling.sweep.machine_lock import keep_off, measuring_alone, working_beside
 

@@ -17,15 +17,15 @@ from replay import ReplayTarget
 from said import refused, says
 from stand_ins import command, linked, mac_commands
 
-from model_profiling import macos, process, targets
-from model_profiling.errors import InputError
-from model_profiling.pipeline.starting import _commands
+from model_profiling import targets
+from model_profiling.core import macos, process
+from model_profiling.core.errors import InputError
+from model_profiling.pipeline.start import _commands
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
 from model_profiling.targets import TargetChoice, plan_targets
-from model_profiling.targets.host import HostTarget
-from model_profiling.targets.machine import host_facts, on_battery_in
-from model_profiling.targets.transport import LocalTransport
+from model_profiling.targets.execution import LocalTransport
+from model_profiling.targets.host import HostTarget, host_facts, on_battery_in
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "model_profiling" / "scripts"

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling import models, process
-from model_profiling.errors import InputError
+from model_profiling import models
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
 from model_profiling.models import entries, load_model
 from model_profiling.models.registry import VARIABLE, discover, skipped_folders
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling import process
-from model_profiling.errors import InputError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
 from model_profiling.models import EagerModelBase, list_models, load_model, register_model
 from model_profiling.models.registry import discover
 

@@ -13,10 +13,10 @@ import pytest
 from pages import assert_harmless
 from recorded_runs import SME2, dumps_in
 
-from model_profiling import files
 from model_profiling.cli.main import COMMANDS
-from model_profiling.errors import InputError
-from model_profiling.process import Completed
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.process import Completed
 from model_profiling.tools import etdump_to_csv
 
 Sme2prof = Callable[..., Completed]

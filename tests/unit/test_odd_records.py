@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, SME2, edit
 
-from model_profiling.errors import ProfilingError, RunError
-from model_profiling.process import Completed
+from model_profiling.core.errors import ProfilingError, RunError
+from model_profiling.core.process import Completed
 from model_profiling.run.evidence import read_evidence
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest

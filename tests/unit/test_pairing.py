@@ -14,7 +14,7 @@ from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
-from model_profiling.run import PairSpeedup, Series, Times, opened
+from model_profiling.run import PairSpeedup, Series, Times, run
 from model_profiling.statistics.speedup import Verdict, compare_rounds
 from model_profiling.workflow.analyse import analyse
 
@@ -41,7 +41,7 @@ def dump_of(
     experiment: str = "made",
     round: int = 0,
 ) -> DumpAnalysis:
-    dump = opened.Dump(Path("made.etdump"), Series(experiment), Times.HARDWARE, round)
+    dump = run.Dump(Path("made.etdump"), Series(experiment), Times.HARDWARE, round)
     return analyse_dump(read_etdump(content_of(operators, noise)), dump)
 
 

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from said import refused, says
 from strategies import outputs
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.pipeline.manifest import is_half
-from model_profiling.statistics.output_files import OutputFile, compare_outputs, read_output
-from model_profiling.statistics.parity import Tolerance, compare_arrays, together
+from model_profiling.statistics.parity import (
+    OutputFile,
+    Tolerance,
+    compare_arrays,
+    compare_outputs,
+    read_output,
+    together,
+)
 
 
 def test_identical() -> None:

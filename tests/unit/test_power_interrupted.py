@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.errors import SetupError
-from model_profiling.process import Completed
-from model_profiling.targets.device.power_mode import PowerSettings
-from model_profiling.targets.device.settings import NAMES
+from model_profiling.core.errors import SetupError
+from model_profiling.core.process import Completed
+from model_profiling.targets.device.power_mode import NAMES, PowerSettings
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

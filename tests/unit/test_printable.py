@@ -11,7 +11,8 @@ from pages import assert_harmless
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import PlainLines
-from model_profiling.printable import no_command, printable
+from model_profiling.core.formatting import no_command, printable
+from model_profiling.report.comparison_document import TestCase, junit_xml
 from model_profiling.report.document import (
     Code,
     Commands,
@@ -22,9 +23,7 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.junit import TestCase, junit_xml
-from model_profiling.report.markdown import render_markdown
-from model_profiling.report.terminal import render_terminal
+from model_profiling.report.text import render_markdown, render_terminal
 
 CLEAR, TITLE, CSI, BIDI, ZERO = "\x1b[2J", "\x1b]0;pwned\x07", "\x9b31m", "\u202edrowssap", "con\u200bv"
 HOSTILE = f"a{CLEAR}b{TITLE}c{CSI}d{BIDI}e{ZERO}f\rg\x7fh\udcffi\u2028j\U000e0001k"

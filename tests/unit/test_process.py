@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import left_running, process
-from model_profiling.errors import SetupError
+from model_profiling.core import left_running, process
+from model_profiling.core.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
@@ -152,7 +152,7 @@ def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
 def test_a_nested_launch_ends_with_the_outer_one(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     inner = (
-        "from model_profiling import process\n"
+        "from model_profiling.core import process\n"
         f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
     )
     outer = process.run([sys.executable, "-c", inner], timeout=1.5, env={"PYTHONPATH": str(ROOT)})
@@ -172,7 +172,7 @@ def test_the_beginning_and_the_end_of_an_endless_output_are_kept() -> None:
 def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (400 << 20,) * 2)\n"
-        "from model_profiling import process\n"
+        "from model_profiling.core import process\n"
         "done = process.run(['sh', '-c', 'head -c 1200000000 /dev/zero; echo end'], timeout=60)\n"
         "assert done.ok and done.stdout.endswith('end\\n') and len(done.stdout) < 17 << 20\n"
         "print(len(done.stdout))"
@@ -185,7 +185,8 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
     code = (
-        "import os\nfrom model_profiling import process\nfrom model_profiling.errors import SetupError\n"
+        "import os\nfrom model_profiling.core import process\n"
+        "from model_profiling.core.errors import SetupError\n"
         "process._TO_END_S = 0.3\n"
         "child = process.start(['sleep', '60'])\n"
         "os.setresuid(65534, 65534, 0)\n"  # as with a runner behind sudo
@@ -202,7 +203,7 @@ def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
 def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
     """A lock or a pipe that the command inherited is free when it has ended; nobody is left to wait for."""
     code = (
-        "import os, time\nfrom model_profiling import process\nprocess.run(['true'], timeout=9)\n"
+        "import os, time\nfrom model_profiling.core import process\nprocess.run(['true'], timeout=9)\n"
         "keeper = process._keeper._pid\n"
         "until = time.monotonic() + 5\n"
         "while len(os.listdir(f'/proc/{keeper}/fd')) > 3 and time.monotonic() < until: time.sleep(0.01)\n"
@@ -227,8 +228,8 @@ def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
 
 def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
     code = (
-        "import os, resource\nfrom model_profiling import process\n"
-        "from model_profiling.errors import SetupError\n"
+        "import os, resource\nfrom model_profiling.core import process\n"
+        "from model_profiling.core.errors import SetupError\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
         "taken = []\n"
         "try:\n    while True: taken.append(os.open('/', os.O_RDONLY))\nexcept OSError: pass\n"
@@ -284,8 +285,8 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
     slow.chmod(0o755)
     (tmp_path / "one.cpp").touch()
     code = (
-        "from pathlib import Path\nfrom model_profiling.runner import objects\n"
-        "try: objects._compile([str(Path('c++').resolve())], [[Path('one.cpp')]], Path.cwd())\n"
+        "from pathlib import Path\nfrom model_profiling.runner import build\n"
+        "try: build._compile([str(Path('c++').resolve())], [[Path('one.cpp')]], Path.cwd())\n"
         "except KeyboardInterrupt: print('interrupted')\n"
     )
     # A process of its own: here a library's callback could get the exception and swallow it.
@@ -313,7 +314,7 @@ def _parent(
     if number not in (signal.SIGKILL, signal.SIGINT):
         code += f"signal.signal({int(number)}, signal.SIG_DFL)\n"
     code += (
-        "from model_profiling import process\n"
+        "from model_profiling.core import process\n"
         f"{closing}\nprocess.run(['true'], timeout=9)\n{first}\n"
         f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
         " timeout=60)\n"

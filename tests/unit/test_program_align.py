@@ -11,9 +11,8 @@ from strategies import graph
 
 from model_profiling.program import Tensor
 from model_profiling.program.delegates.xnnpack import alignment
-from model_profiling.program.delegates.xnnpack.alignment import align
+from model_profiling.program.delegates.xnnpack.alignment import align, ran_in
 from model_profiling.program.delegates.xnnpack.operators import describe
-from model_profiling.program.delegates.xnnpack.precision import ran_in
 
 
 def test_one_event_per_node() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from model_profiling.program import Tensor, Window
 from model_profiling.program.category import Category
-from model_profiling.program.delegates.portable import operator_cost
+from model_profiling.program.delegates.portable import operators as operator_cost
 from model_profiling.program.delegates.portable.operators import _KERNELS, describe
-from model_profiling.program.delegates.xnnpack import alignment, graph, node_cost, operators
+from model_profiling.program.delegates.xnnpack import alignment, graph, operators
 
 IMAGE = Tensor((1, 8, 64, 64), "fp32")
 SMALLER = Tensor((1, 8, 32, 32), "fp32")
@@ -24,10 +24,10 @@ def test_a_pooling_costs_the_same_inside_and_outside_a_delegate() -> None:
         ("AvgPooling2d", "aten::avg_pool2d.out"),
         ("MaxPooling2d", "aten::max_pool2d_with_indices.out"),
     ]:
-        delegated = node_cost.node_flops(kind, (IMAGE,), (SMALLER,), window)
+        delegated = graph.node_flops(kind, (IMAGE,), (SMALLER,), window)
         assert operator_flops(name, IMAGE, SMALLER, taps=6) == delegated == 8 * 32 * 32 * 6
     one = Tensor((1, 8, 1, 1), "fp32")
-    delegated = node_cost.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
+    delegated = graph.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
     assert operator_flops("aten::_adaptive_avg_pool2d.out", IMAGE, one) == delegated == 32_768
 
 
@@ -50,7 +50,7 @@ def test_an_operator_that_moves_data_counts_no_operations(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Convert", "Copy", "StaticTranspose", "StaticReshape", "StaticSlice"])
 def test_a_node_that_moves_data_counts_no_operations(kind: str) -> None:
-    assert node_cost.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
+    assert graph.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
 
 
 def test_a_product_counts_its_factors_and_not_what_is_added_to_it() -> None:
@@ -79,6 +79,6 @@ def test_another_library_s_pooling_may_take_its_arguments_in_another_order() -> 
 def test_no_table_names_a_kind_of_node_that_no_program_has() -> None:
     kinds = {kind for kind, _ in graph._KINDS}
     of_events = frozenset[str]().union(*alignment._KINDS_OF_EVENT.values())
-    tables = (operators._NODE_KINDS, operators._COMPUTING, node_cost._MOVES, node_cost._RULES, of_events)
+    tables = (operators._NODE_KINDS, operators._COMPUTING, graph._MOVES, graph._RULES, of_events)
     for table in (*tables, alignment._VANISHING_COST):
         assert sorted(set(table) - kinds) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import read_etrecord
 
 GRAPH = "edge_dialect_exported_program/forward"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_profiling.config.reading import parse_config
-from model_profiling.program_name import under_either_name
+from model_profiling.core.stdio import under_either_name
 
 
 def test_either_name_finds_the_file_that_is_there(tmp_path: Path) -> None:

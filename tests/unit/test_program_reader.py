@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from said import refused
 from strategies import damage
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import INSERTED_HANDLE, Program, Tensor, read_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling import reading
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core import safe_read
+from model_profiling.core.errors import FormatError, InputError
 
 
 def fifo(path: Path) -> None:
@@ -61,26 +61,26 @@ def test_only_regular_files_are_opened(tmp_path, make, kind):
     make(path := tmp_path / "journal.jsonl")
 
     with refused(InputError, path, kind):
-        reading.open_regular(path)
-    assert not reading.is_regular(path)
+        safe_read.open_regular(path)
+    assert not safe_read.is_regular(path)
 
 
 def test_a_file_that_the_user_names_may_be_a_link(tmp_path):
     link(path := tmp_path / "named")
 
-    assert reading.read_json(path, follow=True) == {}
-    assert reading.is_regular(path, follow=True)
+    assert safe_read.read_json(path, follow=True) == {}
+    assert safe_read.is_regular(path, follow=True)
     fifo(tmp_path / "fifo")
     (tmp_path / "to_fifo").symlink_to("fifo")
     with refused(InputError, "to_fifo", "named pipe"):
-        reading.read_bytes(tmp_path / "to_fifo", follow=True)
+        safe_read.read_bytes(tmp_path / "to_fifo", follow=True)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 5000, "absent"])
 def test_a_name_that_no_file_has_is_one_line(tmp_path, name):
     with refused(InputError, tmp_path, fix="path"):
-        reading.read_bytes(tmp_path / name)
-    assert not reading.is_regular(tmp_path / name)
+        safe_read.read_bytes(tmp_path / name)
+    assert not safe_read.is_regular(tmp_path / name)
 
 
 def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
@@ -88,15 +88,15 @@ def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
         made.truncate(10 << 30)
 
     with refused(FormatError, "sparse", "more than 512 MiB"):
-        reading.read_bytes(tmp_path / "sparse")
+        safe_read.read_bytes(tmp_path / "sparse")
     (tmp_path / "eleven").write_bytes(b"12345678901")
-    assert len(reading.read_bytes(tmp_path / "eleven", most=11)) == 11
+    assert len(safe_read.read_bytes(tmp_path / "eleven", most=11)) == 11
     with refused(FormatError, "eleven", "more than 10 bytes"):
-        reading.read_bytes(tmp_path / "eleven", most=10)
+        safe_read.read_bytes(tmp_path / "eleven", most=10)
     # Files of the kernel say that they are empty.
     if Path("/proc/self/status").exists():
         with refused(FormatError, "/proc/self/status", "more than 10 bytes"):
-            reading.read_text(Path("/proc/self/status"), most=10)
+            safe_read.read_text(Path("/proc/self/status"), most=10)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_json_that_cannot_be_reckoned_with_is_refused(tmp_path, text, said):
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
 
     with refused(FormatError, "a.json", said, fix="measure again"):
-        reading.read_json(tmp_path / "a.json", fix="measure again")
+        safe_read.read_json(tmp_path / "a.json", fix="measure again")
 
 
 def test_honest_json_is_read(tmp_path):
@@ -126,7 +126,7 @@ def test_honest_json_is_read(tmp_path):
     content = "\ufeff" + "[" * 40 + deep + "]" * 40
     (tmp_path / "a.json").write_text(content, encoding="utf-8")
 
-    assert reading.read_json(tmp_path / "a.json") == json.loads(content[1:])
+    assert safe_read.read_json(tmp_path / "a.json") == json.loads(content[1:])
 
 
 def test_a_path_out_of_a_file_stays_inside(tmp_path):
@@ -140,11 +140,11 @@ def test_a_path_out_of_a_file_stays_inside(tmp_path):
     (tmp_path / "way").symlink_to(run)
 
     for root in (run, tmp_path / "way"):
-        assert reading.inside(root, "on/a.etdump") == root / "on/a.etdump"
-        assert reading.inside(root, "also_on/a..b") == root / "also_on/a..b"
+        assert safe_read.inside(root, "on/a.etdump") == root / "on/a.etdump"
+        assert safe_read.inside(root, "also_on/a..b") == root / "also_on/a..b"
     hostile = ("/dev/zero", "../outside/a.etdump", "on/../../outside", "linked/a.etdump", "linked", "C:\\x")
     for name in (*hostile, "", "a\0b"):
         with refused(FormatError, "manifest.json: etdump", repr(name)):
-            reading.inside(run, name, "manifest.json: etdump")
+            safe_read.inside(run, name, "manifest.json: etdump")
     with pytest.raises((FormatError, InputError)):
-        reading.read_bytes(reading.inside(run, "round/a"))
+        safe_read.read_bytes(safe_read.inside(run, "round/a"))

@@ -8,7 +8,7 @@ import pytest
 
 from model_profiling.run.remarks import Remark, Weight, name_series, warning_lines
 from model_profiling.run.series import Series
-from model_profiling.statistics.stability import (
+from model_profiling.statistics.latency import (
     Conditions,
     StabilityWarning,
     latency_warnings,

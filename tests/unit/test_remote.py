@@ -17,19 +17,18 @@ from hypothesis import strategies as st
 from said import refused, says
 from stand_ins import command, long_sleep
 
-from model_profiling.errors import FormatError, InputError, SetupError
+from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.source_build.toolchain import Compiler, Ndk
-from model_profiling.targets.left_files import LeftFile
-from model_profiling.targets.remote import client, scripts
-from model_profiling.targets.remote.bundle import OPENED, Bundle, gather, make_bundle
-from model_profiling.targets.remote.facts import Machine, ask_machine
+from model_profiling.targets.collect import LeftFile
+from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote import shell as client
+from model_profiling.targets.remote.android import build_with_ndk
+from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder
-from model_profiling.targets.remote.ndk import build_with_ndk
-from model_profiling.targets.remote.not_started import known_reason, not_started
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
-from model_profiling.targets.remote.transport import RemoteTransport
+from model_profiling.targets.remote.target import RemoteTransport, known_reason, not_started
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
 SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]

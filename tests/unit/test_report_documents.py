@@ -17,9 +17,9 @@ from model_profiling.analysis.pairing import CategoryPair
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.report.markdown import render_markdown
-from model_profiling.report.pair_words import shift_text
+from model_profiling.report.pair_text import shift_text
 from model_profiling.report.run_report import run_document
+from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
 from model_profiling.run.manifest import Machine, Part, Session, TargetFacts

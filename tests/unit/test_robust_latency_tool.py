@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from said import refused, says, says_together
 
-from model_profiling import process
-from model_profiling.analysis.latency_files import check_latencies, read_latencies
-from model_profiling.errors import FormatError, InputError
-from model_profiling.json_record import write_record
+from model_profiling.analysis.input_files import check_latencies, read_latencies
+from model_profiling.core import process
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import write_record
 from model_profiling.run import Manifest, Result, Times
 from model_profiling.run.manifest import TargetFacts
 from model_profiling.targets import Job, TargetChoice, open_target

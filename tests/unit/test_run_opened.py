@@ -7,8 +7,8 @@ from pathlib import Path
 
 from said import refused, says
 
-from model_profiling.errors import InputError
-from model_profiling.json_record import write_record
+from model_profiling.core.errors import InputError
+from model_profiling.core.records import write_record
 from model_profiling.run import Evidence, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series, Times
 from model_profiling.run.manifest import Machine, TargetFacts
 from model_profiling.statistics.speedup import compare_rounds

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling import process
-from model_profiling.errors import FormatError
-from model_profiling.json_record import write_record
+from model_profiling.core import process
+from model_profiling.core.errors import FormatError
+from model_profiling.core.records import write_record
 from model_profiling.run import Evidence, Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series, Times
 from model_profiling.run.evidence import KernelCall, KernelList, proving_run, read_evidence
 from model_profiling.run.manifest import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.json_record import write_record
+from model_profiling.core.records import write_record
 from model_profiling.run import Manifest, Metrics, Result, Run, Times
 from model_profiling.run.manifest import TargetFacts
-from model_profiling.run.opened import times_of_file
+from model_profiling.run.run import times_of_file
 from model_profiling.run.times import times_of_mode, times_without_manifest
 
 DUMP = "on/toy_on_t1.etdump"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import RunError
+from model_profiling.core.errors import RunError
 from model_profiling.runner.result import read_features, read_result
 
 CONTENT = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from said import has, refused, says, says_together
 
-from model_profiling.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError, InputError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from locks import PROJECT, ROOT
 
 import model_profiling
-from model_profiling import process
+from model_profiling.core import process
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from said import refused
 
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.config.settings import Experiment, Schedule
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, make_schedule
 from model_profiling.pipeline.schedule import Schedule as Plan
 from model_profiling.run.journal import Step

@@ -16,12 +16,12 @@ from conftest import missing
 from ruamel.yaml import YAML
 from working_tree import ROOT, tracked
 
-from model_profiling import process
-from model_profiling.errors import SetupError
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.runner import unpacked_gcc, zig
+from model_profiling.targets.collect import LeftFile
 from model_profiling.targets.device import state
-from model_profiling.targets.left_files import LeftFile
-from model_profiling.targets.remote import adb, facts, scripts
+from model_profiling.targets.remote import android, facts, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 # With what a shell would obey: where quoting is forgotten, the text is another.
@@ -57,7 +57,7 @@ INTENDED = {
 WRITTEN = {
     "zig": zig._SCRIPT,
     "unpacked_gcc": unpacked_gcc._SCRIPT.format(program="aarch64-linux-gnu-g++"),
-    "adb": adb._SCRIPT,
+    "adb": android._SCRIPT,
 }
 
 

@@ -14,11 +14,11 @@ from types import ModuleType
 import pytest
 from said import says
 
-from model_profiling import process
 from model_profiling.cli.script import run_tool
+from model_profiling.core import process
+from model_profiling.core.signals import put_off
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.runner.source_build import __main__ as source_build
-from model_profiling.signals import put_off
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "model_profiling" / "scripts"
 
@@ -74,7 +74,7 @@ def test_the_end_is_that_of_ctrl_c(
 def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     """A process inherits that, as from a daemon that starts it; the system then forgets how children end."""
     code = (
-        "import signal\nfrom model_profiling import process, signals\n"
+        "import signal\nfrom model_profiling.core import process, signals\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nsignals.end_like_ctrl_c()\n"
         "print(process.run(['sh', '-c', 'exit 3'], timeout=9).returncode)"
     )

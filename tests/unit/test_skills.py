@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling import files, process
-from model_profiling.errors import InputError
+from model_profiling.core import files, process
+from model_profiling.core.errors import InputError
 from model_profiling.workflow import skills
 from model_profiling.workflow.skills import ASSISTANTS, RECORD, STANDARD, install_skills, list_skills
 

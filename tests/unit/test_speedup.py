@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from said import says
 
-from model_profiling.errors import InputError
-from model_profiling.statistics.intervals import (
-    Floats,
-    benjamini_hochberg,
-    bootstrap_interval,
-    holm,
-    signed_rank_interval,
-    signed_rank_p,
-)
+from model_profiling.core.errors import InputError
 from model_profiling.statistics.speedup import (
     Rounds,
     Verdict,
@@ -27,6 +19,14 @@ from model_profiling.statistics.speedup import (
     compare_separate,
     median_interval,
     precise_enough,
+)
+from model_profiling.statistics.verdict import (
+    Floats,
+    benjamini_hochberg,
+    bootstrap_interval,
+    holm,
+    signed_rank_interval,
+    signed_rank_p,
 )
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling import standard_streams
+from model_profiling.core import stdio
 
 ROOT = Path(__file__).parents[2]
 CLOSED, FULL = "closed", "no space left on device"
@@ -66,7 +66,7 @@ def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
     """Else a child that inherits it would print into a lock or a dump."""
     code = (
         "import os, sys\n"
-        "from model_profiling.standard_streams import answered, say_aside\n"
+        "from model_profiling.core.stdio import answered, say_aside\n"
         "def work():\n"
         "    say_aside(str(os.open('pyproject.toml', os.O_RDONLY) > 2))\n"
         "    return 0\n"
@@ -81,4 +81,4 @@ def test_a_failure_of_something_else_is_not_taken_for_a_lost_answer() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        standard_streams.answered(work)()
+        stdio.answered(work)()

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling import files
-from model_profiling.errors import FormatError, InputError, InUseError
-from model_profiling.json_record import write_record
-from model_profiling.pipeline.locking import locked
-from model_profiling.pipeline.starting import (
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, InputError, InUseError
+from model_profiling.core.records import write_record
+from model_profiling.pipeline.start import (
     Earlier,
     check_startable,
     clear_work,
@@ -24,6 +23,7 @@ from model_profiling.pipeline.starting import (
     settle_earlier,
 )
 from model_profiling.run import Manifest, Times
+from model_profiling.run.folders import locked
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import ExecuTorch, Machine, Part, Runner, Session, State, TargetFacts
 from model_profiling.run.names import RunFiles
@@ -159,7 +159,7 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
     run_dir = tmp_path / "linux"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from model_profiling.pipeline.locking import locked\n"
+        "from model_profiling.run.folders import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
     )
     root = Path(__file__).resolve().parents[2]

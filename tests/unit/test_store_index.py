@@ -11,15 +11,8 @@ from made_store import DEVICES, PROGRAMS, STEPS, made_store
 from said import says, says_together
 
 from model_profiling.report.document import plain
-from model_profiling.report.store_index import (
-    Change,
-    Kernels,
-    Method,
-    StoreContents,
-    page_size,
-    render_store,
-)
-from model_profiling.report.store_index.answers import answers
+from model_profiling.report.store_index import Change, Kernels, Method, StoreContents, records, render_store
+from model_profiling.report.store_index.records import answers
 
 MADE = made_store()
 FEW = made_store(PROGRAMS[:1], {"Phone": 1.0}, 40)
@@ -104,7 +97,7 @@ def test_an_empty_store_says_how_to_fill_it() -> None:
 
 
 def test_a_store_that_fits_is_whole() -> None:
-    short, note = page_size.fitted(MADE)
+    short, note = records.fitted(MADE)
     assert note == "" and set(short.runs) == set(MADE.runs) and len(short.histories) == len(MADE.histories)
     assert [run.measured for run in short.runs] == sorted((run.measured for run in MADE.runs), reverse=True)
 
@@ -113,8 +106,8 @@ def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.Mon
     """And says what is left out; the answers are of that, too."""
     most_runs, most_histories, most_points = 300, 12, 20
     for name, most in (("RUNS", most_runs), ("HISTORIES", most_histories), ("POINTS", most_points)):
-        monkeypatch.setattr(page_size, name, most)
-    short, note = page_size.fitted(MADE)
+        monkeypatch.setattr(records, name, most)
+    short, note = records.fitted(MADE)
     by_date = sorted(MADE.runs, key=lambda run: run.measured, reverse=True)
     assert {run.id for run in short.runs} == {run.id for run in by_date[:most_runs]}
     assert f"{most_runs} of {len(MADE.runs):,} runs" in note and MADE.command in note
@@ -172,8 +165,8 @@ def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(
     made = replace(FEW, histories=(replace(history, changes=(drift,)),))
     says(told(made)[1], "21.0% slower", "little by little")
     half = len(ids) // 2
-    monkeypatch.setattr(page_size, "POINTS", len(ids) - half)
-    ((short,),) = (each.changes for each in page_size.fitted(made)[0].histories)
+    monkeypatch.setattr(records, "POINTS", len(ids) - half)
+    ((short,),) = (each.changes for each in records.fitted(made)[0].histories)
     assert short == replace(drift, drawn_from=(ids[half + 1], pytest.approx(1.21 ** (half / (len(ids) - 1)))))
     page = render_store(made)
     assert "1.000 ms" in page and "1.210 ms" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.sweep.addresses import Tls, parse_scheduler, parse_tls
 from model_profiling.sweep.cluster import check_versions, device_of
 from model_profiling.sweep.messages import Offer, Versions, own_versions

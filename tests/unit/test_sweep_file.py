@@ -14,20 +14,30 @@ import pytest
 from recorded_runs import INT8, PROGRAM
 from said import has, refused, says
 
-from model_profiling.config.schema import sweep_schema
-from model_profiling.config.sweep_reading import load_sweep, parse_sweep
-from model_profiling.errors import FormatError, InputError, InUseError, SetupError
-from model_profiling.json_record import parse_record, record_json
-from model_profiling.process import Completed
-from model_profiling.progress import Silent
+from model_profiling.config.new_config import sweep_schema
+from model_profiling.config.sweep import load_sweep, parse_sweep
+from model_profiling.core.errors import FormatError, InputError, InUseError, SetupError
+from model_profiling.core.formatting import duration
+from model_profiling.core.process import Completed
+from model_profiling.core.progress import Silent
+from model_profiling.core.records import parse_record, record_json
 from model_profiling.sweep.addresses import parse_scheduler
-from model_profiling.sweep.cells import all_cells, cells, jobs, programs
-from model_profiling.sweep.cost import NOT_EXPORTED, NOT_MEASURED, sweep_cost
+from model_profiling.sweep.cells import (
+    CELLS,
+    NOT_EXPORTED,
+    NOT_MEASURED,
+    Job,
+    SweepRecord,
+    all_cells,
+    cells,
+    jobs,
+    programs,
+    read_sweep_record,
+    sweep_cost,
+)
+from model_profiling.sweep.device_queue import SweepProgress
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, opened_sweep
-from model_profiling.sweep.progress import SweepProgress
-from model_profiling.sweep.records import CELLS, Job, SweepRecord, read_sweep_record
-from model_profiling.wording import duration
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
 Sme2prof = Callable[..., Completed]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling.errors import SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt, compilers, unpacked_gcc, zig
+from model_profiling.runner.apt import read_os_release, this_distribution
 from model_profiling.runner.cache import cached
-from model_profiling.runner.distribution import read_os_release, this_distribution
-from model_profiling.runner.platforms import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
-from model_profiling.targets import cross, qemu
+from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
+from model_profiling.targets import cross, emulated
 
 ANSWERS = Path(__file__).parents[1] / "data/distributions"
 
@@ -86,7 +86,7 @@ def test_the_mirror_is_the_one_apt_uses(
     [("11.1.2+ds-1~bpo13+1", True), ("10.1.0+ds-5ubuntu2", True), ("10.0.2+ds-2", False), ("8.2.2", False)],
 )
 def test_a_qemu_too_old_for_sme2_is_not_downloaded(version: str, enough: bool) -> None:
-    assert qemu.new_enough(version) is enough
+    assert emulated.new_enough(version) is enough
 
 
 @pytest.fixture

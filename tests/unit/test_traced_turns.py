@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from said import refused, says
 from strategies import Block, Dump, ProfileEvent
 
+from model_profiling.analysis.advice import about_threads
 from model_profiling.analysis.attribution import counted_runs
-from model_profiling.analysis.pair_findings import about_threads
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
-from model_profiling.errors import FormatError
+from model_profiling.core.errors import FormatError
 from model_profiling.etdump import read_etdump
-from model_profiling.run import Series, Times, opened
+from model_profiling.run import Series, Times
+from model_profiling.run import run as opened
 from model_profiling.statistics.speedup import Verdict
 
 CONV, ADD, NORM = "Convolution (NHWC, F32) IGEMM #1", "Add (ND) #1", "Multiply (ND) #1"

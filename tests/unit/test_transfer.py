@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.errors import FormatError, InputError
-from model_profiling.sweep import transfer
-from model_profiling.sweep.transfer import (
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.sweep import messages
+from model_profiling.sweep.messages import (
     Blobs,
     Hashes,
     checked_listing,
@@ -77,7 +77,7 @@ def test_the_journal_is_written_when_all_it_tells_of_is_there(tmp_path: Path) ->
 
 
 def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "PIECE", 4)
+    monkeypatch.setattr(messages, "PIECE", 4)
     content = b"0123456789"
     path = fill(tmp_path, a=content) / "a"
     found = list(pieces(path))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling import process
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.doctor import checks, examination
-from model_profiling.errors import SetupError
-from model_profiling.runner import build, cache, cache_record, on_path, readiness, sdk, trusted_folder
+from model_profiling.runner import build, cache, cache_record, compilers, sdk
 from model_profiling.runner.cache import cached, confirm, damage_of, take_remade
-from model_profiling.targets import qemu
+from model_profiling.targets import emulated
 
 AS_ROOT = os.geteuid() == 0
 A_STRANGER = 12345
@@ -258,7 +258,7 @@ def test_a_runner_planted_in_a_shared_cache_is_not_run(
             with refused(SetupError, place, "SME2PROF_CACHE", fix=f"chmod go-w {place}"):
                 build.build_runner(wheel, compiler)
             assert checks.cache().status == "fail" and str(place) in checks.cache().found
-        assert readiness.runner_check().status == "fail"
+        assert build.runner_check().status == "fail"
         place.chmod(0o755)
     shared.chmod(0o777)
     if sys.platform == "linux":
@@ -295,10 +295,10 @@ def test_what_belongs_to_somebody_else(home: Path, root: Path, tmp_path: Path) -
     (tmp_path / "everybody").chmod(0o1777)
     link = tmp_path / "everybody" / "link"
     link.symlink_to(root)
-    trusted_folder.check_trusted(link / "tools")
+    cache_record.check_trusted(link / "tools")
     os.chown(link, A_STRANGER, -1, follow_symlinks=False)
     with refused(SetupError, link, A_STRANGER):
-        trusted_folder.check_trusted(link / "tools")
+        cache_record.check_trusted(link / "tools")
 
 
 def test_links_on_the_way_are_looked_at_where_they_lead(root: Path, home: Path, tmp_path: Path) -> None:
@@ -306,14 +306,14 @@ def test_links_on_the_way_are_looked_at_where_they_lead(root: Path, home: Path, 
     aside.mkdir(parents=True)
     (tmp_path / "link").symlink_to("a/b/../b/./back")
     (aside / "back").symlink_to(root)
-    trusted_folder.check_trusted(tmp_path / "link" / "tools")
+    cache_record.check_trusted(tmp_path / "link" / "tools")
     (tmp_path / "a").chmod(0o777)
     with refused(SetupError, fix=f"chmod go-w {tmp_path / 'a'}"):
-        trusted_folder.check_trusted(tmp_path / "link" / "tools")
+        cache_record.check_trusted(tmp_path / "link" / "tools")
     (tmp_path / "round").symlink_to("round")
     with refused(SetupError, tmp_path / "round", "links"):
-        trusted_folder.check_trusted(tmp_path / "round")
-    trusted_folder.check_trusted(tmp_path / "not" / "there" / "yet")
+        cache_record.check_trusted(tmp_path / "round")
+    cache_record.check_trusted(tmp_path / "not" / "there" / "yet")
     assert home.is_dir()
 
 
@@ -330,15 +330,15 @@ def test_a_group_of_one_is_nobody_else(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group(("own", "x", own.pw_gid, members)))
     monkeypatch.setattr(pwd, "getpwall", lambda: [own])
     os.chown(folder, -1, own.pw_gid)
-    trusted_folder.check_trusted(folder)
+    cache_record.check_trusted(folder)
     monkeypatch.setattr(pwd, "getpwall", never)  # it may take seconds, and is asked before every launch
-    trusted_folder.check_trusted(folder)
-    trusted_folder._is_private_group.cache_clear()
+    cache_record.check_trusted(folder)
+    cache_record._is_private_group.cache_clear()
     monkeypatch.setattr(pwd, "getpwall", lambda: [own])
     members.append("somebody")
     with refused(SetupError, fix=f"chmod go-w {folder}"):
-        trusted_folder.check_trusted(folder)
-    trusted_folder._is_private_group.cache_clear()
+        cache_record.check_trusted(folder)
+    cache_record._is_private_group.cache_clear()
 
 
 def test_a_damaged_emulator_is_said_by_who_may_not_fetch(
@@ -348,13 +348,13 @@ def test_a_damaged_emulator_is_said_by_who_may_not_fetch(
         (into / "usr/bin").mkdir(parents=True)
         (into / "usr/bin/qemu-aarch64").write_bytes(b"q" * 5000)
 
-    cached(qemu._kept(), fake, "QEMU", fetch=True)
-    os.truncate(qemu._kept() / "usr/bin/qemu-aarch64", 100)
+    cached(emulated._kept(), fake, "QEMU", fetch=True)
+    os.truncate(emulated._kept() / "usr/bin/qemu-aarch64", 100)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     with refused(SetupError, "QEMU", "qemu-aarch64", "100 of 5,000 bytes"):
-        qemu.find_qemu(Path("/runner"), fetch=False)
+        emulated.find_qemu(Path("/runner"), fetch=False)
     assert root.is_dir()
 
 
@@ -370,9 +370,9 @@ def test_programs_are_not_taken_from_where_one_stands_or_from_where_anybody_writ
     for relative in ("", ".", "../here"):
         monkeypatch.setenv("PATH", f"{relative}:{tmp_path / 'open'}:{tmp_path / 'good'}")
         left_out: list[str] = []
-        assert on_path.on_path("qemu-aarch64", left_out) == tmp_path / "good" / "qemu-aarch64"
-        assert on_path.path_folders() == [tmp_path / "good"]
+        assert compilers.on_path("qemu-aarch64", left_out) == tmp_path / "good" / "qemu-aarch64"
+        assert compilers.path_folders() == [tmp_path / "good"]
         says(left_out[0], "relative")
         says(left_out[1], tmp_path / "open")
     monkeypatch.setenv("PATH", ".")
-    assert on_path.on_path("qemu-aarch64") is None
+    assert compilers.on_path("qemu-aarch64") is None

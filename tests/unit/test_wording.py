@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.wording import (
+from model_profiling.core.formatting import (
     change,
     milliseconds,
     percent,

@@ -19,7 +19,7 @@ from model_profiling.analysis.xnntrace import (
     parse_xnntrace,
     read_xnntrace,
 )
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"

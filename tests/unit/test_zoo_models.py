@@ -10,7 +10,7 @@ import pytest
 import torch
 from said import refused
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.models import load_model
 from model_profiling.models.edgetam_image_encoder.checkpoint import fused
 from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, Trunk

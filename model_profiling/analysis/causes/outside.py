@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from model_profiling.analysis.calls import Calls, calls_of
-from model_profiling.analysis.causes.seen import Seen, counted, kinds_named
+from model_profiling.analysis.causes.context import Seen, counted, kinds_named
 from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import (
@@ -17,7 +16,8 @@ from model_profiling.analysis.outside_lines import (
     outside_lines,
 )
 from model_profiling.analysis.series import Spent
-from model_profiling.wording import listing, plural
+from model_profiling.analysis.series_views import Calls, calls_of
+from model_profiling.core.formatting import listing, plural
 
 _LITTLE = 0.05
 _NAMED = 3

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerModelBase
 
 VOCABULARY = 8192

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from model_profiling.errors import InputError
+from model_profiling.core.errors import InputError
 
 TRUNK = "image_encoder.trunk.body."
 NECK = "image_encoder.neck."

@@ -18,10 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from model_profiling.errors import InputError
-from model_profiling.models.base import EagerModelBase
+from model_profiling.core.errors import InputError
+from model_profiling.models.base import EagerModelBase, settle
 from model_profiling.models.edgetam_image_encoder.checkpoint import load_checkpoint
-from model_profiling.models.settling import settle
 
 WIDTHS = (48, 96, 192, 384)
 DEPTHS = (2, 2, 14, 2)

@@ -17,9 +17,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from model_profiling.errors import InputError
-from model_profiling.models.base import EagerModelBase
-from model_profiling.models.settling import settle
+from model_profiling.core.errors import InputError
+from model_profiling.models.base import EagerModelBase, settle
 from model_profiling.models.transformer_encoder.model import Attention, FeedForward, Norm
 from model_profiling.models.unet.model import double_convolution
 

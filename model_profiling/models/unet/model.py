@@ -10,9 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from model_profiling.errors import InputError
-from model_profiling.models.base import EagerModelBase
-from model_profiling.models.settling import settle
+from model_profiling.core.errors import InputError
+from model_profiling.models.base import EagerModelBase, settle
 
 WIDTHS = (32, 64, 128, 256, 512)
 SMALLEST = 2 ** (len(WIDTHS) - 1)

@@ -4,8 +4,7 @@ Each is data made once, small enough that a page stays below its limit whatever 
 left out is said.
 """
 
-from model_profiling.report.explorer.modules import explore_modules
+from model_profiling.report.explorer.modules import explore_modules, explore_timeline
 from model_profiling.report.explorer.operators import explore_operators
-from model_profiling.report.explorer.timeline import explore_timeline
 
 __all__ = ["explore_modules", "explore_operators", "explore_timeline"]

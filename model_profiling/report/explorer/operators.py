@@ -11,29 +11,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.places import by_place, place_of
+from model_profiling.analysis.causes.context import by_place, place_of
 from model_profiling.analysis.headroom import match_proven
 from model_profiling.analysis.operator_proof import kernels_for, matrix_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.core.formatting import MISSING, milliseconds, percent, size, speedup
 from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
-from model_profiling.report.explorer.fitting import OPERATORS_BYTES, Data, Texts, fit
-from model_profiling.report.operator_cells import (
+from model_profiling.report.html.page import json_size
+from model_profiling.report.views import (
+    View,
     became,
     line_cell,
     module_cell,
     precision_cell,
+    views_of,
     work_cells,
 )
-from model_profiling.report.views import View, views_of
 from model_profiling.run import names
-from model_profiling.wording import MISSING, milliseconds, percent, size, speedup
+
+# How data is kept small: texts are written once and named by number, and what is too much is left out.
+
+OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 800_000, 150_000, 180_000
+"""The most that each explorer may take of a page; a page of 2.5 MB also holds the script that draws charts,
+the charts and the tables."""
+_LONGEST = 400
+"""Characters of a text that are kept; a name longer than that is nobody's."""
+_NEARLY = 0.95
+
+Data = Mapping[str, object]
+
+
+class Texts:
+    """Texts of a page's data, each once."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]} ..."
+        return self._place.setdefault(text, len(self._place))
+
+    def numbers(self, texts: Iterable[str]) -> list[int]:
+        return [self.number(text) for text in texts]
+
+    @property
+    def all(self) -> list[str]:
+        return list(self._place)
+
+
+def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
+    """`make(limit)` with a limit up to `count` that takes no more than `most` bytes and nearly as many; the
+    least there is where even that takes more."""
+    best, low, high = make(1), 1, count
+    whole = make(count)
+    small, large = json_size(best), json_size(whole)
+    if large <= most:
+        return whole
+    while high - low > 1 and small < _NEARLY * most:
+        # Data grows about evenly, so that the next guess is nearly right.
+        guess = low + int((high - low) * (_NEARLY * most + most - 2 * small) / 2 / (large - small))
+        guess = min(max(guess, low + 1), high - 1)
+        data = make(guess)
+        taken = json_size(data)
+        if taken <= most:
+            best, low, small = data, guess, taken
+        else:
+            high, large = guess, taken
+    return best
+
 
 FACTS = (
     "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread",

@@ -1,22 +1,275 @@
-"""Blocks as one HTML page: a head with the answers, contents, a section for each heading of the second level.
-
-Everything shown is escaped, and a policy in the page lets only its own scripts and styles run, so a model
-named `<script>` is only a name.
-"""
+"""Blocks as HTML: one page that opens from disk, or a fragment for a notebook's cell."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib.metadata import version
+from importlib.resources import files as resources
+from pathlib import Path
+from urllib.parse import quote
 
-from model_profiling.report.document import Block, Chart, Explorer, Folded, Heading, Table
-from model_profiling.report.html.blocks import block_html
-from model_profiling.report.html.frame import framed, static_text, with_top
-from model_profiling.report.html.vega import vega_script
+from model_profiling.core import files
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.formatting import MISSING, printable, printable_data
+from model_profiling.report.charts.drawing import VEGA_LITE, draw_svg
+from model_profiling.report.document import (
+    Answers,
+    Block,
+    Chart,
+    Code,
+    Commands,
+    Explorer,
+    Figure,
+    Folded,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Link,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    in_parts,
+)
 from model_profiling.run import names
+from model_profiling.runner.cache import cache_root, cached
+
+# The frame of every page: one file that carries its style and scripts, and a policy that lets nothing else
+# run or load.
+
+
+def framed(
+    title: str, body: str, *, style: str, scripts: Sequence[str], also: str = "", notice: str = ""
+) -> str:
+    """A page with `body`, in which every text is escaped already. `also` is what the policy allows beside the
+    page's own style and scripts."""
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
+        f"{f'{also}; ' if also else ''}base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        '<meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(printable(title))}</title><style>{style}</style>"
+    )
+    loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
+    return (
+        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n{printable(body)}{loaded}'
+        "</body></html>\n"
+    )
+
+
+def with_top(heading: str, main: str, contents: str = "") -> str:
+    """The body of a page that `page.css` and `page.js` serve: heading, light or dark, what stands in it."""
+    return (
+        '<a class="skip" href="#report">Skip to the report</a>\n'
+        f'<header class="top"><h1>{escape(heading)}</h1>'
+        '<button type="button" id="theme" hidden>Dark</button></header>\n'
+        f'{contents}<main id="report" tabindex="-1">\n{main}\n</main>\n'
+    )
+
+
+def static_text(files: Sequence[str]) -> str:
+    """Styles or scripts that pages share, as one."""
+    folder = resources(__package__).joinpath("static")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# Data as it stands in a page.
+
+
+def json_text(data: object) -> str:
+    """JSON that cannot end the element it stands in; ASCII, so that its length is its size."""
+    text = json.dumps(printable_data(data), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def json_size(data: object) -> int:
+    """How many bytes `json_text` has, nearly: characters that are not seen are a byte longer there."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return len(text) + 5 * (text.count("<") + text.count("&"))
+
+
+# Each block as HTML; every text is escaped here, data stands in the page as JSON that scripts read.
+
+
+def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
+    match block:
+        case Heading(text, level):
+            return f"<h{level}>{escape(text)}</h{level}>"
+        case Paragraph(text):
+            return f"<p>{_text(text)}</p>"
+        case Answers(entries):
+            told = "".join(
+                f"<div><dt>{escape(question)}</dt><dd>{_text(answer)}</dd></div>"
+                for question, answer in entries
+            )
+            return f'<dl class="answers">{told}</dl>'
+        case Table():
+            return _table(block)
+        case Items(entries, numbered):
+            tag = "ol" if numbered else "ul"
+            return f"<{tag}>{''.join(map(_item, entries))}</{tag}>"
+        case Commands(lines):
+            return f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
+        case Figure(file, caption):
+            return f'<figure><img src="{escape(file)}" alt="{escape(caption)}"></figure>'
+        case Chart():
+            return _chart(block)
+        case Explorer():
+            return _explorer(block)
+        case Folded(summary, inside):
+            return f"<details><summary>{escape(summary)}</summary>\n{_blocks(inside)}\n</details>"
+
+
+def _blocks(blocks: tuple[Block, ...]) -> str:
+    return "\n".join(map(block_html, blocks))
+
+
+def _chart(chart: Chart) -> str:
+    """A picture for those who see it, its summary for those who do not, its numbers for both."""
+    return (
+        f'<figure class="chart" id="chart-{escape(chart.name)}"{_source(chart.source)}>'
+        f"<figcaption>{escape(chart.title)}</figcaption>"
+        f'<div class="drawing" role="img" aria-label="{escape(chart.summary or chart.title)}"></div>'
+        '<details class="numbers"><summary>Show the numbers</summary></details>'
+        f'<script type="application/json">{json_text(chart.spec)}</script></figure>'
+    )
+
+
+def _explorer(explorer: Explorer) -> str:
+    """The script hides what stands instead once it has drawn the data; charts there are not replaced."""
+    charts = "\n".join(_chart(block) for block in explorer.instead if isinstance(block, Chart))
+    instead = tuple(block for block in explorer.instead if not isinstance(block, Chart))
+    return (
+        f"{charts}\n"
+        f'<div class="explorer" data-kind="{explorer.kind}" data-title="{escape(explorer.title)}"'
+        f"{_source(explorer.source)}>"
+        f'<script type="application/json">{json_text(explorer.data)}</script>'
+        f'<div class="instead">{_blocks(instead)}</div></div>'
+    )
+
+
+def _source(source: str) -> str:
+    return f' data-source="{escape(source)}"' if source else ""
+
+
+def _table(table: Table) -> str:
+    def cell(column: int, text: Text, tag: str) -> str:
+        kind = ' class="number"' if column in table.numbers else ""
+        return f"<{tag}{kind}>{_text(text) or MISSING}</{tag.partition(' ')[0]}>"
+
+    head = "".join(cell(column, header, 'th scope="col"') for column, header in enumerate(table.headers))
+    rows = "".join(
+        f"<tr>{''.join(cell(column, text, 'td') for column, text in enumerate(row))}</tr>\n"
+        for row in table.rows
+    )
+    return (
+        f'<div class="table"><table{_source(table.source)}><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _item(entry: Item) -> str:
+    inside = "".join(f"<li>{_text(line)}</li>" for line in entry.inside)
+    return f"<li>{_text(entry.text)}{f'<ul>{inside}</ul>' if inside else ''}</li>"
+
+
+def _text(text: Text) -> str:
+    return "".join(map(_inline, in_parts(text)))
+
+
+def _inline(part: Inline) -> str:
+    match part:
+        case Code(text):
+            return f"<code>{escape(text)}</code>" if text else ""
+        case Link(text, file):
+            return f'<a href="{escape(quote(f"./{file}", errors="backslashreplace"))}">{escape(text)}</a>'
+        case Strong(text):
+            return f"<strong>{escape(text)}</strong>"
+        case str():
+            return escape(part)
+
+
+# Blocks as HTML for a notebook's cell: no scripts, charts as pictures, the notebook's own colours.
+
+# A notebook is light or dark; text keeps its colour, and lines are faint in both.
+_STYLE = (
+    ".sme2prof table{font-size:inherit;border-collapse:collapse;margin:.5em 0}"
+    ".sme2prof th,.sme2prof td{text-align:left;padding:.2em .7em;border-bottom:1px solid #8886}"
+    ".sme2prof .number{text-align:right;font-variant-numeric:tabular-nums}"
+    ".sme2prof .table{overflow-x:auto}.sme2prof summary{cursor:pointer}"
+    ".sme2prof figure{margin:.5em 0}.sme2prof img{max-width:100%;height:auto;background:#fff}"
+)
+
+
+def render_fragment(blocks: Iterable[Block]) -> str:
+    body = "\n".join(map(block_html, _still(blocks)))
+    return f'<div class="sme2prof"><style>{_STYLE}</style>\n{body}\n</div>'
+
+
+def _still(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The same without what needs a script. A picture is an image of its own: drawings of several cells would
+    share the names of their parts, and nothing in an image runs."""
+    for block in blocks:
+        match block:
+            case Chart():
+                drawn = base64.b64encode(draw_svg(block).encode()).decode()
+                yield Figure(f"data:image/svg+xml;base64,{drawn}", block.summary)
+            case Explorer(instead=inside):
+                yield from _still(inside)
+            case Folded(summary, inside):
+                yield Folded(summary, tuple(_still(inside)))
+            case _:
+                yield block
+
+
+# The script that draws charts, from the vl-convert package, which carries it: no network is needed.
+# Putting it together takes seconds, so it is kept in the kit's cache by the versions it was made of.
+
+_FILE = "vega.js"
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def vega_script() -> str:
+    """It runs in the browser of whoever opens a page, so it is taken from the cache only as it was put there;
+    where the cache cannot be used it is put together anew."""
+    home = cache_root() / "vega" / f"{version('vl-convert-python')}-{VEGA_LITE}"
+    try:
+        kept = cached(home, _make, "the script that draws charts", fetch=True) / _FILE
+        return kept.read_text(encoding="utf-8")
+    except (ProfilingError, OSError):
+        return _put_together()
+
+
+def _make(into: Path) -> None:
+    files.write_text(into / _FILE, _put_together())
+
+
+def _put_together() -> str:
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE)
+    # Inside a page, the end of a script element ends it wherever it stands.
+    return script.replace("</script", "<\\/script")
+
+
+# Blocks as one HTML page: a head with the answers, contents, a section for each heading of the second level.
+# Everything shown is escaped, and a policy in the page lets only its own scripts and styles run, so a model
+# named `<script>` is only a name.
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")

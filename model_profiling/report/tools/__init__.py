@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from model_profiling import files
+from model_profiling.core import files
 from model_profiling.report.data import ReportData
 
 

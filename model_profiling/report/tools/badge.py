@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.core.formatting import milliseconds
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import write_json
 from model_profiling.report.verdict import outputs_differ, sme2_pair
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.wording import milliseconds
 
 FILE = "badge.json"
 _COLOURS = {Verdict.FASTER: "brightgreen", Verdict.SLOWER: "red"}

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis.instructions import instruction_ms
+from model_profiling.analysis.event_views import instruction_ms
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.core import files
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json

@@ -1,7 +1,7 @@
 """Every event of every dump of a run as one Parquet file, a dump after another in groups of rows.
 
 The columns of `read_etdump(...).to_pandas()` under the same names, after those that say whose event it is.
-Operators have the most exact times there are (`analysis/operator_clock.py`).
+Operators have the most exact times there are (`analysis/operators.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model_profiling import __version__, files
-from model_profiling.analysis.events import DumpEvents, read_events
-from model_profiling.extras import needed
+from model_profiling import __version__
+from model_profiling.analysis.event_views import DumpEvents, read_events
+from model_profiling.core import files
+from model_profiling.core.hints import needed
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
-from model_profiling.run.opened import Dump, Run
+from model_profiling.run.run import Dump, Run
 
 FILE = "events.parquet"
 SCHEMA_VERSION = 1

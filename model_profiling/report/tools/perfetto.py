@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from model_profiling import __version__, files
+from model_profiling import __version__
+from model_profiling.analysis.event_views import RunSlices, Slice, clock_origins, slice_runs
+from model_profiling.analysis.headroom import proven_on_sme
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.slices import RunSlices, Slice, clock_origins, slice_runs
-from model_profiling.analysis.sme_kernels import proven_on_sme
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.extras import needed
+from model_profiling.core import files
+from model_profiling.core.formatting import plural
+from model_profiling.core.hints import needed
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
 from model_profiling.run import Times
-from model_profiling.wording import plural
 
 FILE = "trace.pftrace"
 _MOST_SLICES = 200_000

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import __version__
-from model_profiling.analysis.modules import module_parts
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.analysis.series_views import module_parts
+from model_profiling.core.formatting import milliseconds
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import NothingToShow, no_dumps, write_json
-from model_profiling.wording import milliseconds
 
 FILE = "modules.speedscope.json"
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

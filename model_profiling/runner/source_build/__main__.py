@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from model_profiling.arguments import ArgumentParser
-from model_profiling.errors import InputError, ProfilingError
-from model_profiling.printable import printable
-from model_profiling.progress import Lines
+from model_profiling.core.errors import ArgumentParser, InputError, ProfilingError
+from model_profiling.core.formatting import printable
+from model_profiling.core.progress import Lines
+from model_profiling.core.signals import end_like_ctrl_c
+from model_profiling.core.stdio import answered
 from model_profiling.runner.source_build.build import (
     BuildPlan,
     Tools,
@@ -25,16 +26,16 @@ from model_profiling.runner.source_build.build import (
     find_tools,
     plan_builds,
 )
-from model_profiling.runner.source_build.fetch import URL, can_be_fetched, fetch_source
 from model_profiling.runner.source_build.presets import (
+    URL,
     RunnerPreset,
+    can_be_fetched,
     choose_presets,
+    fetch_source,
     merge_presets,
     runner_presets,
 )
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
-from model_profiling.signals import end_like_ctrl_c
-from model_profiling.standard_streams import answered
 
 _NOT_NEEDED = """\
 To profile, nobody needs these runners: the kit's own (runner_path "builtin") is compiled in seconds and

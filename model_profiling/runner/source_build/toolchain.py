@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import InputError, SetupError
-from model_profiling.own_commands import install_extra
-from model_profiling.process import run
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.hints import install_extra
+from model_profiling.core.process import run
 
 CMAKE_MINIMUM = (3, 29)
 # XNNPACK leaves SME out under Clang before 18; GCC knows SME2's intrinsics from 14 on (12 crashes on

@@ -1,26 +1,269 @@
-"""A power mode for the length of a measurement, and the end of one that was cut short earlier."""
+"""A phone's power mode for the length of a measurement; everything is put back as it was."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal, Protocol
 
-from model_profiling import signals
-from model_profiling.errors import ProfilingError, SetupError
-from model_profiling.targets.device.in_use import MachineLock
-from model_profiling.targets.device.power_journal import PowerJournal, Unfinished
-from model_profiling.targets.device.settings import (
-    Restored,
-    Shell,
-    changes_for,
-    put_back,
-    read_settings,
-    set_all,
-)
+from model_profiling.core import signals
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.core.files import LockFile
+from model_profiling.core.formatting import listing
+from model_profiling.core.process import Completed
+from model_profiling.core.records import read_record, write_record
+from model_profiling.runner.cache import state_root
 from model_profiling.targets.protocol import PowerMode
-from model_profiling.wording import listing
+
+# One run on a machine at a time: two would disturb each other's times, and set each other's power mode.
+# The locks are this user's on this machine; who reaches the other machine from elsewhere is not seen.
+
+
+def file_name(machine: str) -> str:
+    """What a machine calls itself, fit for a file's name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", machine)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLock:
+    """The lock of the machine that the user calls `title`: one for each of its names, because the same one
+    may be reached by several."""
+
+    title: str
+    names: tuple[str, ...]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the machine alone for the length of the block, or say who has it."""
+        with contextlib.ExitStack() as locks:
+            for lock in self._locks:
+                locks.enter_context(lock.held())
+            yield
+
+    def check_free(self) -> None:
+        """Say who has the machine, if anyone does."""
+        for lock in self._locks:
+            lock.check_free()
+
+    def is_held(self) -> bool:
+        """Whether a run is at work on the machine."""
+        try:
+            self.check_free()
+        except InputError:
+            return True
+        return False
+
+    @property
+    def _locks(self) -> list[LockFile]:
+        folder = state_root() / "devices"
+        fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
+        names = sorted({file_name(name) for name in self.names if name})
+        elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
+        return [LockFile(folder / f".{name}.lock", self.title, fix, elsewhere) for name in names]
+
+
+# What the kit has changed on a phone and not put back yet, kept on this machine until it has.
+# It is written before the first change and removed after everything was seen to be back. A run that is
+# killed, or loses the phone, leaves it; whoever reaches the phone next finishes the work.
+
+_FIX = "remove the file after setting the phone's settings by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting: what it was (None: nothing), and what the kit gives it."""
+
+    name: str
+    before: str | None
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Changes that were, or were about to be, made to the phone with this id."""
+
+    device: str
+    mode: str
+    since: str
+    changes: tuple[Change, ...]
+    schema_version: Literal[1] = 1
+
+
+def unfinished_work() -> tuple[Unfinished, ...]:
+    """Of every phone; what cannot be read is left to whoever reaches that phone."""
+    found = []
+    for path in sorted((state_root() / "devices").glob("[!.]*.json")):
+        with contextlib.suppress(FormatError, InputError):
+            found.append(read_record(Unfinished, path, _FIX))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerJournal:
+    """The journal of one phone, known by an id of its own: the same by whichever cable it is reached."""
+
+    device: str
+
+    @property
+    def path(self) -> Path:
+        return state_root() / "devices" / f"{file_name(self.device)}.json"
+
+    def read(self) -> Unfinished | None:
+        """What is unfinished; None when nothing is."""
+        if not self.path.exists():
+            return None
+        found = read_record(Unfinished, self.path, _FIX)
+        if found.device != self.device:
+            raise FormatError(f"{self.path} is the journal of {found.device}", _FIX)
+        return found
+
+    def write(self, unfinished: Unfinished) -> None:
+        write_record(self.path, unfinished)
+        # On the disk before the phone is touched, whatever happens to this machine meanwhile.
+        with self.path.open("rb") as written:
+            os.fsync(written.fileno())
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+# The power modes of a phone: Android settings that are set on request, read back, and put back as they were.
+# A mode says nothing about clock frequencies: no shell of an ordinary phone may set those. What it keeps out
+# is what phones do to save power or to please: battery saver, a screen that sleeps, animations.
+
+_ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
+MODES: Mapping[PowerMode, Mapping[str, str]] = {
+    "leave": {},
+    # 15: awake on any kind of power (mains 1, USB 2, wireless 4, dock 8).
+    "boost": {"low_power": "0", "stay_on_while_plugged_in": "15", **dict.fromkeys(_ANIMATIONS, "0")},
+    "app": {"low_power": "0", "stay_on_while_plugged_in": "1", **dict.fromkeys(_ANIMATIONS, "1")},
+}
+"""For each mode the settings (of the namespace `global`) it consists of."""
+
+NAMES = ("low_power", "stay_on_while_plugged_in", *_ANIMATIONS)
+READ = "; ".join(f'echo "{name}=$(settings get global {name})"' for name in NAMES)
+"""Prints a line for each setting of a mode."""
+_TIMEOUT_S = 60.0
+
+
+class Shell(Protocol):
+    """A shell on the phone, in which a lost phone is an exception."""
+
+    def run(self, argv: list[str], *, timeout: float) -> Completed:
+        """Run one program there, each word as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of the settings: put back, or left because somebody else had changed them meanwhile."""
+
+    back: tuple[Change, ...] = ()
+    left: tuple[tuple[Change, str | None], ...] = ()
+    """Each with the value it was found with."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(
+            f"{change.name} was set to {_shown(found)} by somebody else meanwhile and was left so; before it "
+            f"was {_shown(change.before)}"
+            for change, found in self.left
+        )
+
+
+def parse_settings(text: str) -> dict[str, str | None]:
+    """The settings that `READ` printed; None is one that has no value. What is not told is not in it."""
+    found: dict[str, str | None] = {}
+    for line in text.splitlines():
+        name, sign, value = line.strip().partition("=")
+        # A service that is not up yet answers with a sentence.
+        if sign and name in NAMES and re.fullmatch(r"[\w.-]{1,32}", value):
+            found[name] = None if value == "null" else value
+    return found
+
+
+def read_settings(shell: Shell, title: str) -> dict[str, str | None]:
+    """Every setting of a mode, as it is now."""
+    found = parse_settings(shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
+    if lacking := [name for name in NAMES if name not in found]:
+        raise SetupError(
+            f"{title} does not tell its setting {lacking[0]}",
+            "unlock it, wait until it has started, try again",
+        )
+    return found
+
+
+def changes_for(mode: PowerMode, now: Mapping[str, str | None]) -> tuple[Change, ...]:
+    """What has to be set for `mode`."""
+    return tuple(
+        Change(name, now[name], value) for name, value in MODES[mode].items() if not _same(now[name], value)
+    )
+
+
+def set_all(shell: Shell, changes: Iterable[Change], title: str) -> None:
+    """Make `changes`, and see that they hold."""
+    changes = tuple(changes)
+    said = [_put(shell, change.name, change.value) for change in changes]
+    now = read_settings(shell, title)
+    if refused := [change for change in changes if not _same(now[change.name], change.value)]:
+        why = next((text for text in said if text), f"it stays {_shown(now[refused[0].name])}")
+        raise SetupError(
+            f"{title} does not let adb set {listing(change.name for change in refused)} ({why})",
+            "allow it in the developer options (some makers call it USB debugging (Security settings) or "
+            'Disable permission monitoring), or set power_mode to "leave"',
+        )
+
+
+def put_back(shell: Shell, changes: Iterable[Change], title: str) -> Restored:
+    """Undo `changes` wherever nobody else has changed the same setting, and see that it holds."""
+    changes = tuple(changes)
+    now = read_settings(shell, title)
+    ours = tuple(change for change in changes if _same(now[change.name], change.value))
+    left = tuple(
+        (change, now[change.name])
+        for change in changes
+        if change not in ours and not _same(now[change.name], change.before)
+    )
+    for change in ours:
+        _put(shell, change.name, change.before)
+    after = read_settings(shell, title) if ours else now
+    if wrong := [change for change in ours if not _same(after[change.name], change.before)]:
+        raise SetupError(
+            f"{title} did not take back {wrong[0].name}: it is {_shown(after[wrong[0].name])}",
+            f"set it to {_shown(wrong[0].before)} by hand",
+        )
+    return Restored(ours, left)
+
+
+def _put(shell: Shell, name: str, value: str | None) -> str:
+    """Give a setting a value or, with None, none; what the phone says to that."""
+    words = ["delete", "global", name] if value is None else ["put", "global", name, value]
+    done = shell.run(["settings", *words], timeout=_TIMEOUT_S)
+    if done.returncode == 0:
+        return ""
+    lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+    return lines[0][:120] if lines else f"exit status {done.returncode}"
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    """Whether two values mean the same: Android writes a scale of 1 as 1 or as 1.0."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+# A power mode for the length of a measurement, and the end of one that was cut short earlier.
 
 # Whoever reaches a phone first puts things back; whoever writes a report, or answers the user, says so.
 _NOTES: dict[str, list[str]] = {}

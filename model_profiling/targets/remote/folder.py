@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError, ProfilingError, SetupError
-from model_profiling.targets.left_files import MOST_BYTES, MOST_FILES, LeftFile
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.formatting import plural, size
+from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, LeftFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
-from model_profiling.wording import plural, size
 
 HOME = "sme2prof-device"
 """Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the

@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from model_profiling.targets.left_files import LeftFile
+from model_profiling.targets.collect import LeftFile
 
 quoted = shlex.quote
 

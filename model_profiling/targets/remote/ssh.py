@@ -1,5 +1,6 @@
 """A machine behind the user's own OpenSSH client, as the user's own config describes it. Nothing is ever
-asked: keys and known hosts are set up by the user, and what is missing is said in one line."""
+asked: keys and known hosts are set up by the user, and what is missing is said in one line.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from model_profiling.errors import InputError, SetupError
-from model_profiling.printable import printable
-from model_profiling.process import Child, end, start
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.formatting import printable
+from model_profiling.core.process import Child, end, start
+from model_profiling.targets.protocol import TargetChoice
+from model_profiling.targets.remote.facts import Machine
+from model_profiling.targets.remote.target import RemoteTarget
 
 # An option of ssh, or a command of its config, must not pass for a host.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")
@@ -167,3 +171,33 @@ def _end(child: Child, folder: Path) -> None:
         child.wait(timeout=2)
     end(child, with_all=False)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+# An Arm Linux machine over ssh: a board, a server.
+
+
+class SshTarget(RemoteTarget):
+    """`ssh:HOST`."""
+
+    def __init__(self, choice: TargetChoice) -> None:
+        if not choice.host:
+            raise InputError(
+                "target ssh names no host", "write ssh:HOST, as ssh's config or the network knows it"
+            )
+        super().__init__(choice, SshLink(choice.host))
+
+    def connect(self) -> Machine:
+        machine = super().connect()
+        system = machine.text("system")
+        if not system.startswith("Linux"):
+            raise SetupError(
+                f"{self.name} runs {system or 'no system that says its name'}, not Linux",
+                "name an Arm Linux machine",
+            )
+        return machine
+
+    def _base(self, machine: Machine) -> str:
+        home = machine.text("home")
+        if not home.startswith("/"):
+            raise SetupError(f"{self.name} does not say where its cache folder is", "name one as device_path")
+        return home

@@ -32,7 +32,7 @@ from recorded_runs import dumps_in  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
 from model_profiling.config.reading import ProfileConfig, parse_config  # noqa: E402
-from model_profiling.json_record import write_record  # noqa: E402
+from model_profiling.core.records import write_record  # noqa: E402
 from model_profiling.run import names  # noqa: E402
 from model_profiling.run.journal import Entry, Journal  # noqa: E402
 from model_profiling.run.manifest import read_manifest  # noqa: E402

@@ -1,7 +1,7 @@
 """XNNPACK: the graph in its payloads, the nodes behind its events, what its operators' names say."""
 
 from model_profiling.program.delegates.protocol import Backend
-from model_profiling.program.delegates.xnnpack import alignment, graph, operators, precision, sme_paths
+from model_profiling.program.delegates.xnnpack import alignment, graph, operators, sme_paths
 
 
 class Xnnpack(Backend):
@@ -9,7 +9,7 @@ class Xnnpack(Backend):
     undivided = alignment.UNDIVIDED
     read_graph = staticmethod(graph.read_graph)
     align = staticmethod(alignment.align)
-    ran_in = staticmethod(precision.ran_in)
+    ran_in = staticmethod(alignment.ran_in)
     describe = staticmethod(operators.describe)
     multiplies = staticmethod(operators.multiplies)
     takes_sme = staticmethod(sme_paths.takes_packed_path)

@@ -5,12 +5,63 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from model_profiling.errors import FormatError
-from model_profiling.flatbuffer import FlatBuffer, Table
+from model_profiling.core.errors import FormatError
+from model_profiling.core.flatbuffer import FlatBuffer, Table
+from model_profiling.program import category
+from model_profiling.program.category import Tensors, last_size
 from model_profiling.program.delegates.protocol import Graph, Payload
-from model_profiling.program.delegates.xnnpack.node_cost import bytes_moved, node_flops
-from model_profiling.program.records import GraphNode, Tensor, Window
-from model_profiling.program.tensors import tensor
+from model_profiling.program.records import GraphNode, Tensor, Window, tensor
+
+# What a node of an XNNPACK graph costs.
+
+_MOVES = {
+    "StaticTranspose", "StaticReshape", "StaticConstantPad", "StaticSlice", "Copy", "Convert",
+    "Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5",
+}  # fmt: skip
+
+
+def bytes_moved(inputs: Tensors, outputs: Tensors) -> int:
+    """Weights of half-precision operators are stored as fp32 and halved when they are loaded."""
+    moved = category.bytes_moved(inputs, outputs)
+    if inputs and inputs[0].dtype == "fp16":
+        moved -= sum(each.nbytes // 2 for each in inputs if each.constant and each.dtype == "fp32")
+    return moved
+
+
+def node_flops(kind: str, inputs: Tensors, outputs: Tensors, window: Window | None) -> int:
+    """Operations of one execution."""
+    if kind in _MOVES or not inputs or not outputs:
+        return 0
+    if window is not None:
+        return _window_flops(kind, inputs[0].elements, outputs[0].elements, window)
+    return _RULES.get(kind, category.EACH_OUTPUT)(inputs, outputs)
+
+
+def _window_flops(kind: str, taken: int, made: int, window: Window) -> int:
+    taps = window.kernel[0] * window.kernel[1]
+    if kind == "ConvTranspose2d":
+        return 2 * taken * taps * window.group_output_channels
+    if kind == "Conv2d":
+        return 2 * made * taps * window.group_input_channels
+    return (2 if kind == "DepthwiseConv2d" else 1) * made * taps
+
+
+def _attention(inputs: Tensors, outputs: Tensors) -> int:
+    """Scores, their softmax, and the weighted sum of the values."""
+    keys = inputs[1].shape[-2] if len(inputs) > 1 and len(inputs[1].shape) > 1 else 1
+    scores = inputs[0].elements // max(last_size(inputs[0]), 1) * keys
+    return 2 * scores * last_size(inputs[0]) + 5 * scores + 2 * outputs[0].elements * keys
+
+
+_RULES: dict[str, category.Rule] = {
+    "FullyConnected": category.product,
+    "BatchMatrixMultiply": category.product,
+    "ScaledDotProductAttention": _attention,
+    "Softmax": category.SOFTMAX,
+    "StaticResizeBilinear2D": category.BILINEAR,
+    "GlobalAvgPooling2d": category.per_input,
+}
+
 
 _HEADER_MAGIC = b"XH00"
 _GRAPH_MAGIC = b"XN0"

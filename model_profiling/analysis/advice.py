@@ -1,0 +1,284 @@
+"""Every finding of a run: which causes are looked for in a series, and what series side by side show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
+from model_profiling.analysis.causes.context import ProgramFlows, Seen, between_operators, flows_of
+from model_profiling.analysis.causes.matrix import below_roof, depthwise_as_igemm, packing_dominates
+from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
+from model_profiling.analysis.causes.outside import outside
+from model_profiling.analysis.causes.sme2 import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
+from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.operator_proof import rows_of
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import Roofline
+from model_profiling.core.formatting import listing, plural
+from model_profiling.program.category import MATRIX
+from model_profiling.program.delegates import describe
+from model_profiling.statistics.speedup import Verdict
+
+# The catalogue of causes that are looked for in a series, and which of them an operator belongs to.
+# A cause that stands earlier takes its operators from those that follow, so that bounds do not overlap.
+
+CAUSES: tuple[Callable[[Seen], Finding | None], ...] = (
+    same_each_time,
+    cancelling_transposes,
+    outside,
+    layout_changes,
+    conversions,
+    repacked_weights,
+    depthwise_as_igemm,
+    packing_dominates,
+    copies,
+    between_operators,
+    below_roof,
+)
+
+
+def about_series(
+    series: SeriesAnalysis,
+    *,
+    timed: bool,
+    roof: Roofline | None = None,
+    claimed: Collection[tuple[str, int, int]] = (),
+    repacking: Mapping[str, int] | None = None,
+    walked: ProgramFlows | None = None,
+) -> Iterator[Finding]:
+    """What is found in a series; where it is `timed`, only what could save enough. `claimed` operators are
+    those of findings about it that were made elsewhere, `repacking` the kernels that packed weights while it
+    ran; `walked` keeps the flows of programs for the next series."""
+    seen = Seen(series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked))
+    for cause in CAUSES:
+        found = cause(seen)
+        if found is not None and (not timed or (found.max_gain_pct or 0.0) >= 100 * WORTH):
+            yield found
+            taken = (operator.identity for operator in found.operators)
+            seen = replace(seen, claimed=seen.claimed.union(taken))
+
+
+def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
+    """Names the table of categories does not know."""
+    unknown = [operator for operator in series.operators if not operator.known]
+    if unknown:
+        counts = Counter(operator.type for operator in unknown)
+        share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
+        yield Finding(
+            "unknown-operators",
+            f"Report {plural(len(counts), 'operator name')} that no category has: counted as Other",
+            f"tell the kit's authors, so that its table of categories learns {listing(counts)}",
+            series,
+            evidence={"names": dict(counts), "share_pct": share},
+        )
+
+
+# Findings from runs side by side: matrix operators that SME2 did not speed up, threads that do not pay.
+
+_NO_FASTER = 1.05
+_SLOWER = 0.97
+_JUDGED_WORTH = 0.005
+"""Of end-to-end time: what a verdict says was lost is told from here on."""
+_REPORT = "or report it to google/XNNPACK with these numbers: it chooses the path without looking at shapes"
+_MORE_ROWS = "give a single row company (a larger batch, several steps at once)"
+_OFF_THE_PATH = {
+    "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
+    "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
+}
+"""What the rules of XNNPACK's packed paths leave; for fp32 nothing."""
+_SWITCH_OFF = (
+    "as SME2 brings this model no gain as a whole, an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
+    "XNNPACK_ENABLE_ARM_SME2=OFF does without it"
+)
+
+
+def compares_sme2(pairing: Pairing) -> bool:
+    """Both sides differ in SME2 alone, and their times may be held against each other."""
+    switched = pairing.baseline.sme2 is False and bool(pairing.candidate.sme2)
+    return (
+        switched
+        and pairing.comparable
+        and pairing.baseline.series.threads == pairing.candidate.series.threads
+    )
+
+
+def about_pairing(pairing: Pairing) -> Iterable[Finding]:
+    """Findings from two series that differ in SME2: what became of the operators it is for."""
+    if not compares_sme2(pairing):
+        return
+    matrix = [
+        pair
+        for pair in pairing.operators
+        if pair.category in MATRIX and pair.ratio is not None and pair.candidate
+    ]
+    slower = [pair for pair in matrix if _is_slower(pair)]
+    same = [pair for pair in matrix if not _is_slower(pair) and _is_no_faster(pair)]
+    for id_, did, pairs in (
+        ("sme2-slower", "slowed down", slower),
+        ("sme2-no-faster", "did not speed up", same),
+    ):
+        chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
+        spent = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate])
+        lost_ms = sum(pair.delta_ms for pair in chosen)
+        lost = lost_ms / pairing.candidate.e2e_ms
+        gain = pairing.candidate.gain_pct(max(0.0, lost_ms) if id_ == "sme2-slower" else spent.ms)
+        worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_is_judged, chosen)) else WORTH
+        if not chosen or gain < 100 * worth:
+            continue
+        ways = dict.fromkeys(_instead(pair) for pair in chosen)
+        if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
+            ways[_SWITCH_OFF] = None
+        yield Finding(
+            id_,
+            f"Look at {plural(len(chosen), 'matrix operator')} that {did} with SME2",
+            "; ".join(ways),
+            pairing.candidate,
+            tuple(_concern(pairing, pair) for pair in chosen),
+            {"share_pct": percent(spent.share), "lost_pct": percent(lost)},
+            gain,
+            about=pairing.label,
+        )
+
+
+def _is_judged(pair: OperatorPair) -> bool:
+    return pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE
+
+
+def _is_slower(pair: OperatorPair) -> bool:
+    """By the verdict where there is one; a single dump on each side only shows large changes."""
+    if pair.speedup is not None and _is_judged(pair):
+        return pair.speedup.verdict is Verdict.SLOWER
+    return (pair.ratio or 1) < _SLOWER
+
+
+def _is_no_faster(pair: OperatorPair) -> bool:
+    unchanged = pair.speedup is not None and pair.speedup.verdict is Verdict.NO_CHANGE
+    return unchanged or (pair.ratio or 1) < _NO_FASTER
+
+
+def _not_judged(pairing: Pairing) -> str:
+    """Why an operator of the pairing has no verdict."""
+    sides = pairing.baseline, pairing.candidate
+    if min(len(side.rounds) for side in sides) < 2:
+        return f"not judged: one {sides[0].unit} only"
+    return "not judged: shorter than the clock can tell"
+
+
+def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
+    """What it costs is told of one that lost time; of any other its ratio says all."""
+    reason, ratio = _reason(pair), pair.ratio or 0.0
+    share = pair.delta_ms / pairing.candidate.e2e_ms
+    cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
+    return Concern(
+        pair.candidate,
+        where(pair.main),
+        f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}",
+        {
+            "ms_before": round(pair.baseline_ms, 6),
+            "ms_after": round(pair.candidate_ms, 6),
+            "lost_ms": round(pair.delta_ms, 6),
+            "lost_share_pct": percent(share),
+            "ratio": round(ratio, 3),
+            "verdict": pair.speedup.verdict.value if pair.speedup else _not_judged(pairing),
+            "kernel_before": pair.families[0],
+            "kernel_after": pair.families[1],
+            "may_be_because": reason,
+        },
+    )
+
+
+def _instead(pair: OperatorPair) -> str:
+    """What may help an operator of this kind."""
+    operator = pair.main
+    if any(member.packed for member in pair.candidate):
+        if _is_one_row(operator):
+            return _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
+        if is_large_kernel(_window(operator)):
+            return f"compare the large kernel with smaller ones in a row, {_REPORT}"
+        return f"larger matrices pay for the packing of their input, {_REPORT}"
+    if operator.kind == "depthwise convolution":
+        return "plain convolutions reach SME2 kernels, depthwise ones do not"
+    if not operator.delegated:
+        return "operators in the delegate reach SME2 kernels"
+    return "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
+
+
+def _reason(pair: OperatorPair) -> str:
+    """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
+    operator = pair.main
+    if any(operator.packed for operator in pair.candidate):
+        if _is_one_row(operator):
+            return f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
+        if is_large_kernel(window := _window(operator)):
+            return (
+                f"packing copies each input value for each of {math.prod(window)} taps (others saw it too, "
+                f"in another runtime: {LARGE_KERNEL_ISSUE})"
+            )
+        return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
+    if not operator.delegated:
+        return "it runs outside the backend that has SME2 kernels"
+    path = (operator.source.described or describe(operator.name, operator.backend)).matrix
+    if path is not None and path.miss is not None:
+        return path.miss.words
+    return f"no SME2 kernel was chosen for {operator.family or operator.type}"
+
+
+def _is_one_row(operator: Operator) -> bool:
+    return operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1
+
+
+def _window(operator: Operator) -> tuple[int, ...]:
+    """Of a plain convolution."""
+    return (operator.source.kernel_size or ()) if operator.kind == "convolution" else ()
+
+
+def _packed_reason(flops: int, bytes_moved: int) -> str:
+    if flops and bytes_moved and flops < 10 * bytes_moved:
+        return f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
+    if 0 < flops < 2_000_000:
+        return f"too small to pay for packing: {flops / 1e6:.2f} million operations"
+    return "packing its input may cost what the faster kernel saves"
+
+
+def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
+    """Thread counts of one experiment that cost more than they give."""
+    sweeps: dict[str, list[SeriesAnalysis]] = {}
+    for found in series:
+        if found.series.threads and found.times.are_latencies:
+            sweeps.setdefault(found.series.experiment, []).append(found)
+    for sweep in sweeps.values():
+        ordered = sorted(sweep, key=lambda found: found.series.threads or 0)
+        most = ordered[-1]
+        enough = next(found for found in ordered if not _pays(found, most))
+        if enough is most:
+            continue
+        fewer, more = enough.untraced_ms, most.untraced_ms
+        if fewer is None or more is None:
+            fewer, more = enough.e2e_ms, most.e2e_ms
+        yield Finding(
+            "too-many-threads",
+            f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
+            f"{most.series.threads} threads are no faster: leave the other cores to the application",
+            most,
+            evidence={
+                "ms_by_threads": {str(found.series.threads): round(found.e2e_ms, 6) for found in ordered},
+                "rounds": min(len(enough.rounds), len(most.rounds)),
+                "best_threads": enough.series.threads,
+            },
+            max_gain_pct=most.gain_pct(max(0.0, more - fewer)),
+        )
+
+
+def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
+    """Whether more threads are faster: by verdict where rounds or launches allow one, else by 3% or more."""
+    if fewer is more:
+        return False
+    found = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()
+    if found.verdict is not Verdict.NOT_COMPARABLE:
+        return found.verdict is Verdict.FASTER
+    return fewer.e2e_ms > 1.03 * more.e2e_ms

@@ -1,0 +1,230 @@
+"""What a cause is looked for in, and what every cause may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from model_profiling.analysis.findings import WORTH, Finding, by_kind, percent
+from model_profiling.analysis.operators import CUT, Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import Roofline
+from model_profiling.core.formatting import listing, plural
+from model_profiling.program import Method
+from model_profiling.program.category import MATRIX
+from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
+from model_profiling.run.evidence import MatrixOperator
+
+KINDS_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFlow:
+    """How data flows through a method, and which operator each step of it ran as."""
+
+    flow: Flow
+    independent: frozenset[int]
+    """Steps whose results do not depend on what the method is given."""
+    operators: Mapping[int, Operator]
+    """By step; one that the backend fused into another or left out has none."""
+
+    def ran_as(self, steps: Sequence[Step]) -> list[Operator]:
+        """The operators of some steps, in their order."""
+        places = (self.flow.at[step.place] for step in steps)
+        return [self.operators[place] for place in places if place in self.operators]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A series, and what is already said about it."""
+
+    series: SeriesAnalysis
+    timed: bool
+    """Its times are latencies of a CPU that the advice is for: bounds can be told."""
+    roof: Roofline | None = None
+    """As supplied; None where the fastest operators have to do."""
+    claimed: frozenset[tuple[str, int, int]] = frozenset()
+    """Operators that belong to a cause found before: no other may have them."""
+    repacking: Mapping[str, int] = field(default_factory=dict)
+    """Kernels that packed weights while the program ran, not only while it was loaded, with their calls;
+    empty where none did or calls were not counted."""
+    flows: Mapping[str, MethodFlow] = field(default_factory=dict)
+    """By method; empty where no program tells."""
+
+    def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
+        """Those no other cause has, the longest first where times mean something, else those that do and
+        move most."""
+        chosen = [
+            operator
+            for operator in self.series.operators
+            if operator.identity not in self.claimed and wanted(operator)
+        ]
+        return sorted(chosen, key=lambda operator: -self.weight(operator))
+
+    def weight(self, operator: Operator) -> float:
+        """What operators are put in order by: time or, where that says nothing, arithmetic and bytes."""
+        if self.series.times.are_latencies:
+            return operator.typical_ms
+        return (operator.source.flops or 0) + (operator.source.bytes_moved or 0)
+
+    def kinds(self, operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+        """Operators of each kind, the kind that weighs most first."""
+        return by_kind(operators, self.weight)
+
+    def matters(self, operators: Sequence[Operator]) -> bool:
+        """Where nothing is timed: whether operators do or move enough for advice to be worth reading. With
+        times the bound decides."""
+        return self.timed or any(
+            sum(cost(operator) for operator in operators)
+            >= WORTH * max(1, sum(cost(operator) for operator in self.series.operators))
+            for cost in (_flops, _bytes)
+        )
+
+    def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float | None:
+        """What saving `ms` of operators, and `overhead_ms` around them, would shorten an inference by at the
+        very most, in percent; None untimed."""
+        return self.series.gain_pct(ms, overhead_ms) if self.timed else None
+
+    def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
+        """Where the operator stands in the flow of its method; None where that is not known."""
+        known = self.flows.get(operator.method)
+        index = known.flow.at.get(_place(operator)) if known else None
+        return None if known is None or index is None else (known, index)
+
+    def does_not_depend_on_input(self, operator: Operator) -> bool:
+        found = self.step(operator)
+        return found is not None and found[1] in found[0].independent
+
+
+class ProgramFlows:
+    """The flows of methods, each walked once however many series ran it."""
+
+    def __init__(self) -> None:
+        self._walked: dict[int, tuple[Method, Flow, frozenset[int]]] = {}
+
+    def of(self, method: Method) -> tuple[Flow, frozenset[int]]:
+        """Its flow, and the steps of it that do not depend on the input."""
+        if id(method) not in self._walked:
+            flow = flow_of(method)
+            self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
+        _, flow, independent = self._walked[id(method)]
+        return flow, independent
+
+
+def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
+    """The flow of each method that ran, where a program explains the operators."""
+    walked = walked or ProgramFlows()
+    program = series.graph.program if series.graph else None
+    flows: dict[str, MethodFlow] = {}
+    for name in dict.fromkeys(operator.method for operator in series.operators):
+        method = program.method(name) if program and name else None
+        if method is None:
+            continue
+        flow, independent = walked.of(method)
+        if not flow.known:
+            continue
+        operators: dict[int, Operator] = {}
+        for operator in series.operators:
+            index = flow.at.get(_place(operator)) if operator.method == name else None
+            if index is not None and operator.origin != "backend":
+                operators.setdefault(index, operator)
+        flows[name] = MethodFlow(flow, independent, operators)
+    return flows
+
+
+_NOWHERE = -2
+
+
+def _place(operator: Operator) -> Place:
+    """As the flow names it; an operator that the program does not explain has a place that no step has."""
+    if operator.delegated:
+        node = operator.source.node_index if operator.source.node_index >= 0 else _NOWHERE
+    else:
+        node = -1 if operator.source.operator else _NOWHERE
+    return operator.chain_index, operator.instruction_id, node
+
+
+def _flops(operator: Operator) -> int:
+    return operator.source.flops or 0
+
+
+def _bytes(operator: Operator) -> int:
+    return operator.source.bytes_moved or 0
+
+
+def counted(operators: Sequence[Operator]) -> str:
+    """`3 operators`, `1 reduction operator`."""
+    kinds = list(by_kind(operators))
+    return plural(len(operators), f"{kinds[0]} operator" if len(kinds) == 1 else "operator")
+
+
+def kinds_named(operators: Sequence[Operator]) -> str:
+    kinds = list(by_kind(operators))
+    return listing((*kinds[:KINDS_NAMED], "others") if len(kinds) > KINDS_NAMED else kinds)
+
+
+# The operators of a series that do the work of a program's matrix operators.
+
+ProgramPlace = tuple[str, int, int, int]
+
+
+def by_place(series: SeriesAnalysis) -> Mapping[ProgramPlace, Sequence[Operator]]:
+    """Matrix operators by method, instruction and node; outside delegates the node is -1."""
+    found: dict[ProgramPlace, list[Operator]] = {}
+    for operator in series.operators:
+        if operator.category in MATRIX and (operator.source.node_index >= 0 or not operator.delegated):
+            call = operator.method, operator.chain_index, operator.instruction_id
+            found.setdefault((*call, operator.source.node_index), []).append(operator)
+    return found
+
+
+def place_of(operator: MatrixOperator) -> ProgramPlace:
+    return operator.method, operator.chain_index, operator.instruction_id, operator.node
+
+
+# What a delegate call takes beside its operators.
+
+
+def between_operators(seen: Seen) -> Finding | None:
+    """What a single delegate call takes beside its operators; several calls are a matter of their edges."""
+    if not seen.timed:
+        return None
+    series = seen.series
+    spent = series.spent(series.breakdown.delegate_overhead)
+    if series.first.delegate_calls != 1 or spent.share < 0.10:
+        return None
+    inside = [operator for operator in series.operators if operator.delegated]
+    short = short_operators(series)
+    cut = (
+        "; XNNPACK's clock cuts each down to whole microseconds, so about half a microsecond of each is here"
+        if is_cut(series)
+        else ""
+    )
+    return Finding(
+        "delegate-overhead",
+        "Merge small operators: the delegate spends time between them",
+        f"{len(inside)} operators run in one delegate call, {short} of them in less than a microsecond{cut}; "
+        "what the tracer takes is not in the bound"
+        if series.tracing.ms
+        else f"{len(inside)} operators run in one delegate call, {short} of them in less than a "
+        f"microsecond{cut}; the tracer costs a little at each, so look at the latency without it first",
+        series,
+        evidence={
+            "ms": round(spent.ms, 6),
+            "share_pct": percent(spent.share),
+            "operators": len(inside),
+            "operators_below_1us": short,
+            "tracer_ms": round(series.tracing.ms, 6),
+        },
+        max_gain_pct=seen.gain_pct(0.0, spent.ms),
+    )
+
+
+def short_operators(series: SeriesAnalysis) -> int:
+    """How many operators of delegates take less than a microsecond."""
+    return sum(operator.delegated and operator.times.median_ns < 1000 for operator in series.operators)
+
+
+def is_cut(series: SeriesAnalysis) -> bool:
+    """Whether operators have the whole microseconds of XNNPACK, so that a part of them shows between them."""
+    return CUT in series.clock

@@ -1,0 +1,354 @@
+"""Causes in matrix operators: below the roof, grouped, packed too long, in another precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import PurePath
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.causes.context import Seen
+from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.core.formatting import listing, plural
+from model_profiling.core.stdio import exported_dtype
+from model_profiling.program.category import MATRIX
+
+# Matrix operators in delegates that use the machine badly.
+
+_FAR_BELOW = 0.25
+_FEW_ROWS = 8
+_FEW_CHANNELS = 16
+_LARGE_WINDOW = 25
+_SHORT_SUM = 4
+
+
+def below_roof(seen: Seen) -> Finding | None:
+    if not seen.timed:
+        return None
+    series = seen.series
+    roof = seen.roof or seen_roofline(series.operators)
+    if roof is None:
+        return None
+    low = [
+        gap
+        for gap in roof_gaps(series.operators, roof)
+        if gap.efficiency < _FAR_BELOW
+        and gap.operator.delegated
+        and gap.operator.category in MATRIX
+        and gap.operator.identity not in seen.claimed
+        and series.spent_by([gap.operator]).share >= WORTH
+    ]
+    if not low:
+        return None
+    low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
+    saved = sum(series.spent_by([gap.operator]).ms * gap.most_saved for gap in low)
+    ways = dict.fromkeys(_faster(gap.operator) for gap in low)
+    return Finding(
+        "below-roofline",
+        f"Look at {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
+        "machine badly",
+        "; ".join(ways),
+        series,
+        tuple(_below(gap, roof) for gap in low),
+        {
+            "roof_gflops": round(roof.gflops, 3),
+            "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
+            "roof_source": roof.source,
+        },
+        seen.gain_pct(saved),
+    )
+
+
+def _below(gap: RoofGap, roof: Roofline) -> Concern:
+    return Concern(
+        (gap.operator,),
+        where(gap.operator),
+        f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})",
+        {
+            "efficiency_pct": percent(gap.efficiency),
+            "gflops": rounded(gap.operator.gflops),
+            "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
+        },
+    )
+
+
+_UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels run in it, and at other threads"
+
+
+def _faster(operator: Operator) -> str:
+    """What may bring a matrix operator nearer to the roof."""
+    if operator.kind == "depthwise convolution":
+        return (
+            "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
+            "be faster"
+        )
+    if operator.source.groups > 1:
+        return f"{operator.source.groups} groups make small matrices: use fewer"
+    shape = operator.source.output_shape
+    if not shape:
+        return _UNEXPLAINED
+    return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
+
+
+def _faster_convolution(operator: Operator) -> str:
+    shape, window = operator.source.output_shape, operator.source.kernel_size or (1, 1)
+    inputs = operator.source.input_shapes[0] if operator.source.input_shapes else ()
+    # Patches that do not overlap, as those of vision transformers, are read once.
+    overlaps = not inputs or prod(inputs[:-1]) < prod(shape[:-1]) * prod(window)
+    if prod(window) > _LARGE_WINDOW and overlaps:
+        return (
+            f"a {window[0]}x{window[1]} window reads its input many times over: smaller ones in a row do less"
+        )
+    if shape[-1] < _FEW_CHANNELS:
+        return f"{plural(shape[-1], 'output channel')} do not fill a tile: more of them cost little"
+    if inputs and inputs[-1] < _SHORT_SUM:
+        return (
+            f"{plural(inputs[-1], 'input channel')} make short sums: fold pixels into channels (space to "
+            "depth) before it"
+        )
+    if prod(shape[:-1]) < _FEW_ROWS:
+        return "so small an image gives its weights little to do: several inputs at once use them more often"
+    return _UNEXPLAINED
+
+
+def _faster_product(operator: Operator) -> str:
+    shape = operator.source.output_shape
+    if operator.kind == "matmul":
+        return "a batch of small products fills no tile: fewer and larger heads, or a fused attention"
+    rows = prod(shape[:-1])
+    if rows == 1:
+        return (
+            "a single row is bound by reading the weights: a smaller number format reads less, several "
+            "inputs at once read them once"
+        )
+    if rows < _FEW_ROWS:
+        return f"{rows} rows are few for the weights they read: give it more inputs at once"
+    if shape[-1] < _FEW_CHANNELS:
+        return f"{plural(shape[-1], 'output')} do not fill a tile: join it with a layer of the same input"
+    return _UNEXPLAINED
+
+
+# Depthwise and grouped convolutions that run as an indirect matrix product, a small one for each group.
+
+_LARGEST_WINDOW = 25
+"""XNNPACK's depthwise kernels take windows of up to 3, 4, 9 or 25 elements (`dwconv-config.c`), in fp32, fp16
+and int8, where each group has one input and one output channel (`convolution-nhwc.c`); all else is IGEMM."""
+
+
+def depthwise_as_igemm(seen: Seen) -> Finding | None:
+    slow = seen.largest(_runs_as_product)
+    if not slow or not seen.matters(slow):
+        return None
+    roof = seen.roof or seen_roofline(seen.series.operators)
+    gaps = roof_gaps(slow, roof) if roof and seen.timed else ()
+    efficiency = {gap.operator.identity: gap.efficiency for gap in gaps}
+    saved = sum(each.typical_ms * (1 - efficiency.get(each.identity, 0.0)) for each in slow)
+    kinds = {"depthwise" if _per_group(each)[0] == 1 else "grouped" for each in slow}
+    named = "depthwise" if kinds == {"depthwise"} else "grouped"
+    return Finding(
+        "depthwise-as-igemm",
+        f"Give {plural(len(slow), f'{named} convolution')} a shape that XNNPACK has kernels for",
+        "; ".join(_instead(slow)),
+        seen.series,
+        tuple(_grouped_concern(each, efficiency.get(each.identity)) for each in slow),
+        {"roof_source": roof.source} if efficiency and roof else {},
+        seen.gain_pct(saved),
+    )
+
+
+def _runs_as_product(operator: Operator) -> bool:
+    """The event's name says IGEMM, and its groups are too small for one."""
+    if not operator.delegated or operator.source.groups < 2 or not operator.type.endswith("IGEMM"):
+        return False
+    inputs, outputs = _per_group(operator)
+    return 0 < outputs < _FEW_CHANNELS and inputs > 0
+
+
+def _per_group(operator: Operator) -> tuple[int, int]:
+    """Input and output channels of each group; XNNPACK's images have their channels last."""
+    source = operator.source
+    given = source.input_shapes[0][-1] if source.input_shapes and source.input_shapes[0] else 0
+    made = source.output_shape[-1] if source.output_shape else 0
+    return given // source.groups, made // source.groups
+
+
+def _instead(slow: Sequence[Operator]) -> list[str]:
+    ways = []
+    windows = [_window(each) for each in slow if _per_group(each) == (1, 1)]
+    if any(window > _LARGEST_WINDOW for window in windows):
+        ways.append(
+            f"XNNPACK's depthwise kernels take windows of up to {_LARGEST_WINDOW} elements (5x5): smaller "
+            "windows, several in a row, see as far as a large one"
+        )
+    if any(_per_group(each)[0] == 1 and _per_group(each)[1] > 1 for each in slow):
+        ways.append(
+            "its depthwise kernels give one output for each input channel: repeat the channels by a 1x1 "
+            "convolution instead of a depth multiplier"
+        )
+    if any(_per_group(each)[0] > 1 for each in slow):
+        ways.append(
+            f"groups of fewer than {_FEW_CHANNELS} channels leave the tiles of a matrix product mostly "
+            "empty: fewer and wider groups, or none"
+        )
+    return ways or ["a plain convolution of fewer channels may be faster"]
+
+
+def _window(operator: Operator) -> int:
+    return prod(operator.source.kernel_size or (0,))
+
+
+def _grouped_concern(operator: Operator, efficiency: float | None) -> Concern:
+    inputs, outputs = _per_group(operator)
+    kernel = "x".join(str(side) for side in operator.source.kernel_size or ())
+    shape = f"{kernel}, {operator.source.groups} groups of {inputs} to {plural(outputs, 'channel')}"
+    seen = "" if efficiency is None else f", {100 * efficiency:.1f}% of the roof"
+    return Concern(
+        (operator,),
+        where(operator),
+        f"{shape}{seen}",
+        {
+            "kernel_size": list(operator.source.kernel_size or ()),
+            "groups": operator.source.groups,
+            "efficiency_pct": None if efficiency is None else percent(efficiency),
+            "gflops": rounded(operator.gflops),
+        },
+    )
+
+
+# Matrix operators whose input takes longer to pack than to multiply.
+
+_FEW_USES = 16
+"""Columns of the result: how often each packed element is used. With so few, packing is most of the work."""
+
+
+def packing_dominates(seen: Seen) -> Finding | None:
+    """By the times of the packing events, or by shape where times say nothing."""
+    pairs = [
+        (pack, product)
+        for pack, product in _packed(seen)
+        if (pack.typical_ms > product.typical_ms if seen.timed else 0 < _columns(product) <= _FEW_USES)
+    ]
+    if not pairs or not seen.matters([product for _, product in pairs]):
+        return None
+    pairs.sort(key=lambda pair: -seen.weight(pair[0] if seen.timed else pair[1]))
+    packs = [pack for pack, _ in pairs]
+    return Finding(
+        "packing-dominates",
+        f"Make {plural(len(pairs), 'matrix operator')} larger, or keep "
+        f"{'it' if len(pairs) == 1 else 'them'} off the packed path: packing "
+        f"{'its' if len(pairs) == 1 else 'their'} input "
+        + ("takes longer than multiplying" if seen.timed else "is most of the work"),
+        "each packed element is used once for every column of the result: join layers that read the same "
+        "input into one with all their outputs",
+        seen.series,
+        tuple(_packing_concern(seen, pack, product) for pack, product in pairs),
+        {},
+        seen.gain_pct(seen.series.spent_by(packs).ms),
+    )
+
+
+def _packed(seen: Seen) -> list[tuple[Operator, Operator]]:
+    """Each packing step with the operator that it is for."""
+    products = {
+        (operator.method, operator.call, operator.source.node_index): operator
+        for operator in seen.series.operators
+        if operator.delegated and operator.origin != "backend" and operator.packed
+    }
+    pairs = []
+    for operator in seen.series.operators:
+        product = products.get((operator.method, operator.call, operator.source.node_index))
+        if operator.origin != "backend" or operator.kind != "pack" or product is None:
+            continue
+        if operator.identity not in seen.claimed and product.identity not in seen.claimed:
+            pairs.append((operator, product))
+    return pairs
+
+
+def _columns(operator: Operator) -> int:
+    return operator.source.output_shape[-1] if operator.source.output_shape else 0
+
+
+def _packing_concern(seen: Seen, pack: Operator, product: Operator) -> Concern:
+    rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
+    facts: dict[str, object] = {"rows": rows, "columns": columns}
+    if seen.timed:
+        both = pack.typical_ms + product.typical_ms
+        facts["packing_share_pct"] = percent(pack.typical_ms / both if both else 0.0)
+    shape = f", {rows} x {columns}" if columns else ""
+    return Concern((pack,), where(product), f"for {product.name}{shape}", facts)
+
+
+# Matrix operators that ran in another precision than the program was exported in.
+# There is no bound: how fast they would be in the precision asked for was not measured.
+
+
+def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
+    asked = exported_dtype(PurePath(series.graph.program.source).stem) if series.graph else ""
+    matrix = [operator for operator in series.operators if operator.category in MATRIX and operator.precision]
+    other = [operator for operator in matrix if asked in ("fp16", "int8") and _is_wider(operator, asked)]
+    if not other:
+        return None
+    if series.times.are_latencies:
+        other.sort(key=lambda operator: -operator.typical_ms)
+    ran_in = list(dict.fromkeys(operator.precision for operator in other))
+    share = _arithmetic(other) / (_arithmetic(matrix) or 1)
+    spent = series.spent_by(other).share if series.times.are_latencies else None
+    return Finding(
+        "precision-not-as-asked",
+        f"Expect less of {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
+        f"{listing(ran_in)}",
+        "; ".join(dict.fromkeys(_why(operator, asked)[1] for operator in other)),
+        series,
+        tuple(_precision_concern(series, operator, asked) for operator in other),
+        {
+            "asked": asked,
+            "matrix_operators": len(matrix),
+            "not_as_asked": len(other),
+            "arithmetic_share_pct": percent(share),
+            "time_share_pct": None if spent is None else percent(spent),
+        },
+    )
+
+
+def _is_wider(operator: Operator, asked: str) -> bool:
+    return operator.precision == "fp32" if asked == "fp16" else not operator.precision.startswith("int")
+
+
+def _arithmetic(operators: Sequence[Operator]) -> int:
+    return sum(operator.source.flops or 0 for operator in operators)
+
+
+def _precision_concern(series: SeriesAnalysis, operator: Operator, asked: str) -> Concern:
+    facts: dict[str, object] = {"precision": operator.precision, "reason": _why(operator, asked)[0]}
+    if series.times.are_latencies:
+        spent = series.spent_by([operator])
+        facts |= {"ms": round(spent.ms, 6), "share_pct": percent(spent.share)}
+    return Concern((operator,), where(operator), f"{operator.precision}: {facts['reason']}", facts)
+
+
+def _why(operator: Operator, asked: str) -> tuple[str, str]:
+    """Why it did not run as asked, and what to do about it."""
+    if operator.ran_wider:
+        return (
+            "the CPU has no fp16 arithmetic for it, so XNNPACK ran it in fp32",
+            "measure fp16 on a CPU that computes in fp16: here it says nothing about it",
+        )
+    if asked == "fp16":
+        return (
+            "the program has it in fp32",
+            "drop casts to float32 around it in the model, or the fp32 tensors it is fed with",
+        )
+    if operator.kind in ("matmul", "attention"):
+        return (
+            "the quantizer annotates linear layers and convolutions, no products of two activations",
+            "products of two activations (attention, decomposed cells) stay in fp32 with XNNPACKQuantizer: "
+            "count on int8 for linear layers and convolutions only, or compare with fp16",
+        )
+    return (
+        "the quantizer did not annotate it",
+        "let the quantizer see it: it annotates `linear` and convolutions that stand in the exported graph, "
+        "not those inside nn.LSTM or nn.GRU, which are taken apart later; write such cells with nn.Linear",
+    )

@@ -1,0 +1,225 @@
+"""Events of dumps as columns, as nested slices of time, and by instruction of the program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_profiling.analysis.attribution import Node, RunGroup
+from model_profiling.analysis.operators import Operator, read_timed
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.core.errors import FormatError
+from model_profiling.run.run import Dump, Run
+
+# Every event of every dump of a run as columns, one dump after another, so that no two are in memory.
+
+Column = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpEvents:
+    """The events of one dump in file order: the columns of `EventTable.to_pandas` under the same names, with
+    the most exact times there are."""
+
+    dump: Dump
+    texts: tuple[str, ...]
+    coded: Mapping[str, NDArray[np.int32]]
+    """Columns of text, as places in `texts`; -1 where there is none."""
+    numbers: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.numbers["run_index"])
+
+
+def read_events(run: Run) -> Iterator[DumpEvents]:
+    """Of each dump that can be read; what cannot is said by the run's analysis."""
+    for dump in run.dumps:
+        try:
+            table = read_timed(dump.path).table
+        except FormatError:
+            continue
+        yield DumpEvents(
+            dump=dump,
+            texts=table.names,
+            coded={
+                "block": table.blocks.name[table.block],
+                "name": table.name,
+                "delegate_name": table.delegate_name,
+            },
+            numbers={
+                "run_index": table.run_index,
+                "start_ns": table.start_ns,
+                "end_ns": table.end_ns,
+                "duration_ns": table.duration_ns,
+                "instruction_id": table.instruction_id,
+                "delegate_id": table.delegate_id,
+                "is_delegated": table.is_delegated,
+                "chain_index": table.chain_index,
+                "block_index": table.block,
+            },
+        )
+
+
+# Runs as nested slices of time, one run after another, on one clock where the journal tells it.
+# A runner counts time from its own start. Where programs took turns, the journal keeps when each turn began
+# on the machine's clock; a dump's runs are put there, so that turns of different programs are seen to
+# alternate.
+
+_LATEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One event of one run, in the clock of its dump; slices lie within the slice around them."""
+
+    node: Node
+    operator: Operator | None
+    depth: int
+    begin_ns: int
+    end_ns: int
+    duration_ns: int
+    """As recorded: more than `end_ns - begin_ns` where the event does not fit into the one around it."""
+    self_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSlices:
+    """One run, its slices in the order they begin; the first is the run itself."""
+
+    dump: DumpAnalysis
+    number: int
+    """Where it stands among all runs of its dump's file, counted from 0."""
+    slices: tuple[Slice, ...]
+
+
+def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
+    """At most `most` runs of a series, evenly chosen, in the order they were made."""
+    wanted = set(_spread(series.runs, most))
+    before = 0
+    for dump in series.rounds:
+        places = {
+            int(run): (structure, row)
+            for structure, group in enumerate(dump.attribution.groups)
+            for row, run in enumerate(group.runs)
+        }
+        for run in range(dump.runs):
+            if before + run in wanted:
+                structure, row = places[run]
+                number = int(dump.attribution.numbers[run])
+                yield RunSlices(dump, number, tuple(_slices(dump, structure, row)))
+        before += dump.runs
+
+
+def _spread(count: int, most: int) -> Sequence[int]:
+    return range(count) if count <= most else [int(at) for at in np.linspace(0, count - 1, most)]
+
+
+def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
+    group = dump.attribution.groups[structure]
+    owners = dump.operator_of_event[structure].tolist()
+    begin, length, own = (
+        matrix[row].tolist() for matrix in (group.start_ns, group.duration_ns, group.self_ns)
+    )
+    inside = _children(group, begin)
+    root = len(group.nodes) - 1
+    first = begin[root]
+    open_nodes = [(root, 0, first, min(first + max(length[root], 0), _LATEST))]
+    while open_nodes:
+        column, depth, lower, upper = open_nodes.pop()
+        operator = dump.operators[owners[column]] if owners[column] >= 0 else None
+        yield Slice(group.nodes[column], operator, depth, lower, upper, length[column], own[column])
+        at = lower
+        placed = []
+        for child in inside.get(column, ()):
+            # A delegate counts its operators with another clock: what reaches beyond its call is cut off.
+            left = min(max(begin[child], at), upper)
+            at = min(max(begin[child] + length[child], left), upper)
+            placed.append((child, depth + 1, left, at))
+        open_nodes += reversed(placed)
+
+
+def _children(group: RunGroup, begin: Sequence[int]) -> Mapping[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for node in group.nodes:
+        if node.parent >= 0:
+            found.setdefault(node.parent, []).append(node.column)
+    return {parent: sorted(columns, key=lambda column: begin[column]) for parent, columns in found.items()}
+
+
+def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:
+    """For each dump whose turns the journal timed: its clock's zero on the machine's monotonic clock.
+
+    A turn is noted just before its first inference, so the turn with the least delay tells best.
+    """
+    journal = run.whole.journal
+    if journal is None:
+        return {}
+    timed = {entry.etdump: entry for entry in journal.entries() if entry.etdump and entry.turns_started_ns}
+    origins = {}
+    for dump in (dump for found in series for dump in found.rounds):
+        entry = timed.get(_relative(dump.path, run.whole.path))
+        length = dump.dump.turn_length
+        if entry is None or not length:
+            continue
+        starts = _starts(dump)
+        # Of longer turns the first run is not at hand: it does not count. The journal says how long it was.
+        skipped = [turn[0] if length > 1 and turn else 0 for turn in entry.turns_ns]
+        zeros = [
+            begun + skip - starts[turn]
+            for turn, (begun, skip) in enumerate(zip(entry.turns_started_ns, skipped, strict=False))
+            if turn in starts
+        ]
+        if zeros:
+            origins[dump.path] = max(zeros)
+    return origins
+
+
+def _relative(path: Path, folder: Path) -> str:
+    whole, home = path.resolve(), folder.resolve()
+    return whole.relative_to(home).as_posix() if whole.is_relative_to(home) else ""
+
+
+def _starts(dump: DumpAnalysis) -> dict[int, int]:
+    """When the first run of each turn that counts began."""
+    begun = np.zeros(dump.runs, np.int64)
+    for group in dump.attribution.groups:
+        begun[group.runs] = group.start_ns[:, -1]
+    starts: dict[int, int] = {}
+    for turn, start in zip(dump.turns.tolist(), begun.tolist(), strict=True):
+        starts.setdefault(turn, start)
+    return starts
+
+
+# What the instructions of a program take: each call of the runtime as a whole, overheads in it included.
+
+Place = tuple[str, int, int]
+"""Method, chain and instruction; the method is empty where no program tells it."""
+
+
+def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
+    """Milliseconds of every instruction in the typical runs, on average; a loop's repetitions together."""
+    is_typical = np.zeros(series.runs, bool)
+    is_typical[series.typical] = True
+    total_ns: Counter[Place] = Counter()
+    before = 0
+    for dump in series.rounds:
+        for structure, group in enumerate(dump.attribution.groups):
+            method = _method(dump, structure)
+            chosen = is_typical[before + group.runs]
+            for node in group.nodes:
+                if node.level == "call":
+                    place = method, node.chain_index, node.instruction_id
+                    total_ns[place] += int(group.duration_ns[chosen, node.column].sum())
+        before += dump.runs
+    return {place: total / len(series.typical) / 1e6 for place, total in total_ns.items()}
+
+
+def _method(dump: DumpAnalysis, structure: int) -> str:
+    owners = dump.operator_of_event[structure]
+    return next((dump.operators[owner].method for owner in owners.tolist() if owner >= 0), "")

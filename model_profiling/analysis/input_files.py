@@ -1,0 +1,290 @@
+"""Latencies and timelines from single files: dumps, CSV files, results of runners, plain numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from model_profiling.analysis.attribution import EXECUTE, RunGroup, counted_runs
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.operators import EXACT, EXACT_CALL, TimedDump, clock_of
+from model_profiling.analysis.sources import OperatorSource, ProgramView
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import read_table
+from model_profiling.core.safe_read import open_regular, parse_json, read_text
+from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable, read_etdump
+from model_profiling.run import names
+from model_profiling.run.comparability import why_not_comparable
+from model_profiling.run.run import Dump, origin_of_file, times_of_file
+from model_profiling.run.series import Series
+from model_profiling.run.times import Times
+
+# Latencies out of whatever file holds them: an ETDump, a timeline CSV, a runner's result, plain numbers.
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """End-to-end latencies in milliseconds, one sequence per process, and what kind of file they are from."""
+
+    path: Path
+    kind: str
+    rounds: tuple[tuple[float, ...], ...]
+    tracer_on: bool
+    """Dumps, and what is made of them, were measured with the event tracer on: that costs time."""
+
+    @property
+    def flat(self) -> tuple[float, ...]:
+        return tuple(value for process in self.rounds for value in process)
+
+
+class Checked(NamedTuple):
+    """What is known of a file before it is read; the last two are as `read_latencies` wants them."""
+
+    times: Times
+    warmup_runs: int
+    turn_length: int
+
+
+def check_latencies(path: Path) -> Checked:
+    """What the times in `path` mean, and which of its runs count; refused where they are no latencies for
+    sure."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
+    times, said_by, result = times_of_file(path)
+    if not times.are_shown:
+        raise InputError(
+            f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
+            "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
+        )
+    if result is None:
+        return Checked(times, 0, 0)
+    return Checked(times, result.etdump_warmup_runs, result.etdump_turn_length)
+
+
+def why_not_compared(before: Path, after: Path) -> str | None:
+    """Why the times in two files must not be compared; files of an unknown machine are taken as they are."""
+    origins = [origin_of_file(path) for path in (before, after)]
+    return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
+
+
+def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
+    """The latencies in `path`; what it is shows in its content. Of a dump, those of the runs that count
+    (`counted_runs`)."""
+    with open_regular(path, follow=True) as stream:
+        start = stream.read(64)
+    if start[4:6] == b"ED" or names.is_dump(path):
+        runs = _from_etdump(path)
+        counted = tuple(runs[number] for number in counted_runs(len(runs), warmup_runs, turn_length))
+        found = Latencies(path, "etdump", (counted,), tracer_on=True)
+    else:
+        found = _from_text(path)
+    if not found.flat:
+        raise FormatError(f"{path} holds no latency", "name a file with at least one run")
+    for value in found.flat:
+        if not math.isfinite(value) or value < 0:
+            raise FormatError(f"{path}: {value} is no latency", "latencies are finite and not negative")
+    return found
+
+
+def _from_text(path: Path) -> Latencies:
+    try:
+        text = read_text(path, follow=True, errors="strict")
+    except UnicodeDecodeError as problem:
+        what = f"{path} is neither an ETDump nor text (byte {problem.start})"
+        raise FormatError(what, "name another file") from problem
+    if text.lstrip().startswith(("{", "[")):
+        return _from_json(path, text)
+    if "duration_ms" in text.partition("\n")[0]:
+        return Latencies(path, "timeline", (_from_timeline(path, text),), tracer_on=True)
+    numbers = tuple(_number(path, word) for word in re.split(r"[\s,;]+", text) if word)
+    return Latencies(path, "numbers", (numbers,), tracer_on=False)
+
+
+def _from_etdump(path: Path) -> tuple[float, ...]:
+    table = read_etdump(path)
+    runs = table.name == table.name_index(EXECUTE)
+    return tuple(float(ns) / 1e6 for ns in table.duration_ns[runs])
+
+
+def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
+    # What lies outside the measured runs (warm-up) is in the file, but is no latency.
+    _, rows = read_table(text, path, "name another file")
+    runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
+    return tuple(_number(path, row.get("duration_ms")) for row in runs)
+
+
+def _from_json(path: Path, text: str) -> Latencies:
+    content = parse_json(text, str(path), "name another file")
+    if isinstance(content, list):
+        return Latencies(path, "numbers", _rounds(path, content), tracer_on=False)
+    assert isinstance(content, dict)
+    for key, kind, scale in (
+        ("end_to_end_rounds_ms", "statistics", 1.0),
+        ("latencies_ms", "statistics", 1.0),
+        ("iterations_ns", "runner result", 1e-6),
+    ):
+        if isinstance(content.get(key), list):
+            rounds = _rounds(path, content[key])
+            scaled = tuple(tuple(value * scale for value in process) for process in rounds)
+            return Latencies(path, kind, scaled, tracer_on=content.get("tracer_on") is True)
+    what = f"{path} has none of end_to_end_rounds_ms, latencies_ms and iterations_ns"
+    raise FormatError(what, "name another file")
+
+
+def _rounds(path: Path, content: list[object]) -> tuple[tuple[float, ...], ...]:
+    """A list of numbers is one process; a list of lists is one process each."""
+    processes = [process for process in content if isinstance(process, list)]
+    if len(processes) < len(content) or not content:
+        processes = [content]
+    return tuple(tuple(_number(path, value) for value in process) for process in processes)
+
+
+def _number(path: Path, value: object) -> float:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            return float(value)
+    raise FormatError(f"{path}: {value!r} is not a latency", "write numbers, in milliseconds")
+
+
+# Analysis of timeline CSV files alone: the event table is rebuilt from their rows.
+# Files of the kit state each event's level, call and category; files with only the eleven contract columns
+# are taken apart by the order of their events.
+
+_NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
+_ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
+_LOADING = "Default"
+"""The block of what came before the first run."""
+_NOT_DELEGATED = ("", "portable", "runtime")
+
+_Row = Mapping[str, str]
+
+
+def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
+    """Analyse one timeline CSV; `name` stands for the experiment."""
+    rows = _rows(path)
+    try:
+        # Other kits write a timeline event by event; runs are put back together here.
+        rows.sort(key=lambda row: (int(row["run_index"]), int(row["node_id"])))
+        table, view = _table(path, rows), _StatedView(rows)
+    except (KeyError, ValueError, TypeError, OverflowError) as problem:
+        raise FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again") from problem
+    stem = _stem(path)
+    dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
+    return analyse_dump(_timed(table, rows), dump, view=view)
+
+
+def model_id_of(path: Path) -> str:
+    """What a timeline says its model is called; the file's own name where it says nothing."""
+    return next((row["model_id"] for row in _rows(path) if row.get("model_id")), "") or _stem(path)
+
+
+def _stem(path: Path) -> str:
+    stem = path.stem
+    for ending in _ENDINGS:
+        stem = stem.removesuffix(ending)
+    return stem
+
+
+def _timed(table: EventTable, rows: Sequence[_Row]) -> TimedDump:
+    """Which delegate calls have operators with their true times, as the rows say."""
+    kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
+    exact = np.array(kinds, np.bool_)
+    return TimedDump(table, EXACT, exact) if exact.any() else TimedDump(table, clock_of(table))
+
+
+class _StatedView(ProgramView):
+    """What the rows themselves say about operators; all runs of a timeline say the same."""
+
+    def __init__(self, rows: Sequence[_Row]) -> None:
+        super().__init__()
+        self._backends = {row["name"]: row["delegate_backend"] for row in rows}
+        self._stated = {
+            (row["call"], row["position"]): (Category(row["category"]), row["kind"])
+            for row in rows
+            if row.get("category") and row.get("kind")
+        }
+
+    def sources(self, group: RunGroup) -> Mapping[int, OperatorSource]:
+        return {
+            node.column: OperatorSource(
+                backend=self._backends.get(node.name, ""),
+                stated=self._stated.get((str(node.call), str(node.position))),
+            )
+            for node in group.operators
+        }
+
+
+def _rows(path: Path) -> list[_Row]:
+    fix = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
+    try:
+        text = read_text(path, follow=True, errors="strict")
+    except UnicodeDecodeError as problem:
+        raise InputError(f"cannot read {path}: {problem}", "name a timeline CSV file") from problem
+    columns, rows = read_table(text, path, fix)
+    if lacking := [column for column in _NEEDED if column not in columns]:
+        raise FormatError(f"{path} is not a timeline: it lacks {', '.join(lacking)}", fix)
+    return [row for row in rows if row.get("level") != "outside"]
+
+
+def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
+    wanted = [row for row in rows if row["block"] != _LOADING]
+    start = np.array([round(float(row["start_us"]) * 1e3) for row in wanted], np.int64)
+    duration = np.array([round(float(row["duration_ms"]) * 1e6) for row in wanted], np.int64)
+    run = np.array([int(row["run_index"]) for row in wanted], np.int32)
+    names = tuple(dict.fromkeys(("Execute", *(row["name"] for row in wanted))))
+    index = {name: place for place, name in enumerate(names)}
+    order, block = np.unique(run, return_inverse=True)
+    name = np.array([index[row["name"]] for row in wanted], np.int32)
+    delegated = np.array([_delegated(row) for row in wanted], bool)
+    none32, none64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    events = len(wanted)
+    return EventTable(
+        source=str(path),
+        version=0,
+        names=names,
+        blocks=BlockTable(
+            name=np.zeros(len(order), np.int32),
+            run_index=order.astype(np.int32),
+            bundled_input=np.full(len(order), -1, np.int32),
+            first_event=np.searchsorted(block, np.arange(len(order) + 1)).astype(np.int64),
+        ),
+        block=block.astype(np.int32),
+        run_index=run,
+        name=name,
+        runtime_name=np.where(delegated, -1, name).astype(np.int32),
+        delegate_name=np.where(delegated, name, -1).astype(np.int32),
+        delegate_id=np.full(events, -1, np.int32),
+        chain_index=np.array([-1 if row["name"] == EXECUTE else 0 for row in wanted], np.int32),
+        instruction_id=_instructions(wanted),
+        start_ns=start,
+        end_ns=start + duration,
+        duration_ns=duration,
+        metadata=np.full(events, -1, np.int32),
+        metadata_values=(),
+        allocations=AllocationTable(none32, none32, none64),
+        debug=DebugTable(none32, none32, none64, none32, none32, none32.astype(bool), none32.astype(np.int8)),
+    )
+
+
+def _delegated(row: _Row) -> bool:
+    return row["delegate_backend"] not in _NOT_DELEGATED and not row["name"].endswith("_CALL")
+
+
+def _instructions(rows: Sequence[_Row]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Number the calls of each run; an event comes before the call it ran in."""
+    numbers = np.zeros(len(rows), np.int32)
+    call, run = 0, ""
+    for place, row in enumerate(rows):
+        if row["run_index"] != run:
+            call, run = 0, row["run_index"]
+        numbers[place] = 0 if row["name"] == EXECUTE else call
+        call += row["name"].endswith("_CALL")
+    return numbers

@@ -1,0 +1,379 @@
+"""Inside the operators: where threads were seen while each ran, and so which kernels its time went to.
+
+A run of its own looks at random moments where every working thread is. What share of an operator's samples
+lie in one kernel is what share of its time that kernel takes, as far as a sample can say it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from model_profiling.analysis.attribution import Share
+from model_profiling.analysis.kernel_names import classify
+from model_profiling.analysis.kernels import KernelUse, multiply_adds
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.core.errors import FormatError
+from model_profiling.core.formatting import percent, plural
+from model_profiling.program.category import MATRIX
+from model_profiling.run.run import Run
+from model_profiling.run.samples import read_series_samples
+from model_profiling.run.series import Series
+from model_profiling.runner.samples import SampledFunction, Samples
+
+FEWEST = 30
+"""Samples below which an operator's time is not divided."""
+_CONFIDENCE_Z = 1.959964
+_POOL = "threadpool"
+# Functions of the C library in which a thread waits for others; `syscall` is how the pool asks for a futex.
+_WAITING = re.compile(
+    r"syscall|sched_yield|__?(?:futex|lll_lock)\w*|(?:__)?pthread_cond_\w+|(?:clock_)?nanosleep"
+)
+_INDIRECTION = re.compile(r"xnn_(?:indirection|compute_\w*indirection)\w*|kai_\w+_imatmul_pack_\w+")
+_KLEIDIAI = re.compile(r"kai_(?:run|kernel)_\w+")
+
+
+class SampledPart(str, Enum):
+    """What an operator's time divides into."""
+
+    MULTIPLICATION = "multiplication"
+    """A matrix kernel, or a function without a name, in an operator that multiplies matrices, whose
+    instructions multiply and add."""
+    PACKING = "packing"
+    """Copies an operand into the order that a kernel wants."""
+    INDIRECTION = "indirection"
+    """Gathers a convolution's input through a table of pointers, and packs it."""
+    OTHER = "other"
+    """Any other function with a name."""
+    UNNAMED = "unnamed"
+    """Functions without a name, told apart but not known."""
+    WAITING = "waiting"
+    """In the thread pool, which hands out work and waits, or in the C library waiting for another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A share of samples, with its 95% interval, and what of the operator's time that is."""
+
+    samples: int
+    share: float
+    low: float
+    high: float
+    ms: float | None = None
+    """None where times are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenKernel:
+    """A function in which threads were seen; `name` is its own, or `xnnpack+0x12340` where it has none."""
+
+    name: str
+    part: SampledPart
+    samples: int
+    isa: str = ""
+    """The instruction set its name tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsideOperator:
+    """One operator, divided. `operator` is None where nothing tells which one the samples are of; `call`
+    counts the calls of delegates alone."""
+
+    call: int
+    position: int
+    operator: Operator | None
+    samples: int
+    parts: Mapping[SampledPart, Portion]
+    """Those that were seen; they add up to all of it."""
+    kernels: tuple[SeenKernel, ...]
+    """Those seen most first."""
+
+    @property
+    def enough(self) -> bool:
+        return self.samples >= FEWEST
+
+    @property
+    def name(self) -> str:
+        return self.operator.name if self.operator else f"call {self.call}, operator {self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """What packing and indirection take of `operators` that multiply matrices, in an inference."""
+
+    ms: float
+    share: float
+    operators: int
+
+
+@dataclass(frozen=True, slots=True)
+class InsideSeries:
+    """What sampling showed of one series."""
+
+    series: Series
+    hz: int
+    executions: int
+    threads: int
+    samples: int
+    lost: int
+    """Samples for which there was no memory any more."""
+    outside: int
+    """Samples while no operator of a delegate ran."""
+    operators: tuple[InsideOperator, ...]
+    """Those with samples, in the order they run."""
+    kernels: tuple[SeenKernel, ...]
+    """Of the whole run, those seen most first."""
+    shown: bool
+    """Whether its shares are shares of time: not where an emulator's time passed."""
+    files: Mapping[str, str]
+    """Files whose functions could not be told apart, and why."""
+    problem: str = ""
+    """Why nothing is known; else empty."""
+    note: str = ""
+    """What is missing all the same."""
+
+    @property
+    def moving(self) -> Moving | None:
+        """Data movement inside operators that multiply matrices; None where too few samples are of such."""
+        chosen = [
+            found
+            for found in self.operators
+            if found.enough and found.operator is not None and found.operator.category in MATRIX
+        ]
+        whole = sum(found.operator.typical_ms for found in chosen if found.operator)
+        if not chosen or whole <= 0:
+            return None
+        parts = [
+            found.parts.get(part)
+            for found in chosen
+            for part in (SampledPart.PACKING, SampledPart.INDIRECTION)
+        ]
+        ms = sum(part.ms or 0.0 for part in parts if part)
+        return Moving(ms, ms / whole, len(chosen))
+
+    @property
+    def unnamed_share(self) -> float:
+        """How much of what threads did, waiting left out, lies in functions that nothing names."""
+        worked = [kernel for kernel in self.kernels if kernel.part is not SampledPart.WAITING]
+        unnamed = sum(kernel.samples for kernel in worked if kernel.part is SampledPart.UNNAMED)
+        return unnamed / (sum(kernel.samples for kernel in worked) or 1)
+
+
+def entry_of(name: str) -> str:
+    """`kai_run_...` of a kernel `kai_kernel_...`; some have a variant for blocks of 32, called by the same
+    one."""
+    return name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")
+
+
+def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
+    """What `samples` show of `series`; its dumps say which operators they are of."""
+    calls = _delegate_calls(analysed) if analysed else []
+    note = samples.unknown_operators or ""
+    if note:
+        calls, note = [], f"which operator threads worked for is not known: {note}"
+    elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
+        calls, note = (
+            [],
+            "the dumps have other operators than the run that was sampled, so that none is named",
+        )
+    shown = analysed.times.are_shown if analysed else False
+    by_operator: dict[tuple[int, int], Counter[int]] = {}
+    total: Counter[SeenKernel] = Counter()
+    outside = 0
+    for call, position, _, function, count in samples.seen:
+        if position < 0:
+            outside += count
+        by_operator.setdefault((call, position), Counter())[function] += count
+    operators = []
+    for (call, position), functions in sorted(by_operator.items()):
+        operator = _operator(calls, call, position)
+        kernels = _kernels(samples, functions, operator)
+        for kernel in kernels:
+            total[SeenKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
+        if position >= 0:
+            operators.append(_inside(call, position, operator, kernels, shown))
+    return InsideSeries(
+        series=series,
+        hz=samples.hz,
+        executions=samples.executions,
+        threads=len({row[2] for row in samples.seen}),
+        samples=samples.kept,
+        lost=max(0, samples.taken - samples.kept),
+        outside=outside,
+        operators=tuple(operators),
+        kernels=tuple(
+            SeenKernel(each.name, each.part, count, each.isa)
+            for each, count in sorted(total.items(), key=lambda item: (-item[1], item[0].name))
+        ),
+        shown=shown,
+        files={file.name: file.problem for file in samples.files if file.problem},
+        problem=samples.unavailable or "",
+        note=note,
+    )
+
+
+def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
+    """The operators of each delegate call of an inference, in order."""
+    known = {(operator.call, operator.position): operator for operator in analysed.operators}
+    nodes = analysed.first.attribution.groups[0].nodes
+    calls = sorted(node.call for node in nodes if node.level == "call" and node.call_kind == "delegate")
+    held: dict[int, list[int]] = {call: [] for call in calls}
+    for node in nodes:
+        if node.share is Share.OPERATOR and node.level == "operator" and node.call in held:
+            held[node.call].append(node.position)
+    return [[known.get((call, position)) for position in sorted(held[call])] for call in calls]
+
+
+def _operator(calls: Sequence[Sequence[Operator | None]], call: int, position: int) -> Operator | None:
+    inside = 0 <= call < len(calls) and 0 <= position < len(calls[call])
+    return calls[call][position] if inside else None
+
+
+def _inside(
+    call: int, position: int, operator: Operator | None, kernels: tuple[SeenKernel, ...], shown: bool
+) -> InsideOperator:
+    counts: Counter[SampledPart] = Counter()
+    for kernel in kernels:
+        counts[kernel.part] += kernel.samples
+    total = sum(counts.values())
+    ms = operator.typical_ms if operator and shown else None
+    parts = {part: _portion(counts[part], total, ms) for part in SampledPart if counts[part]}
+    return InsideOperator(call, position, operator, total, parts, kernels)
+
+
+def _portion(count: int, total: int, ms: float | None) -> Portion:
+    low, high = wilson_interval(count, total)
+    share = count / total
+    return Portion(count, share, low, high, None if ms is None else share * ms)
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """In which the share lies with 95% confidence when `count` of `total` independent samples show it."""
+    if total <= 0:
+        return 0.0, 1.0
+    share, square = count / total, _CONFIDENCE_Z**2
+    centre = (share + square / (2 * total)) / (1 + square / total)
+    reach = share * (1 - share) / total + square / (4 * total**2)
+    half = _CONFIDENCE_Z * math.sqrt(reach) / (1 + square / total)
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def _kernels(
+    samples: Samples, functions: Mapping[int, int], operator: Operator | None
+) -> tuple[SeenKernel, ...]:
+    found: Counter[tuple[str, SampledPart, str]] = Counter()
+    for number, count in functions.items():
+        name, part, isa = _described(samples, samples.functions[number], operator)
+        found[name, part, isa] += count
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(SeenKernel(name, part, count, isa) for (name, part, isa), count in ordered)
+
+
+def _described(
+    samples: Samples, function: SampledFunction, operator: Operator | None
+) -> tuple[str, SampledPart, str]:
+    """What a function is called, which part it is in an operator, and its instruction set."""
+    library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
+    if not function.name:
+        place = "" if function.start is None else f"+{function.start:#x}"
+        name = f"{library}{place or ': in no function'}" if library else "in no library"
+        if library == _POOL:
+            return name, SampledPart.WAITING, ""
+        multiplies = function.multiplies and operator is not None and operator.category in MATRIX
+        return name, SampledPart.MULTIPLICATION if multiplies else SampledPart.UNNAMED, ""
+    if _WAITING.fullmatch(function.name):
+        return function.name, SampledPart.WAITING, ""
+    if _INDIRECTION.fullmatch(function.name):
+        kernel = classify(function.name)
+        return function.name, SampledPart.INDIRECTION, kernel.isa if kernel.known else ""
+    kernel = classify(function.name)
+    part = {"matmul": SampledPart.MULTIPLICATION, "packing": SampledPart.PACKING}.get(
+        kernel.role, SampledPart.OTHER
+    )
+    if kernel.role in ("depthwise", "convolution"):
+        part = SampledPart.MULTIPLICATION
+    return function.name, part, kernel.isa if kernel.known else ""
+
+
+def short_name(file: str) -> str:
+    """`libexecutorch_backend_xnnpack.so` is `xnnpack`."""
+    stem = file.partition(".")[0].removeprefix("lib")
+    return stem.removeprefix("executorch_").removeprefix("backend_") or file
+
+
+def sampled_entries(samples: Samples) -> Mapping[str, int]:
+    """How often threads were seen in what each KleidiAI entry does: it ran, counted or not."""
+    seen: Counter[str] = Counter()
+    for *_, function, count in samples.seen:
+        name = samples.functions[function].name
+        if _KLEIDIAI.fullmatch(name):
+            seen[entry_of(name)] += count
+    return seen
+
+
+def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:
+    """Of each series that was sampled; a file that cannot be read is a problem of that series alone."""
+    known = {found.series: found for found in analysed}
+    found = []
+    for series in run.series:
+        try:
+            samples = read_series_samples(run, series)
+        except FormatError as damaged:
+            found.append(inside_series(series, _nothing(damaged.problem), None))
+            continue
+        if samples is not None:
+            found.append(inside_series(series, samples, known.get(series)))
+    return tuple(found)
+
+
+def _nothing(why: str) -> Samples:
+    return Samples(hz=1, executions=0, threads=0, taken=0, unavailable=why)
+
+
+# Sampling held against counting: two ways to know which KleidiAI kernels ran, which must not disagree.
+
+MUST_BE_SEEN = 0.05
+"""A kernel that takes more than this share of the time must have been seen."""
+_SURE = 10
+"""So many samples expected of a kernel, chance does not leave it out."""
+_RULE_OF_THREE = 3.0
+"""What was seen in none of n samples has, with 95% confidence, less than 3 / n of the time."""
+
+
+def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iterator[str]:
+    """Where the two ways do not fit: `seen` holds the samples of each KleidiAI entry."""
+    ran = _kleidiai(counted)
+    for name in seen:
+        if name not in ran:
+            yield f"{name} was seen running, but no call of it was counted"
+    work = {name: multiply_adds(use.worked_on) for name, use in ran.items() if use.kernel.role == "matmul"}
+    total = sum(made or 0 for made in work.values())
+    for name, made in work.items():
+        # Among kernels that all multiply, a share of the arithmetic is about that share of the time.
+        share = (made or 0) / total if total else 0.0
+        if name not in seen and share > MUST_BE_SEEN and share * sum(seen.values()) >= _SURE:
+            yield f"{name} made {percent(share)} of the counted arithmetic, but was never seen"
+
+
+def agreement(seen: Mapping[str, int], samples: int, counted: Sequence[KernelUse]) -> str:
+    """What holds where there is no disagreement."""
+    ran = _kleidiai(counted)
+    if not ran:
+        return f"no KleidiAI kernel was seen in {plural(samples, 'sample')}, and none was counted"
+    kernels = "kernel was" if len(seen) == 1 else "kernels were"
+    said = f"{len(seen)} KleidiAI {kernels} seen in {plural(samples, 'sample')}, and counted"
+    unseen = sum(name not in seen for name in ran)
+    bound = percent(min(1.0, _RULE_OF_THREE / samples)) if samples else "100%"
+    return (
+        f"{said}; {unseen} more counted and never seen, each below {bound} of the samples" if unseen else said
+    )
+
+
+def _kleidiai(counted: Sequence[KernelUse]) -> dict[str, KernelUse]:
+    called = (use for use in counted if use.kernel.library == "kleidiai" and use.evidence == "executed")
+    return {use.kernel.name: use for use in called}

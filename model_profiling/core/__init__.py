@@ -1,0 +1,1 @@
+"""What every room may use: files, processes, records, words, errors."""

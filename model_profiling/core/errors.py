@@ -1,0 +1,98 @@
+"""Every failure the kit expects, one exception per kind of cause.
+
+ProfilingError            what is wrong, and what to do about it; the command line exits with 2
+├── InputError            what the user named or wrote cannot be used: a model, a flag, a config
+│   └── InUseError        somebody else has it for now: a device, a folder
+├── SetupError            this machine lacks something: a compiler, a package, a QEMU, a device
+├── FormatError           a file is damaged or is not what its name says; names the file and the place
+├── ExportError           a model could not be lowered, or what came out of lowering is wrong
+└── RunError              a runner crashed, hung or answered nonsense; carries the end of its log
+
+Library code raises these and prints nothing; only `cli.main` turns them into a line and an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+from typing import NoReturn
+
+from model_profiling.core.formatting import in_short, printable
+
+_CURES = {
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "its links lead in a circle: name the file itself",
+    errno.ENOSPC: "free some space",
+    errno.EMFILE: "let this user open more files (ulimit -n)",
+    errno.ENOMEM: "free some memory",
+}
+
+
+_LONGEST = 2000
+"""A name or a value out of a file may be as long as the file; a person reads no more than this."""
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 300]} [{len(text) - _LONGEST + 100:,} characters left out] {text[-200:]}"
+
+
+class ProfilingError(Exception):
+    """A failure with a cause (`problem`) and a cure (`fix`), each one short clause."""
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        problem = _short(problem)
+        super().__init__(f"{problem}; {fix}" if fix else problem)
+        self.problem = problem
+        self.fix = fix
+
+
+class InputError(ProfilingError):
+    """What the user named or wrote cannot be used."""
+
+
+class InUseError(InputError):
+    """Somebody else has it for now; whoever can wait may ask again."""
+
+
+class SetupError(ProfilingError):
+    """This machine lacks something the work needs."""
+
+
+class FormatError(ProfilingError):
+    """A file is damaged or of another kind."""
+
+
+class ExportError(ProfilingError):
+    """A model could not be lowered, or the lowered program is wrong."""
+
+
+class RunError(ProfilingError):
+    """A runner failed; `log_tail` holds its last lines for whoever wants to look."""
+
+    def __init__(self, problem: str, fix: str = "", log_tail: str = "") -> None:
+        super().__init__(problem, fix)
+        self.log_tail = log_tail
+
+
+def system_reason(problem: OSError) -> str:
+    """Why the system refused something, as a clause: `no space left on device`."""
+    return (problem.strerror or str(problem)).lower()
+
+
+def refused_by_system(problem: OSError) -> str:
+    """What is said where the system refuses something that nobody asked about before."""
+    what = f"cannot use {problem.filename}" if problem.filename else "the system refused something"
+    cure = _CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
+    return f"{what}: {system_reason(problem)}; {cure}"
+
+
+# Arguments of the scripts: what is wrong with them is one line, as everywhere.
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Python's own repeats the words of the command line as they are, which a terminal may obey."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{printable(in_short(f'error: {message}; see `{self.prog} --help`'))}\n")

@@ -1,0 +1,96 @@
+"""Downloads, shown to whoever watches: what comes, how large it is, and how much of it is there.
+
+pip and apt fetch; how far they are is seen in the folder that they fetch into.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from model_profiling.core import process
+from model_profiling.core.formatting import plural, size
+from model_profiling.core.progress import watched
+
+_LOOK_EVERY_S = 0.5
+_SMALL = 5e6
+_UNITS = {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_DOWNLOADING = re.compile(r"\s*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?\s*$")
+# What pip finds to say of the user's own set-up is not about what is installed here.
+_UNASKED = {
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_ROOT_USER_ACTION": "ignore",
+    "PIP_NO_COLOR": "1",
+    "PIP_PROGRESS_BAR": "off",
+}
+
+
+@contextlib.contextmanager
+def shown(name: str, count: float | None, arrived: Callable[[], float]) -> Iterator[None]:
+    """Within it, `name` of `count` bytes is being fetched, and `arrived` says how many of them are there."""
+    progress = watched()
+    progress.stage(f"fetching {name} ({size(count)})" if count else f"fetching {name}")
+    if count is None or count < _SMALL:
+        yield
+        return
+    total = round(count / 1e6)
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK_EVERY_S):
+            progress.advance(min(round(arrived() / 1e6), total - 1), total)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        looking.join()
+
+
+def bytes_in(folder: Path, name: str = "*") -> float:
+    """The size of all files called `name` below `folder`, some of which may go while they are looked at."""
+    found = 0
+    for path in folder.rglob(name):
+        with contextlib.suppress(OSError):
+            found += path.stat().st_size if path.is_file() else 0
+    return float(found)
+
+
+def pip(*words: str | Path, timeout: float) -> process.Completed:
+    """Run this Python's pip; each package that it downloads is shown."""
+    with tempfile.TemporaryDirectory(prefix="sme2prof-pip-") as folder, contextlib.ExitStack() as last:
+
+        def heard(line: str) -> None:
+            if found := _DOWNLOADING.match(line):
+                name = unquote(found[1].rpartition("/")[2])
+                if name.endswith(".metadata"):
+                    return
+                count = float(found[2]) * _UNITS[found[3]] if found[2] else None
+                last.close()
+                last.enter_context(shown(name, count, lambda: bytes_in(Path(folder), name)))
+            elif line.startswith("Installing collected packages:"):
+                last.close()
+                watched().stage(f"installing {plural(line.count(',') + 1, 'package')}")
+
+        asked = [sys.executable, "-m", "pip", *words]
+        return process.run(asked, timeout=timeout, env={**_UNASKED, "TMPDIR": folder}, heard=heard)
+
+
+def apt_sizes(print_uris: str) -> dict[str, int]:
+    """The packages, by file name, that `apt-get --print-uris` says it would fetch, and their sizes."""
+    named = re.findall(r"^'\S+' (\S+\.deb) (\d+)", print_uris, re.MULTILINE)
+    return {unquote(name): int(count) for name, count in named}
+
+
+def described(packages: Sequence[str], names: Sequence[str]) -> str:
+    """What comes for `packages`, with how much they bring along."""
+    along = len(names) - len(packages)
+    return ", ".join(packages) + (f" and {plural(along, 'package')} they need" if along > 0 else "")

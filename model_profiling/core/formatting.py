@@ -1,0 +1,180 @@
+"""Numbers, words and names as people read them: plurals, units, rounding, nothing a terminal obeys."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+# Numbers and words as people read them: the one place for plurals, units and rounding.
+
+MISSING = "-"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def span(first: str, last: str) -> str:
+    """`1.2 to 3.4`; one of them where both are shown alike."""
+    return first if first == last else f"{first} to {last}"
+
+
+def span_of(values: Sequence[float], form: str) -> str:
+    """From the least to the most of `values`, each shown with `form`."""
+    return span(f"{min(values):{form}}", f"{max(values):{form}}")
+
+
+def plural(count: int, word: str) -> str:
+    """`1 round`, `2 rounds`, `6 launches`."""
+    return f"{count} {word if count == 1 else several(word)}"
+
+
+def several(word: str) -> str:
+    """`rounds`, `launches`, `series`."""
+    if word.endswith("series"):
+        return word
+    return f"{word}es" if word.endswith(("ch", "sh", "s", "x")) else f"{word}s"
+
+
+def listing(words: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'export'?`; empty where nothing known comes near."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def with_threads(experiment: str, threads: int | None) -> str:
+    """An experiment at a number of threads: `mac_sme2_on, 2 threads`."""
+    return f"{experiment}, {plural(threads, 'thread')}" if threads else experiment
+
+
+def milliseconds(value: float | None) -> str:
+    """With three figures that count."""
+    return MISSING if value is None else f"{value:.{decimals_for(value)}f}"
+
+
+def decimals_for(value: float) -> int:
+    size = abs(value)
+    return 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
+
+
+def percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f}%"
+
+
+def change(ratio: float | None) -> str:
+    """How much time a speedup of `ratio` adds or takes away, in percent of the time before."""
+    return MISSING if ratio is None or ratio <= 0 else f"{100 * (1 / ratio - 1):+.1f}%"
+
+
+def speedup(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"{ratio:.2f}x"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people."""
+    if count is None:
+        return MISSING
+    if count < 1e3:
+        return plural(round(count), "byte")
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def duration(seconds: float) -> str:
+    """In the two largest units that it has: `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    for large, small, name, rest_name in (
+        (86_400, 3600, "d", "h"),
+        (3600, 60, "h", "min"),
+        (60, 1, "min", "s"),
+    ):
+        if whole >= large:
+            count, rest = divmod(whole, large)
+            return f"{count} {name} {rest // small} {rest_name}"
+    return f"{whole} s"
+
+
+def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[float]:
+    """`parts`, each rounded so that together they make `whole` as it is shown with `decimals`.
+
+    Each is rounded down, and what is then missing goes, a last digit each, to those that lost most.
+    """
+    scale = 10**decimals
+    exact = [part * scale for part in parts]
+    down = [int(value // 1) for value in exact]
+    # Rounded as printing rounds it: in decimals, not after a product that may end on a half.
+    missing = round(round(whole, decimals) * scale) - sum(down)
+    by_loss = sorted(range(len(parts)), key=lambda place: down[place] - exact[place])
+    step = 1 if missing >= 0 else -1
+    for turn in range(abs(missing)):
+        if by_loss:
+            place = by_loss[turn % len(by_loss)] if step > 0 else by_loss[-1 - turn % len(by_loss)]
+            down[place] += step
+    return [value / scale for value in down]
+
+
+# Names and messages come from files and machines of other people: a terminal obeys some characters, and a
+# reader is deceived by others. Before anything is shown, they are made visible, here and nowhere else.
+
+_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\w*\[)")
+_NOT_ASCII = re.compile(r"[^ -~\n\t]")
+_LONGEST_WORD, _SHOWN = 1024, 100
+# Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
+# no file can hold, and line ends that only some programs know.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
+    it (`\\u001b`), so that JSON remains the same JSON."""
+    return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def no_command(text: str) -> str:
+    """`text` in which a CI service that reads what is printed (`::error`, `##[group]`, `##vso[`) finds no
+    command: of such a word, the first character is written as JSON writes it. It does not matter who runs
+    this here: what was printed may be a service's log elsewhere."""
+    return _COMMAND.sub(lambda found: (found[1] or "") + f"\\u{ord(found[0][-1]):04x}", text)
+
+
+def in_short(text: str) -> str:
+    """A message as one line, of which no word, a path of thousands of letters say, hides the rest."""
+    return " ".join(map(_short_word, text.split()))
+
+
+def _short_word(word: str) -> str:
+    return word if len(word) <= _LONGEST_WORD else f"{word[:_SHOWN]}...{word[-_SHOWN:]}"
+
+
+def printable_data(data: object) -> object:
+    """The same for every text in plain JSON."""
+    match data:
+        case str():
+            return printable(data)
+        case Mapping():
+            return {printable(str(key)): printable_data(value) for key, value in data.items()}
+        case list() | tuple():
+            return [printable_data(value) for value in data]
+    return data
+
+
+def _visible(found: re.Match[str]) -> str:
+    character = found[0]
+    if unicodedata.category(character) not in _UNSEEN:
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

@@ -1,0 +1,55 @@
+"""What macOS says of itself through its own commands; empty or None where it does not answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+from model_profiling.core import process
+from model_profiling.core.errors import SetupError
+
+# Where they are, for a PATH that leaves the system's own folders out.
+_FOLDERS = "/usr/bin:/usr/sbin"
+
+
+def sysctl(name: str) -> str:
+    """One value, such as `machdep.cpu.brand_string`."""
+    return _answer("sysctl", "-n", name).strip()
+
+
+def sysctl_listing(prefix: str) -> str:
+    """Every name below `prefix` with its value, one `name: value` a line."""
+    return _answer("sysctl", prefix)
+
+
+def version() -> str:
+    """Such as `15.5`."""
+    return _answer("sw_vers", "-productVersion").strip()
+
+
+def memory_bytes() -> int | None:
+    said = sysctl("hw.memsize")
+    return int(said) if said.isdecimal() else None
+
+
+def on_battery() -> bool | None:
+    """Whether it draws from a battery now."""
+    source = re.search(r"drawing from '([^']+)'", _answer("pmset", "-g", "batt"))
+    return source[1] == "Battery Power" if source else None
+
+
+def is_translated() -> bool:
+    """Whether this process is x86_64 code that Rosetta runs on an Arm CPU."""
+    return sysctl("sysctl.proc_translated") == "1"
+
+
+def _answer(command: str, *words: str) -> str:
+    path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_FOLDERS}")
+    if path is None:
+        return ""
+    try:
+        done = process.run([path, *words], timeout=10)
+    except SetupError:
+        return ""
+    return done.stdout if done.ok else ""

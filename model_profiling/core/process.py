@@ -1,0 +1,329 @@
+"""Subprocesses with a limit in time and in what they say, and nothing left running behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from model_profiling.core.errors import SetupError, system_reason
+from model_profiling.core.left_running import end_all, start_time
+from model_profiling.core.signals import put_off
+from model_profiling.core.tether import Keeper, marked, new_mark
+
+MOST_OUTPUT = 16 << 20
+"""Bytes that are kept of each stream; what a runner says of its own times lies in its last lines."""
+
+_END = 1 << 20
+_BLOCK = 1 << 16
+_LONGEST_LINE = 1000
+# One that has ended may have left its output to a daemon it started; that one never closes it.
+_GRACE_S = 1.0
+# Where the system cannot wake us when a process ends.
+_LOOK_EVERY_S = 0.2
+_LONGEST_SLEEP_S = 3600.0
+# As long as the kernel takes at most to end what was killed, with all its memory.
+_TO_END_S = 30.0
+# In which not all 32,768 numbers of processes are given, however much is started.
+_NUMBERS_LAST_S = 10.0
+
+_keeper = Keeper()
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a subprocess ended and what it said."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    timed_out: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.returncode == 0 and not self.timed_out
+
+    @property
+    def signal_name(self) -> str | None:
+        """The signal that ended it, also when a shell or an emulator reports it as 128+N."""
+        number = -self.returncode if self.returncode < 0 else self.returncode - 128
+        if self.timed_out or number <= 0:
+            return None
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return None
+
+    def tail(self, lines: int = 12) -> str:
+        said = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
+        return "\n".join(
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in said[-lines:]
+        )
+
+
+@dataclass(slots=True)
+class Kept:
+    """The beginning and the end of a stream of any length, and how much of it is between them."""
+
+    most: int = MOST_OUTPUT
+    beginning: bytearray = field(default_factory=bytearray)
+    end: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, block: bytes) -> None:
+        last = min(_END, self.most // 2)
+        room = max(self.most - last - len(self.beginning), 0)
+        self.beginning += block[:room]
+        self.end += block[room:]
+        if (surplus := len(self.end) - last) > 0:
+            self.dropped += surplus
+            del self.end[:surplus]
+
+    def content(self) -> bytes:
+        gap = b"\n[%d bytes left out]\n" % self.dropped if self.dropped else b""
+        return bytes(self.beginning) + gap + bytes(self.end)
+
+    def text(self) -> str:
+        return self.content().decode("utf-8", "replace")
+
+
+class Child(subprocess.Popen[bytes]):
+    """A subprocess and the mark that all it starts carries; it ends with `end`."""
+
+    mark: str
+    began: int
+    since: float
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    most_output: int = MOST_OUTPUT,
+    leaves_nothing: bool = False,
+    stop: threading.Event | None = None,
+    heard: Callable[[str], None] | None = None,
+) -> Completed:
+    """Run `argv` in a session of its own; at `timeout` seconds it is killed with everything it started.
+
+    `env` adds to the inherited environment. Of each stream `most_output` bytes are kept, its beginning and
+    its end. With `leaves_nothing` what it started ends with it also when it ends by itself; that is not for
+    clients that start a daemon for others, as adb does. `stop`, set by another thread, ends it as the limit
+    does: signals only reach the main thread. `heard` is given each line of stdout as it
+    comes. A failing command is a value, not an exception; only a program that cannot be started at all
+    raises.
+    """
+    words = tuple(str(word) for word in argv)
+    began = time.monotonic()
+    child = start(words, cwd=cwd, env=env)
+    said = _Said(child, most_output, stop, heard)
+    timed_out = True
+    try:
+        timed_out = not said.follow(began + timeout, grace_s=0.0 if leaves_nothing else _GRACE_S)
+    finally:
+        end(child, with_all=timed_out or leaves_nothing)
+        said.take_rest()
+    return Completed(
+        argv=words,
+        returncode=child.returncode,
+        stdout=said.out.text(),
+        stderr=said.err.text(),
+        seconds=time.monotonic() - began,
+        timed_out=timed_out,
+    )
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    fed: bool = False,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stderr: IO[bytes] | int = subprocess.PIPE,
+) -> Child:
+    """Start `argv` in a session of its own, its output piped here, and its input too if it is `fed`.
+
+    `env` adds to the inherited environment. Whoever starts it hands it to `end`, however it ended; should
+    this process be killed before, it ends all the same.
+    """
+    mark = new_mark()
+    _keeper.begins(mark)
+    try:
+        child = Child(
+            argv,
+            stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=cwd,
+            env=marked({**os.environ, **(env or {})}, mark),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        _keeper.ended(mark)
+        reason = system_reason(problem)
+        raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
+    child.mark, child.began, child.since = mark, start_time(child.pid), time.monotonic()
+    _keeper.runs(mark, child.pid, child.began)
+    return child
+
+
+def end(child: Child, *, with_all: bool = True) -> None:
+    """End the child if it still runs, and then, or `with_all`, everything it started, in whatever session.
+
+    Where that is possible, before it is waited for: until then nobody else gets its number.
+    """
+    with put_off():
+        if not has_ended(child):
+            kill(child)
+        elif with_all:
+            quick = time.monotonic() - child.since < _NUMBERS_LAST_S
+            end_all(child.pid, child.mark, child.began, ended=quick)
+            if (
+                child.returncode is None
+            ):  # its number is its group's still; where nobody can look, that is all
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+        try:
+            child.wait(timeout=_TO_END_S)
+        except subprocess.TimeoutExpired as problem:
+            raise SetupError(
+                f"cannot end {_named(child)} (process {child.pid})",
+                "end it by hand: it runs as another user, or waits for a disk or a device",
+            ) from problem
+        finally:
+            _keeper.ended(child.mark)
+
+
+def _named(child: Child) -> str:
+    return str(child.args[0] if isinstance(child.args, Sequence) else child.args)
+
+
+def kill(child: Child) -> None:
+    """Kill the child and everything it started; it is still to be handed to `end`."""
+    waited_for = child.returncode is not None
+    # First: who has left the session and the environment is known by its parent, while that lives.
+    end_all(0 if waited_for else child.pid, child.mark, child.began)
+    if not waited_for:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(PermissionError):  # as with sudo
+            child.kill()
+
+
+def kill_running() -> None:
+    """Kill everything that threads of this process have started and wait for; each is told how it ended."""
+    for mark, (pid, began) in _keeper.running().items():
+        end_all(pid, mark, began)
+
+
+def has_ended(child: Child) -> bool:
+    """Whether it has; where the system allows that, its number stays taken."""
+    if child.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # somebody else has waited for it
+        return child.poll() is not None
+
+
+class _Said:
+    """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
+
+    def __init__(
+        self,
+        child: Child,
+        most: int,
+        stop: threading.Event | None,
+        heard: Callable[[str], None] | None = None,
+    ) -> None:
+        assert child.stdout is not None and child.stderr is not None
+        self._heard, self._line = heard, b""
+        self.out, self.err = Kept(most), Kept(most)
+        self._child, self._stop = child, stop
+        self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
+
+    def follow(self, deadline: float, grace_s: float) -> bool:
+        """Whether the child ended before the deadline. Whoever else holds its streams open then is given
+        `grace_s` to say more."""
+        watch = _watch(self._child)
+        with selectors.DefaultSelector() as ready:
+            for stream in self._open:
+                ready.register(stream, selectors.EVENT_READ)
+            if watch is not None:
+                ready.register(watch, selectors.EVENT_READ)
+            try:
+                return self._follow(ready, watch, deadline, grace_s)
+            finally:
+                if watch is not None:
+                    os.close(watch)
+
+    def _follow(
+        self, ready: selectors.BaseSelector, watch: int | None, deadline: float, grace_s: float
+    ) -> bool:
+        ended: float | None = None
+        pause = _LONGEST_SLEEP_S if watch is not None and self._stop is None else _LOOK_EVERY_S
+        while self._open or ended is None:
+            now = time.monotonic()
+            stopped = self._stop is not None and self._stop.is_set()
+            if ended is None and (now >= deadline or stopped):
+                return False
+            until = deadline if ended is None else ended + grace_s
+            if ended is not None and now >= until:
+                return True
+            events = ready.select(timeout=max(min(pause, until - now), 0.0))
+            for key, _ in events:
+                if key.fd == watch or not self._take(key.fd):
+                    ready.unregister(key.fileobj)
+            if ended is None and has_ended(self._child):
+                ended = time.monotonic()
+        return True
+
+    def take_rest(self) -> None:
+        """What is still in the pipes of a child that has ended; then they are closed."""
+        until = time.monotonic() + _GRACE_S
+        for stream in list(self._open):
+            os.set_blocking(stream, False)
+            try:
+                while time.monotonic() < until and self._take(stream):
+                    pass
+            except BlockingIOError:
+                pass
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _take(self, stream: int) -> bool:
+        block = os.read(stream, _BLOCK)
+        if not block:
+            del self._open[stream]
+            return False
+        kept = self._open[stream]
+        kept.add(block)
+        if self._heard is not None and kept is self.out:
+            *lines, self._line = (self._line + block).split(b"\n")
+            self._line = self._line[-_BLOCK:]
+            for line in lines:
+                self._heard(line.decode("utf-8", "replace"))
+        return True
+
+
+def _watch(child: Child) -> int | None:
+    """A file that can be read once the child has ended, where the system has such."""
+    try:
+        return os.pidfd_open(child.pid)
+    except (AttributeError, OSError):
+        return None

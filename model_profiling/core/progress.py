@@ -1,0 +1,82 @@
+"""How long work tells the person watching where it is; the command line decides how that looks."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from model_profiling.core.formatting import printable
+
+_SECONDS_BETWEEN_LINES = 10.0
+_ERASE = "\r\033[K"
+
+
+class Progress(Protocol):
+    """Receives stages by name and, where the amount of work is known, how much of it is done."""
+
+    def stage(self, text: str) -> None:
+        """A new stage of the work began."""
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        """`done` of `total` steps of the current stage are finished; `left_s` is how long the rest takes,
+        where that is known better than from the steps."""
+
+
+class Silent:
+    """Says nothing; the default for library use."""
+
+    def stage(self, text: str) -> None:
+        """Nothing is shown."""
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        """Nothing is shown."""
+
+
+class Lines:
+    """A line on stderr for each stage, and how far it is: for programs that need none of the packages.
+
+    Several may write to one terminal: a count stands in the last line until anyone writes another.
+    """
+
+    def __init__(self) -> None:
+        self._stage, self._shown = "", time.monotonic()
+
+    def stage(self, text: str) -> None:
+        self._stage, self._shown = text, time.monotonic()
+        self._write(text, "\n")
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        del left_s
+        count = f"{self._stage} {done}/{total} {text}".rstrip()
+        if sys.stderr.isatty():
+            self._write(count[: shutil.get_terminal_size().columns - 1], "")
+        elif time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            self._write(count, "\n")
+
+    def _write(self, text: str, end: str) -> None:
+        sys.stderr.write(f"{_ERASE if sys.stderr.isatty() else ''}{printable(text)}{end}")
+        sys.stderr.flush()
+
+
+_watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")
+
+
+def watched() -> Progress:
+    """Who is told of work that nobody asked for by name, such as a download that the first run needs."""
+    return _watching.get(Silent())
+
+
+@contextlib.contextmanager
+def watching(progress: Progress) -> Iterator[None]:
+    """Within it, `progress` is told."""
+    before = _watching.set(progress)
+    try:
+        yield
+    finally:
+        _watching.reset(before)

@@ -1,0 +1,203 @@
+"""Records as files: frozen dataclasses to JSON and back, and CSV cells that no spreadsheet runs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError
+from model_profiling.core.safe_read import read_json
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+# Frozen dataclasses to JSON and back: a record's fields are its file's format, in both directions.
+# Keys that a record does not name are ignored, so that newer files stay readable.
+
+Record = TypeVar("Record")
+JsonObject = dict[str, object]
+
+
+def read_json_object(path: Path, fix: str, *, follow: bool = False) -> JsonObject:
+    """The object in `path`; `fix` is what to do about a damaged file, `follow` if the user named it."""
+    content = read_json(path, follow=follow, fix=fix)
+    if not isinstance(content, dict):
+        raise FormatError(f"{path} is not a JSON object", fix)
+    return content
+
+
+def read_record(
+    kind: type[Record], path: Path, fix: str, upgrade: Callable[[JsonObject], JsonObject] | None = None
+) -> Record:
+    """The record in `path`; `upgrade` turns an older file's content into today's."""
+    content = read_json_object(path, fix)
+    if upgrade is not None:
+        content = upgrade(content)
+    if "schema_version" not in content:
+        raise FormatError(f"{path}: schema_version: required", fix)
+    return parse_record(kind, content, str(path), fix)
+
+
+def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:
+    """`content` as a record; a field that does not fit is an error that names it."""
+    from pydantic import ValidationError
+
+    try:
+        # Strict, and as JSON: only there is a list a tuple and a word an enumeration's value.
+        return cast("Record", _adapter(kind).validate_json(json.dumps(content), strict=True))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "content"
+        said = first["msg"].removeprefix("Input ").removeprefix("Field ").lower()
+        if first["type"] == "json_invalid":  # it was JSON to Python, which lets halves of characters pass
+            said = "a text in it holds half a character"
+        raise FormatError(f"{where}: {place}: {said}", fix) from problem
+
+
+def parse_flat(kind: type[Record], content: JsonObject, where: str, fix: str) -> Record:
+    """The same without pydantic, whose loading takes longer than a short command: for records of texts, whole
+    numbers, flags, literals and tuples of such records."""
+    given: dict[str, object] = {}
+    for name, (wanted, required) in _fields(kind).items():
+        if name in content:
+            given[name] = _flat_value(wanted, content[name], f"{where}: {name}", fix)
+        elif required:
+            raise FormatError(f"{where}: {name}: required", fix)
+    return kind(**given)
+
+
+_FIELDS: dict[object, dict[str, tuple[Any, bool]]] = {}
+
+
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Each field's type, and whether it has to be given."""
+    if kind not in _FIELDS:
+        hints, none = get_type_hints(kind), dataclasses.MISSING
+        _FIELDS[kind] = {
+            field.name: (hints[field.name], field.default is none and field.default_factory is none)
+            for field in dataclasses.fields(kind)
+        }
+    return _FIELDS[kind]
+
+
+def _flat_value(wanted: Any, value: object, where: str, fix: str) -> object:
+    if get_origin(wanted) is Literal:
+        allowed = get_args(wanted)
+        if not any(type(value) is type(one) and value == one for one in allowed):
+            raise FormatError(f"{where}: should be {' or '.join(map(repr, allowed))}", fix)
+        return value
+    if get_origin(wanted) is tuple:
+        inside = get_args(wanted)[0]
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise FormatError(f"{where}: should be a list of objects", fix)
+        return tuple(parse_flat(inside, one, f"{where}.{at}", fix) for at, one in enumerate(value))
+    if type(value) is not wanted:
+        raise FormatError(f"{where}: should be a valid {_WORDS[wanted]}", fix)
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value):
+        raise FormatError(f"{where}: a text in it holds half a character", fix)
+    return value
+
+
+_WORDS = {str: "string", int: "integer", bool: "boolean"}
+
+
+def record_json(record: object) -> JsonObject:
+    """What `parse_record` reads back."""
+    return cast("JsonObject", _adapter(type(record)).dump_python(record, mode="json"))
+
+
+def write_record(path: Path, record: object) -> None:
+    files.write_json(path, record_json(record))
+
+
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        # Imported here, because commands that meet no record are to start at once.
+        from pydantic import TypeAdapter
+
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+# CSV that people open in a spreadsheet: a name that begins like a formula would be run there.
+# Such a text is written behind an apostrophe, and read back without it; numbers stay numbers. Whatever of
+# the kit writes or reads CSV does so here.
+
+# A cell begins with the text; inside of it too, where `;` or a tab parts cells (as in many countries), or a
+# quoted line's end is taken for a row's.
+_BEGINS = r"(?:^|(?<=[;\t\r\n]))"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)(?:$|[;\t\r\n])"
+# A single sign is no formula. Full-width signs are signs to a spreadsheet.
+_FORMULA = rf"(?!'* *{_NUMBER})(?='*(?: *[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])[^;])"
+_RUN = re.compile(f"{_BEGINS}{_FORMULA}")
+_KEPT = re.compile(f"{_BEGINS}'{_FORMULA}")
+
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LONGEST_ROW = 1 << 20
+
+
+def safe_cell(text: str) -> str:
+    """`text` so that no spreadsheet runs it."""
+    return _RUN.sub("'", text)
+
+
+def own_cell(cell: str) -> str:
+    """The text that was made safe."""
+    return _KEPT.sub("", cell) if "'" in cell else cell
+
+
+def csv_line(fields: Iterable[object]) -> str:
+    """Fields as CSV holds them, without the line's end; it cannot hold NUL."""
+    line = io.StringIO()
+    cells = (safe_cell(field.replace("\0", "")) if isinstance(field, str) else field for field in fields)
+    # Only the characters of the line's end make Python quote a field that holds them.
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue()[:-2]
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """A whole file."""
+    return "".join(f"{csv_line(row)}\n" for row in rows)
+
+
+def read_rows(text: str, where: object, fix: str) -> Iterator[list[str]]:
+    """The cells of each row, as they were before they were made safe; `where` and `fix` are for errors."""
+    taken = 0
+
+    def lines() -> Iterator[str]:
+        """One by one, as a copy of a large text takes four times its size; a row has an end."""
+        nonlocal taken
+        for found in _LINE.finditer(text):
+            taken += len(found[0])
+            if taken > _LONGEST_ROW:
+                raise csv.Error(f"a row has more than {_LONGEST_ROW} characters")
+            yield found[0].replace("\0", "")
+
+    reader = csv.reader(lines())
+    try:
+        for row in reader:
+            taken = 0
+            yield list(map(own_cell, row))
+    except csv.Error as problem:
+        raise FormatError(f"{where}, line {reader.line_num} is no CSV: {problem}", fix) from problem
+
+
+def read_table(text: str, where: object, fix: str) -> tuple[tuple[str, ...], Iterator[dict[str, str]]]:
+    """The names of the columns, and the rows by them; what a row lacks is empty, what it has more is left."""
+    rows = read_rows(text, where, fix)
+    columns = tuple(next(rows, ()))
+    return columns, (
+        dict(zip(columns, row + [""] * (len(columns) - len(row)), strict=False)) for row in rows if row
+    )

@@ -1,0 +1,256 @@
+"""Files that somebody else wrote, or may have changed: run directories, dumps and programs are mailed around.
+
+Only regular files are opened, so nothing blocks, no device is read and nothing is taken in without end; only
+up to a size that no honest file of its kind reaches; and a path that a file names is taken only inside of the
+folder that was named. What the user's own command names may be a link (`follow=True`); what was found in a
+run directory may not.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import BinaryIO
+
+from model_profiling.core.errors import FormatError, InputError, system_reason
+
+MIB = 1 << 20
+MOST_JSON = 64 * MIB
+MOST_TEXT = 256 * MIB
+"""Of logs, CSV files and the like: what is read whole."""
+MOST_LOG = 32 * MIB
+"""Of logs that are read line by line: each line takes some fifty bytes more."""
+MOST_WIDE = 96 * MIB
+"""Of text beyond ASCII, of which one character makes each take four bytes."""
+MOST_BINARY = 512 * MIB
+"""Of outputs and the like, which are read whole."""
+MOST_MAPPED = 2048 * MIB
+"""Of dumps, which are mapped, not read: flatbuffers address no more."""
+MOST_MEMORY = 600 * MIB
+"""For what is made of one JSON file; the largest real record takes 12 MiB."""
+DEEPEST_JSON = 64
+"""Lists and objects in each other; the kit's own files have fewer than ten."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a disk"),
+)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+
+def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
+    """`path` for reading, if it is a regular file; a link only with `follow`."""
+    links = 0 if follow else os.O_NOFOLLOW
+    try:
+        # A device may act on being opened, so it is asked before; and after, as it may have been swapped.
+        _refuse_others(path, path.stat() if follow else path.lstat(), follow)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP and not follow:
+            raise _refusal(path, "a link", follow) from problem
+        raise InputError(f"cannot read {path}: {system_reason(problem)}", "correct the path") from problem
+    except ValueError as problem:  # NUL, or halves of characters that no file name holds
+        raise InputError(
+            f"cannot read {str(path)!r}: no file has such a name", "correct the path"
+        ) from problem
+    try:
+        _refuse_others(path, os.fstat(handle), follow)
+    except InputError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> None:
+    if kind := kind_of(found.st_mode):
+        raise _refusal(path, kind, named)
+
+
+def kind_of(mode: int) -> str:
+    """What a file is; empty for a regular one."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "" if stat.S_ISREG(mode) else "no file")
+
+
+def _refusal(path: Path, kind: str, named: bool) -> InputError:
+    fix = "name a file" if named else "put the file itself there, or remove it"
+    return InputError(f"{path} is {kind}, not a regular file", fix)
+
+
+def is_regular(path: Path, *, follow: bool = False) -> bool:
+    """Whether `open_regular` would take it."""
+    try:
+        return stat.S_ISREG((path.stat() if follow else path.lstat()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_there(path: Path) -> bool:
+    """Whether anything has that name, were it a pipe or a link to nowhere: what is there and cannot be read
+    is to be said, not taken for missing."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def check_regular(path: Path) -> Path:
+    """`path`, if it is missing or a regular file."""
+    if is_there(path):
+        _refuse_others(path, path.lstat())
+    return path
+
+
+def size_of(path: Path) -> int:
+    """Of a regular file, in bytes."""
+    with open_regular(path) as stream:
+        return os.fstat(stream.fileno()).st_size
+
+
+def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> bytes:
+    """What `path` holds; more than `most` bytes are refused before they are read."""
+    with open_regular(path, follow=follow) as stream:
+        try:
+            size = os.fstat(stream.fileno()).st_size
+            if size > most:
+                raise too_large(path, most)
+            # Files of the kernel call themselves empty, and others grow.
+            content = stream.read(size)
+            while len(content) <= most and (more := stream.read(MIB)):
+                content += more
+        except OSError as problem:
+            raise InputError(f"cannot read {path}: {system_reason(problem)}", "check the disk") from problem
+    if len(content) > most:
+        raise too_large(path, most)
+    return content
+
+
+def too_large(path: Path, most: int) -> FormatError:
+    """What is said of a file with more than `most` bytes."""
+    return FormatError(f"{path} holds more than {_size(most)}: no such file is so large", "remove it")
+
+
+def _size(count: int) -> str:
+    return f"{count // MIB} MiB" if count >= MIB else f"{count} bytes"
+
+
+def read_text(path: Path, most: int = MOST_TEXT, *, follow: bool = False, errors: str = "replace") -> str:
+    """The UTF-8 text in `path`, without a mark of byte order; other bytes are shown as replaced."""
+    content = read_bytes(path, most, follow=follow)
+    if len(content) > MOST_WIDE and not content.isascii():
+        raise too_large(path, MOST_WIDE)
+    return content.decode("utf-8-sig", errors)
+
+
+def read_json(
+    path: Path,
+    most: int = MOST_JSON,
+    *,
+    follow: bool = False,
+    fix: str = "write the file again, or remove it",
+) -> object:
+    """The JSON in `path`; `fix` is what to do about a damaged file."""
+    return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
+
+
+def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:
+    """`content` as JSON of which every number can be reckoned with, nested no deeper than people write.
+
+    `endless` takes infinities and NaN: a model may be full of them, and PyTorch writes them as they are.
+    """
+    constant = float if endless else _finite
+    if _memory_of_json(content) > MOST_MEMORY:
+        raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        parsed: object = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=constant)
+    except RecursionError as problem:
+        raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix) from problem
+    except ValueError as problem:
+        raise FormatError(f"{where} is not JSON: {problem}", fix) from problem
+    if _depth(text) > DEEPEST_JSON:
+        raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix)
+    return parsed
+
+
+def _memory_of_json(content: bytes | bytearray | str) -> int:
+    """What Python takes for JSON at the most, told from its text: empty lists and small objects take up to 30
+    times their size, so that the size alone is no bound."""
+    if isinstance(content, str):
+        opened, listed, parted = content.count("{"), content.count("["), content.count(",")
+    else:
+        opened, listed, parted = content.count(b"{"), content.count(b"["), content.count(b",")
+    width = 2 if content.isascii() else 5  # the bytes, and what one character beyond them makes of the text
+    return width * len(content) + 240 * opened + 72 * listed + 60 * parted
+
+
+def _whole(text: str) -> int:
+    """A whole number that some counter could hold; with others, arithmetic ends in surprises."""
+    if len(text) > 20:
+        raise ValueError(f"{text[:20]}... is too large a number")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    """NaN and infinities are not JSON, though Python reads them, and so large a number would be one."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is no number")
+    return number
+
+
+def _depth(text: str) -> int:
+    """How many lists and objects lie in each other; `text` is JSON. One more than may be is told as that."""
+    if text.count("[") + text.count("{") <= DEEPEST_JSON:
+        return 0
+    outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
+    brackets = "".join(outside_strings).encode().translate(_ONE_KIND, _NO_BRACKETS)
+    depth = 0
+    while brackets and depth <= DEEPEST_JSON:
+        brackets = brackets.replace(b"[]", b"")
+        depth += 1
+    return depth
+
+
+def inside(root: Path, name: str, where: str = "") -> Path:
+    """The file `name` of `root`, as another file tells it; `where` is that file and its field.
+
+    `root` may be reached through links; below it none may lead out.
+    """
+    path = root / stays_inside(name, where)
+    try:
+        home, real = root.resolve(), path.resolve()
+    except (OSError, RuntimeError, ValueError) as problem:  # links in a circle
+        raise _leads_out(name, f"cannot be followed ({problem})", where) from problem
+    if real != home and home not in real.parents:
+        raise _leads_out(name, f"leads out of {root} through a link", where)
+    return path
+
+
+def stays_inside(name: str, where: str = "", *, folder: bool = False) -> str:
+    """`name`, of a file or a `folder`, if as a text it is a path below another; what links make of it is
+    `inside`'s question. Hidden folders, which are not looked through for links that lead out, hold nothing
+    of a run."""
+    if not name or "\0" in name:
+        raise _leads_out(name, "names no file", where)
+    parts = PurePosixPath(name).parts
+    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in parts:
+        raise _leads_out(name, "leads out of the run directory", where)
+    if any(part.startswith(".") for part in (parts if folder else parts[:-1])):
+        raise _leads_out(name, "leads into a hidden folder", where)
+    return name
+
+
+def _leads_out(name: str, problem: str, where: str) -> FormatError:
+    told = f"{where}: " if where else ""
+    return FormatError(
+        f"{told}{name!r} {problem}", "a run names only files of its own; correct the entry, or measure again"
+    )

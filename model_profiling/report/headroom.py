@@ -1,0 +1,298 @@
+"""What SME2 could bring, for people and for machines."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from model_profiling.analysis.coverage import Coverage, MissingOperator
+from model_profiling.analysis.headroom import Outlook, Part, Projection
+from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, span
+from model_profiling.report.charts.operators import headroom_chart
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
+
+# What SME2 could bring, for people: what the answers say of it, and the report's section.
+# A projection is called one wherever it appears, and what it rests on stands beside it.
+
+_MISSING_SHOWN = 12
+
+
+def bottleneck_text(found: Projection) -> str:
+    low, high = found.after_low, found.after_high
+    if low.name == high.name:
+        shares = span(percent(low.share), percent(high.share))
+        word = "still" if low.name == found.before.name else "then"
+        return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
+    return (
+        f"The largest part of the time would then be {low.name} ({percent(low.share)}) or {high.name} "
+        f"({percent(high.share)}), projected with the lowest and the highest factors."
+    )
+
+
+def what_sme2_could_bring(data: ReportData) -> list[Block]:
+    outlook = data.outlook
+    coverage = outlook.coverage
+    blocks: list[Block] = []
+    if not coverage.tested:
+        words = f"Not tested which operators run on SME2: {coverage.reason}. Next: "
+        return [Paragraph((words, Code(coverage.next_command), "."))]
+    if coverage.operators:
+        blocks.append(Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
+    else:
+        blocks.append(Paragraph(f"Nothing: {coverage.reason}."))
+    blocks += _projections(outlook)
+    blocks += _missing(coverage)
+    return blocks
+
+
+def _projections(outlook: Outlook) -> Iterator[Block]:
+    if not outlook.projections:
+        yield Paragraph(f"No projection: {outlook.reason}.")
+        return
+    yield Paragraph(
+        "A projection, not a measurement: Amdahl's law on the times measured here, with the operators that "
+        f"were proven to run on SME2 made faster by a range of factors ({outlook.factors.origin}) and all "
+        "else left as it is."
+    )
+    if chart := headroom_chart(outlook.projections):
+        yield chart
+    yield make_table(
+        (
+            "experiment",
+            "threads",
+            "share of time",
+            "lowest",
+            "highest",
+            "ceiling",
+            "latency ms",
+            "projected ms",
+        ),
+        [_row(found) for found in outlook.projections],
+        numbers=(1, 2, 3, 4, 5, 6),
+    )
+    yield make_table(
+        ("experiment", "threads", "operators on SME2", "count", "share of time", "factors"),
+        [
+            (*_series(found), group.name, str(group.operators), percent(group.time_share), str(group.factor))
+            for found in outlook.projections
+            for group in found.groups
+        ],
+        numbers=(1, 3, 4),
+    )
+    yield make_table(
+        ("experiment", "threads", "largest part", "with the lowest factors", "with the highest"),
+        [
+            (
+                *_series(found),
+                *(
+                    f"{part.name} ({percent(part.share)})"
+                    for part in (found.before, found.after_low, found.after_high)
+                ),
+            )
+            for found in outlook.projections
+        ],
+        numbers=(1,),
+    )
+    yield Paragraph(
+        "Shares of time are of typical runs with the event tracer on; the latency is the median without it, "
+        "and projected latencies are that divided by the factors' outcome. Ceiling: those operators taking "
+        "no time at all."
+    )
+    yield from make_list(
+        f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found again in this "
+        f"series and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
+        f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
+        for found in outlook.projections
+        if found.unmatched
+    )
+
+
+def _row(found: Projection) -> tuple[str, ...]:
+    projected = MISSING
+    if found.latency_ms is not None:
+        projected = f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
+    return (
+        *_series(found),
+        percent(found.time_share),
+        _times(found.low),
+        _times(found.high),
+        _times(found.ceiling),
+        milliseconds(found.latency_ms),
+        projected,
+    )
+
+
+def _series(found: Projection) -> tuple[str, str]:
+    threads = found.series.threads
+    return found.series.experiment, MISSING if threads is None else str(threads)
+
+
+def _missing(coverage: Coverage) -> Iterator[Block]:
+    if coverage.uncounted:
+        words = "The arithmetic of {} is not known and in no share."
+        yield Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))
+    for backend, calls in Counter(coverage.unseen).items():
+        yield Paragraph(
+            f"{plural(calls, 'call')} of {backend} reported no operators: what it computes is in no share."
+        )
+    if not coverage.missing:
+        return
+    yield Paragraph("Not on SME2, by reason:")
+    reasons: dict[tuple[str, str], list[MissingOperator]] = {}
+    for each in coverage.missing:
+        reasons.setdefault((each.reason, each.cause), []).append(each)
+    yield make_table(
+        ("why", "because of", "operators", "share of arithmetic"),
+        [
+            (reason, cause, str(len(members)), percent(sum(each.share or 0 for each in members)))
+            for (reason, cause), members in reasons.items()
+        ],
+        numbers=(2, 3),
+    )
+    shown = coverage.missing[:_MISSING_SHOWN]
+    largest = "the largest" if len(coverage.missing) > len(shown) else "each"
+    rows = [_missing_row(each) for each in shown]
+    headers = ("operator", "precision", "module", "source", "share of arithmetic")
+    table = make_table(headers, rows, numbers=(4,))
+    rest = len(coverage.missing) - len(shown)
+    more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
+    yield Folded(f"Which they are ({largest} with its share)", (table, *more))
+
+
+def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
+    operator = found.operator
+    place = operator.module_path or MISSING, operator.source or MISSING
+    return Code(operator.name), operator.precision or MISSING, *place, percent(found.share)
+
+
+def proven_text(coverage: Coverage, more: str = "") -> str:
+    """How much of the matrix work ran on SME2; `more` says what else that is a share of."""
+    ran = f"{coverage.isa} kernels ran {_counted(coverage)}{more}"
+    if not coverage.isa:
+        ran = f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
+    return f"Under emulation: {ran}" if coverage.emulated else ran
+
+
+def _counted(coverage: Coverage) -> str:
+    share = coverage.arithmetic_share
+    text = f"{len(coverage.proven)} of {plural(len(coverage.operators), 'matrix operator')}"
+    known = " that is known" if coverage.unseen or coverage.uncounted else ""
+    return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
+
+
+def range_text(found: Projection) -> str:
+    """From the lowest to the highest projected speedup."""
+    return span(_times(found.low), _times(found.high))
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.2f}x" if math.isfinite(speedup) else "without a bound"
+
+
+# The keys `sme2_coverage`, `sme2_headroom` and `headroom_reason`: the same in every file and command.
+
+Json = dict[str, object]
+
+
+def outlook_facts(outlook: Outlook) -> Json:
+    projections = [_projection(found) for found in outlook.projections]
+    headroom: Json | None = None
+    if projections:
+        headroom = {
+            "kind": "projection",
+            **projections[0],
+            "inputs": {
+                "factors": outlook.factors.origin,
+                "time_share": "typical times with the event tracer on, measured on an Arm CPU without SME2",
+                "latency_ms": "median without the tracer",
+                "operators": outlook.coverage.reason,
+            },
+            "per_series": projections,
+        }
+    return {
+        "sme2_coverage": _coverage(outlook.coverage),
+        "sme2_headroom": headroom,
+        "headroom_reason": outlook.reason or None,
+    }
+
+
+def _coverage(found: Coverage) -> Json:
+    tested = found.tested
+    return {
+        "evidence": found.evidence,
+        "reason": found.reason,
+        "next": found.next_command or None,
+        "instruction_set": found.isa or None,
+        "emulated": found.emulated if tested else None,
+        "operators": len(found.proven) if tested else None,
+        "operators_total": len(found.operators) if tested or found.work else None,
+        "flops": found.flops if tested else None,
+        "flops_total": found.flops_total if tested or found.work else None,
+        "arithmetic_share": found.arithmetic_share,
+        "operators_uncounted": found.uncounted if tested or found.work else None,
+        "counted_from": "the program" if found.work else "what ran" if tested else None,
+        "delegates_unseen": list(found.unseen),
+        "missing": [_missing_operator(each) for each in found.missing],
+    }
+
+
+def _missing_operator(found: MissingOperator) -> Json:
+    operator = found.operator
+    return {
+        "name": operator.name,
+        "method": operator.method,
+        "chain_index": operator.chain_index,
+        "instruction_id": operator.instruction_id,
+        "node": operator.node if operator.node >= 0 else None,
+        "category": operator.category.value,
+        "kind": operator.kind,
+        "delegate_backend": operator.backend,
+        "module_path": operator.module_path,
+        "source": operator.source,
+        "flops": operator.flops,
+        "share": found.share,
+        "cause": found.cause,
+        "reason": found.reason,
+        "precision": operator.precision,
+    }
+
+
+def _projection(found: Projection) -> Json:
+    return {
+        **asdict(found.series),
+        "low": found.low,
+        "high": found.high,
+        "ceiling": _bound(found.ceiling),
+        "factors": [
+            {
+                "operators": group.name,
+                "count": group.operators,
+                "time_share": group.time_share,
+                "low": group.factor.low,
+                "high": group.factor.high,
+            }
+            for group in found.groups
+        ],
+        "time_share": found.time_share,
+        "bottleneck_before": _part(found.before),
+        "bottleneck_after": {"low": _part(found.after_low), "high": _part(found.after_high)},
+        "latency_ms": found.latency_ms,
+        "projected_ms": {
+            name: found.ms(speedup)
+            for name, speedup in (("low", found.low), ("high", found.high), ("ceiling", found.ceiling))
+        },
+        "taken_from": found.taken_from,
+        "unmatched": list(found.unmatched),
+    }
+
+
+def _part(part: Part) -> Json:
+    return {"category": part.name, "share": part.share}
+
+
+def _bound(speedup: float) -> float | None:
+    """None where there is no bound: JSON has no infinity."""
+    return speedup if math.isfinite(speedup) else None

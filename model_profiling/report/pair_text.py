@@ -1,0 +1,233 @@
+"""Comparisons in words, and what tells several runs apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from model_profiling.analysis.pairing import CategoryPair, Pairing
+from model_profiling.core.formatting import milliseconds, percent
+from model_profiling.report.breakdown import break_down
+from model_profiling.report.data import PairReport, ReportData
+from model_profiling.run import Times, names
+from model_profiling.run.comparability import Origin, why_not_comparable
+from model_profiling.statistics.speedup import Speedup, Verdict
+
+# What a comparison says, in words: the ratio with its interval, and where the bottleneck went.
+
+
+def speedup_text(found: Speedup) -> str:
+    """A ratio with its interval, as a person says it."""
+    if found.ratio is None:
+        return found.verdict.value
+    if found.low is None or found.high is None:
+        return f"about {found.ratio:.2f}x, without a verdict"
+    return f"{found.ratio:.2f}x ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
+
+
+def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
+    """What takes most of the time before, and what does after, with the shares that the tables show."""
+    parts = _shown_parts(pairing)
+    return (
+        max(parts, key=lambda part: part.baseline_share),
+        max(parts, key=lambda part: part.candidate_share),
+    )
+
+
+def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
+    before, after = break_down(pairing.baseline).parts, break_down(pairing.candidate).parts
+    return [
+        replace(
+            part,
+            baseline_share=before[part.name].percent / 100,
+            candidate_share=after[part.name].percent / 100,
+        )
+        for part in pairing.categories
+    ]
+
+
+def shift_text(before: CategoryPair, after: CategoryPair) -> str:
+    """Whether the bottleneck moved: what SME2 speeds up makes room for what it does not."""
+    if before.name == after.name:
+        return (
+            f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
+            f"and after ({percent(after.candidate_share)})."
+        )
+    return (
+        f"The bottleneck moved from {before.name} ({percent(before.baseline_share)} of the time before) "
+        f"to {after.name} ({percent(after.baseline_share)} before, {percent(after.candidate_share)} after)."
+    )
+
+
+def bottleneck_shift(pairing: Pairing) -> str:
+    """How the time divides before and after: the bottleneck, and what took the room that it left."""
+    before, after = largest_parts(pairing)
+    if before.name != after.name:
+        return shift_text(before, after)
+    grown = max(_shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
+    if grown.candidate_share - grown.baseline_share < 0.01:
+        return shift_text(before, after)
+    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
+    said = f"{before.name} goes from {shares}"
+    if grown.name != before.name:
+        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
+    return f"{said}."
+
+
+def change_text(pair: PairReport) -> str:
+    """What SME2 did to the latency, the ratio first."""
+    found = pair.speedup
+    tracer = ", with the event tracer on" if pair.with_tracer else ""
+    times = (
+        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
+        f"with it{tracer}"
+    )
+    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    if found.low is not None and found.high is not None:
+        times += f" ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
+    if found.verdict is Verdict.NO_CHANGE:
+        return f"No significant change ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast: {times}."
+
+
+def pair_text(pair: PairReport) -> str:
+    """`threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
+    found = pair.speedup
+    said = [found.verdict.value, *([f"{found.ratio:.2f}x"] if found.ratio is not None else [])]
+    if found.low is not None and found.high is not None:
+        said.append(f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}")
+    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
+    return f"{pair.label} ({', '.join(said)}; {times})"
+
+
+# What tells several runs apart: the shortest names for them, what they share, and what their times are.
+
+_NAMED_BY = ("model", "format", "platform", "device", "measured")
+"""Facts that make a name, in this order; `measured` is a date and a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run on a page of several."""
+
+    name: str
+    data: ReportData
+    facts: dict[str, str]
+
+
+def model_and_format(data: ReportData) -> tuple[str, str]:
+    """The model's name, and how it was exported; a program from elsewhere has a name only."""
+    model, variant = names.variant_of(Path(f"{data.model or data.run.path.name}.pte"))
+    return model, variant.replace("_", " ") if variant != model else ""
+
+
+def device_of(data: ReportData) -> str:
+    """A phone by its model and chip, other machines by their CPU."""
+    before = data.run.manifest.machine.before if data.run.manifest else None
+    phone = before.device if before else None
+    told = [text for text in (phone.model, phone.soc) if text] if phone else []
+    return ", ".join(told) or data.cpu
+
+
+def date_of(data: ReportData) -> str:
+    """To the minute."""
+    return data.run.manifest.started[:16].replace("T", " ") if data.run.manifest else ""
+
+
+def what_times_are(data: ReportData) -> str:
+    """What the run's times are worth, in a few words."""
+    if data.times is Times.UNKNOWN:
+        return "recorded on a machine that nothing names"
+    if data.times is Times.EMULATED:
+        return "emulated: kernels and outputs, no times"
+    if data.times is Times.TRACED:
+        return "traced for kernels: no latencies"
+    if data.is_arm is False:
+        return "measured on a CPU that is not Arm: says nothing about Arm"
+    known = {True: " with SME2", False: " without SME2", None: ""}[data.has_sme2]
+    return f"measured on {'an Arm CPU' if data.is_arm else 'hardware'}{known}"
+
+
+def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
+    """Each with the fewest facts that tell it apart, or its model where there is nothing to tell apart.
+
+    Of several models each is named: a platform and a date would tell them apart and say nothing.
+    """
+    facts = [_facts(data) for data in runs]
+    short = [_name_facts(data, known) for data, known in zip(runs, facts, strict=True)]
+    telling = [key for key in _NAMED_BY if len({known[key] for known in short}) > 1] or ["model"]
+    choices = (
+        keys
+        for count in range(1, len(telling) + 1)
+        for keys in combinations(telling, count)
+        if "model" in keys or "model" not in telling
+    )
+    unique = (keys for keys in choices if len({_joined(known, keys) for known in short}) == len(runs))
+    keys = next(unique, tuple(telling))
+    shown = [_joined(known, keys) or data.run.path.name for known, data in zip(short, runs, strict=True)]
+    taken: Counter[str] = Counter()
+    shared = Counter(shown)
+    named = []
+    for name, known, data in zip(shown, facts, runs, strict=True):
+        taken[name] += 1
+        numbered = name if shared[name] == 1 else f"{name}, run {taken[name]}"
+        named.append(NamedRun(numbered, data, known))
+    return named
+
+
+def _name_facts(data: ReportData, facts: dict[str, str]) -> dict[str, str]:
+    """An emulator's CPU is none that anybody has."""
+    return {**facts, "device": "emulated"} if data.times is Times.EMULATED else facts
+
+
+def _joined(facts: dict[str, str], keys: Sequence[str]) -> str:
+    return ", ".join(facts[key] for key in keys if facts[key])
+
+
+def _facts(data: ReportData) -> dict[str, str]:
+    model, exported = model_and_format(data)
+    manifest = data.run.manifest
+    return {
+        "model": model,
+        "format": exported,
+        "platform": data.run.platform,
+        "device": device_of(data),
+        "measured": date_of(data),
+        "times": what_times_are(data),
+        "ExecuTorch": (manifest.executorch.version or "") if manifest else "",
+        "runner build": (manifest.runner.build_id or "") if manifest else "",
+        "kit": manifest.kit_version if manifest else "",
+    }
+
+
+def shared_and_differing(runs: Sequence[NamedRun]) -> tuple[dict[str, str], list[str]]:
+    """The facts that all runs have in common, and the names of those that tell them apart."""
+    keys = list(runs[0].facts)
+    alike = {key: runs[0].facts[key] for key in keys if len({run.facts[key] for run in runs}) == 1}
+    return {key: value for key, value in alike.items() if value}, [key for key in keys if key not in alike]
+
+
+def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, list[str]]]:
+    """The first run that has latencies, or the first of all, and the others by why their times say nothing
+    about its own; the reason is empty where they may be compared."""
+    first = next((run for run in runs if run.data.timed), runs[0])
+    found: dict[str, list[str]] = {}
+    for other in runs:
+        if other is not first:
+            found.setdefault(_why_not(first, other), []).append(other.name)
+    return first, found
+
+
+def _why_not(first: NamedRun, other: NamedRun) -> str:
+    sides = _origin(first), _origin(other)
+    if sides[0] is None or sides[1] is None:
+        return "one of them has no series"
+    return why_not_comparable(sides[0], sides[1]) or ""
+
+
+def _origin(run: NamedRun) -> Origin | None:
+    series = run.data.headline.series if run.data.headline else next(iter(run.data.run.series), None)
+    return replace(run.data.run.origin(series), name=run.name) if series else None

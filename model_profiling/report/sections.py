@@ -1,0 +1,421 @@
+"""Sections of the report: method, delegates, inside operators, energy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.outside_lines import (
+    REASON_NOT_KNOWN,
+    OutsideLine,
+    joined_calls,
+    joining_words,
+    outside_lines,
+)
+from model_profiling.analysis.sampling import (
+    FEWEST,
+    InsideOperator,
+    InsideSeries,
+    Portion,
+    SampledPart,
+    SeenKernel,
+)
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import calls_of
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several, span_of
+from model_profiling.report.breakdown import Breakdown, break_down
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import (
+    Block,
+    Code,
+    Heading,
+    Inline,
+    Paragraph,
+    Table,
+    Text,
+    make_list,
+    make_table,
+)
+from model_profiling.report.operator_sections import headline_series
+from model_profiling.report.views import module_cell
+from model_profiling.run import names
+from model_profiling.run.manifest import Part
+from model_profiling.run.metrics import Latency, MachineUse
+from model_profiling.statistics.verdict import Speedup
+
+if TYPE_CHECKING:
+    from model_profiling.targets.device.records import Energy
+
+
+# How latencies were measured, what ended that, and what the machine did meanwhile, in words and a table.
+
+RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran side by side, which other work on the machine disturbs least."
+)
+SEPARATE_RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
+    "processes that ran at different times, so 3% is added to each side of an interval for what the machine "
+    "did then."
+)
+LOCKSTEP_RATIO_NOTE = (
+    "Times are medians. Speedups and changes are not their quotient: they compare turns of the same moment, "
+    "launch by launch, so that what the machine did meets both sides."
+)
+
+
+def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
+    """What a ratio was made of."""
+    if found.unit == "launch":
+        return LOCKSTEP_RATIO_NOTE
+    return RATIO_NOTE if side_by_side else SEPARATE_RATIO_NOTE
+
+
+def unit_header(latencies: Sequence[Latency]) -> str:
+    """What a column counts: launches, rounds, or some of each."""
+    units = {several(found.counted_in) for found in latencies}
+    return " or ".join(sorted(units)) or "rounds"
+
+
+def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
+    """One sentence or two about the experiments that one config measured."""
+    ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
+    if not ours:
+        return ""
+    in_turns = [found for found in ours if found.measured == "lockstep"]
+    alone = [found for found in ours if found.measured != "lockstep"]
+    said = []
+    if in_turns:
+        launches = plural(max(found.rounds for found in in_turns), "launch")
+        who = (
+            "all programs were loaded and took turns" if len(in_turns) > 1 else "the program was started anew"
+        )
+        said.append(f"Measured in lockstep: in each of {launches} {who}")
+    if alone:
+        who = f" ({listing(dict.fromkeys(str(found.series) for found in alone))})" if in_turns else ""
+        rounds = plural(max(found.rounds for found in alone), "round")
+        said.append(f"{'measured' if said else 'Measured'} in {rounds} of one process after another{who}")
+    return f"{'; '.join(said)}.{_ending(part)}"
+
+
+def _ending(part: Part) -> str:
+    facts = part.schedule
+    took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
+    if facts.ended == "precision" and facts.precision is not None:
+        return f" It ended{took} because every speedup was known to plus or minus {percent(facts.precision)}."
+    if facts.ended == "budget" and facts.budget_s is not None:
+        return f" It ended{took} because the budget of {facts.budget_s:g} s was spent."
+    if facts.ended == "nothing compared":
+        return f" It ended{took}: nothing is compared, so the fewest launches are enough."
+    if facts.ended == "rounds" and facts.mode == "lockstep":
+        return f" It ended{took} with the last launch that was asked for."
+    return ""
+
+
+def machine_table(latencies: Sequence[Latency]) -> list[Block]:
+    """What the machine did while the turns were taken; nothing where none were."""
+    known = [(found, found.machine) for found in latencies if found.machine is not None]
+    if not known:
+        return []
+    headers = ("experiment", "threads", "CPU time", "pushed off the CPU", "page faults from disk")
+    rows = [
+        (
+            found.experiment,
+            str(found.threads or MISSING),
+            MISSING if use.cpu_time_share is None else f"{100 * use.cpu_time_share:.0f}%",
+            _rate(use.involuntary_switches, use.inferences),
+            _rate(use.major_faults, use.inferences),
+        )
+        for found, use in known
+    ]
+    meanwhile = "; ".join(_meanwhile([use for _, use in known]))
+    note = (
+        "What the machine did during the turns: CPU time as a share of the time the turns took, the rest as "
+    )
+    return [
+        Paragraph(f"{note}events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."),
+        make_table(headers, rows, numbers=(1, 2, 3, 4)),
+    ]
+
+
+def _rate(events: int, inferences: int) -> str:
+    return f"{1000 * events / inferences:.1f}" if inferences else MISSING
+
+
+def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
+    loads = [load for use in uses for load in use.load or ()]
+    if loads:
+        yield f"load {span_of(loads, '.1f')}"
+    stolen = [use.stolen_share for use in uses if use.stolen_share is not None]
+    if stolen:
+        yield f"{percent(max(stolen))} of CPU time taken by the hypervisor"
+    clocks = [khz / 1e6 for use in uses for khz in use.clock_khz or ()]
+    if clocks:
+        yield f"clock {span_of(clocks, '.2f')} GHz"
+    temperatures = [degrees for use in uses for degrees in use.temperature_c or ()]
+    if temperatures:
+        yield f"{span_of(temperatures, '.0f')} C"
+
+
+# The report's section on delegates: how much they took, what they left to portable kernels, and why.
+
+_PORTABLE_SHOWN = 10
+
+
+def backends(data: ReportData) -> list[Block]:
+    """How much of the work the delegates took, and which operators they left to portable kernels."""
+    series = headline_series(data)
+    if series is None:
+        return []
+    shown = break_down(series)
+    rows: list[tuple[Text, ...]] = []
+    for name in dict.fromkeys(operator.backend for operator in series.operators):
+        members = [operator for operator in series.operators if operator.backend == name]
+        kind = "delegate" if members[0].delegated else "portable kernels"
+        rows.append((name, kind, str(len(members)), *shown.of(members).cells))
+    blocks: list[Block] = [
+        Paragraph(
+            f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
+            f"{plural(series.first.operator_calls, 'operator call')} outside them in each run."
+        ),
+        _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
+    ]
+    portable = [operator for operator in series.operators if not operator.delegated]
+    if not portable:
+        return [*blocks, Paragraph("Every operator was delegated.")]
+    portable.sort(key=lambda operator: -operator.typical_ms)
+    lines = outside_lines(series, portable)
+    if any(line.reasons for line in lines):
+        advised = any(one.id == "outside-delegates" and one.found_in is series for one in data.findings)
+        return [*blocks, *_by_line(series, shown, lines, advised=advised)]
+    headers = ("outside delegates", "how many", "modules", "ms", "share")
+    not_known = Paragraph(f"{REASON_NOT_KNOWN[:1].upper()}{REASON_NOT_KNOWN[1:]}.")
+    return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
+
+
+def _by_line(
+    series: SeriesAnalysis, shown: Breakdown, lines: Sequence[OutsideLine], *, advised: bool
+) -> Iterator[Block]:
+    """What each line of the model leaves outside and why, the longest first; then what to write instead,
+    where no advice below says it."""
+    ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
+    everyone = [operator for line in lines for operator in line.operators]
+    times = shown.within(shown.of(everyone), everyone, [line.operators for line in ordered])
+    rows: list[tuple[Text, ...]] = [
+        (
+            line.name,
+            ", ".join(f"{count} x {name}" for name, count in _counted(line)),
+            line.place or MISSING,
+            line.why or "not known",
+            *spent.cells,
+        )
+        for line, spent in zip(ordered, times, strict=True)
+    ]
+    yield _timed_table(series, ("left outside by", "operators", "source", "why", "ms", "share"), rows)
+    left = len(lines) - len(ordered)
+    if left:
+        yield Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
+    if joined := joined_calls(series, lines, calls_of(series)):
+        words = joining_words(series.first.delegate_calls, joined)
+        yield Paragraph(f"They part the delegates: with what may be written instead, {words}.")
+    if advised:
+        return
+    said = dict.fromkeys((line.name, line.remedy) for line in ordered if line.remedy)
+    yield from make_list(f"{name}: {remedy}" for name, remedy in said)
+
+
+def _counted(line: OutsideLine) -> list[tuple[str, int]]:
+    return Counter(operator.type for operator in line.operators).most_common()
+
+
+def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
+    """Operators of one name together, the longest first, with the modules that most of their time is in."""
+    groups: dict[str, list[Operator]] = {}
+    for operator in portable:
+        groups.setdefault(operator.type, []).append(operator)
+    rows: list[tuple[Text, ...]] = []
+    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
+        places = list(dict.fromkeys(module_cell(operator) for operator in members))
+        where: list[Inline] = []
+        for place in places[:3]:
+            where += [", ", place] if where else [place]
+        if len(places) > 3:
+            where.append(f" and {len(places) - 3} more")
+        rows.append((Code(name), str(len(members)), tuple(where), *shown.of(members).cells))
+    return rows
+
+
+def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
+    """A table whose last two columns are times; they are left out where times mean nothing."""
+    if series.times.are_shown:
+        return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
+    return make_table(headers[:-2], [row[:-2] for row in rows])
+
+
+# The report's view inside operators: which kernels their time goes to, from a run that was sampled.
+
+_OPERATORS_SHOWN = 15
+_KERNELS_SHOWN = 12
+_NAMED_OF_OPERATOR = 3
+
+
+def inside_operators(data: ReportData) -> list[Block]:
+    """Of each series that was sampled; empty where none was."""
+    return [block for found in data.inside for block in _series(found, alone=len(data.inside) == 1)]
+
+
+def _series(found: InsideSeries, *, alone: bool) -> Iterator[Block]:
+    if not alone:
+        yield Heading(str(found.series), 3)
+    if found.problem:
+        yield Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
+        return
+    yield Paragraph(_how(found))
+    if found.note:
+        yield Paragraph(f"{found.note[0].upper()}{found.note[1:]}.")
+    if found.operators:
+        yield from _divided(found) if found.shown else _seen(found)
+    if sentence := _moving(found):
+        yield Paragraph(sentence)
+    yield from _kernel_table(found)
+    yield from make_list(
+        f"The functions of {name} are not told apart: {why}." for name, why in found.files.items()
+    )
+
+
+def _how(found: InsideSeries) -> str:
+    lost = f" {found.lost} more found no memory." if found.lost else ""
+    outside = percent(found.outside / found.samples) if found.samples else MISSING
+    return (
+        f"{found.series}: {plural(found.samples, 'sample')} of where {plural(found.threads, 'thread')} "
+        f"{'was' if found.threads == 1 else 'were'}, {found.hz} in a second at most, in a run of its own "
+        f"({plural(found.executions, 'inference')}, never part of a latency). {outside} of them lie outside "
+        f"delegates' operators; {percent(found.unnamed_share)} of the work is in functions that nothing "
+        f"names.{lost}"
+    )
+
+
+def _divided(found: InsideSeries) -> Iterator[Block]:
+    """Operators by time, each with its parts."""
+    parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
+    ordered = sorted(found.operators, key=lambda each: -_ms(each))
+    rows = [_sampled_row(each, parts) for each in ordered[:_OPERATORS_SHOWN]]
+    yield make_table(
+        ("operator", "ms", "samples", *(part.value for part in parts), "mostly in"),
+        rows,
+        numbers=tuple(range(1, 3 + len(parts))),
+    )
+    yield Paragraph(
+        "A part's share is its share of the operator's samples, so parts add up to the operator; the 95% "
+        "interval in brackets takes samples as independent. Times are the operator's, divided by these "
+        f"shares. Below {FEWEST} samples nothing is divided."
+    )
+
+
+def _sampled_row(each: InsideOperator, parts: list[SampledPart]) -> tuple[Text, ...]:
+    shares = [_share(each.parts.get(part)) if each.enough else MISSING for part in parts]
+    mostly = Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples"
+    ms = milliseconds(each.operator.typical_ms) if each.operator else MISSING
+    return each.name, ms, str(each.samples), *shares, mostly
+
+
+def _share(portion: Portion | None) -> str:
+    if portion is None:
+        return "0%"
+    return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+
+
+def _ms(each: InsideOperator) -> float:
+    return each.operator.typical_ms if each.operator else 0.0
+
+
+def _seen(found: InsideSeries) -> Iterator[Block]:
+    """Which kernels each operator was seen in; where time passes otherwise, shares of it mean nothing."""
+    yield Paragraph(
+        "These samples prove which kernels ran in which operator. How often says nothing: the time they were "
+        "taken in is not the hardware's."
+    )
+    rows: list[tuple[Text, ...]] = []
+    for each in found.operators[:_OPERATORS_SHOWN]:
+        named = [kernel for kernel in each.kernels if kernel.part is not SampledPart.WAITING][
+            :_NAMED_OF_OPERATOR
+        ]
+        rows.append((each.name, str(each.samples), *_kernels_cell(named)))
+    yield make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
+
+
+def _kernels_cell(kernels: list[SeenKernel]) -> tuple[Text, Text]:
+    return (
+        Code(", ".join(kernel.name for kernel in kernels)) if kernels else MISSING,
+        ", ".join(dict.fromkeys(kernel.part.value for kernel in kernels)) or MISSING,
+    )
+
+
+def _moving(found: InsideSeries) -> str:
+    moving = found.moving
+    if moving is None or not found.shown:
+        return ""
+    many = plural(moving.operators, "operator")
+    if moving.ms <= 0:
+        return f"No packing and no indirection by name was seen inside the {many} that multiply matrices."
+    return (
+        f"Inside the {many} that multiply matrices, packing and indirection take {percent(moving.share)} of "
+        f"the time ({milliseconds(moving.ms)} ms of an inference): data movement that CONV and GEMM hide."
+    )
+
+
+def _kernel_table(found: InsideSeries) -> Iterator[Block]:
+    worked = [kernel for kernel in found.kernels if kernel.part is not SampledPart.WAITING]
+    if not worked:
+        return
+    total = sum(kernel.samples for kernel in found.kernels)
+    headers = ("function", "part", "instruction set", "samples")
+    rows: list[tuple[Text, ...]] = [
+        (
+            Code(kernel.name),
+            kernel.part.value,
+            kernel.isa or MISSING,
+            str(kernel.samples),
+            *([percent(kernel.samples / total)] if found.shown else []),
+        )
+        for kernel in worked[:_KERNELS_SHOWN]
+    ]
+    yield make_table(
+        (*headers, "of all") if found.shown else headers, rows, numbers=(3, 4)[: len(rows[0]) - 3]
+    )
+    if len(worked) > _KERNELS_SHOWN:
+        rest = sum(kernel.samples for kernel in worked[_KERNELS_SHOWN:])
+        more = plural(len(worked) - _KERNELS_SHOWN, "function")
+        yield Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
+
+
+# What an inference costs the battery, where a phone's fuel gauge was asked.
+
+_NOTE = (
+    "Energy of one inference for the whole phone, screen and radio included, from its fuel gauge while the "
+    "program ran alone; the interval (95%) is how much the gauge's readings differed, all of which are in "
+    "the experiment's _gauge.csv. Gauges differ between phones: compare experiments on one phone."
+)
+
+
+def energy_table(latencies: Sequence[Latency]) -> list[Block]:
+    """A table of those that are known, and why others are not; empty where no gauge was asked."""
+    asked = [(found, found.energy) for found in latencies if found.energy]
+    rows = [row for found, energy in asked if (row := _energy_row(found, energy))]
+    blocks: list[Block] = []
+    if rows:
+        headers = ("experiment", "threads", "mJ for one inference", "interval", "W", "readings")
+        blocks = [Paragraph(_NOTE), make_table(headers, rows, numbers=(1, 2, 4, 5))]
+    unknown = (f"{found.series}: {energy.reason}" for found, energy in asked if energy.reason)
+    return [*blocks, *make_list(unknown)]
+
+
+def _energy_row(found: Latency, energy: Energy) -> tuple[str, ...] | None:
+    if energy.joules is None or energy.low is None or energy.high is None or energy.watts is None:
+        return None
+    threads = str(found.threads or "")
+    interval = f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}"
+    watts, readings = f"{energy.watts:.2f}", str(energy.readings)
+    return found.experiment, threads, f"{1e3 * energy.joules:.3g}", interval, watts, readings

@@ -1,0 +1,257 @@
+"""Blocks as Markdown and as plain lines for a terminal."""
+
+from __future__ import annotations
+
+import html
+import re
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from model_profiling.core.formatting import MISSING, printable
+from model_profiling.report.document import (
+    Answers,
+    Block,
+    Chart,
+    Code,
+    Commands,
+    Explorer,
+    Figure,
+    Folded,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Link,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    in_parts,
+    plain,
+)
+
+# Words as Markdown: what came from a file is text there and nothing else.
+# A name never becomes an element, an attribute, a link, a picture, a heading, a list or a mention, on GitHub
+# neither. Words that mean nothing to Markdown stay as they are, so that a page reads well unrendered too.
+
+# A space without a width: it parts what GitHub, which looks at the finished page, would make a link of.
+_NO_WIDTH = "&#8203;"
+# Addresses, numbers of issues, people, mail: `model@size=8` is none of them.
+_LINKED = r"(?P<linked>:(?=//)|\bwww\.|#(?=\d)|(?<!\w)@(?=[A-Za-z0-9])|(?<=[\w.+-])@(?=[\w-]+\.))"
+_MEANT = re.compile(
+    r"(?P<marked>[\\*~`]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"  # a_b is no emphasis
+    r"|(?P<element><(?=[A-Za-z/!?]))"
+    r"|(?P<entity>&(?=#?[A-Za-z0-9]+;))"
+    r"|(?P<formula>\$)"
+    rf"|{_LINKED}",
+    re.IGNORECASE,
+)
+_LINK = re.compile(_LINKED, re.IGNORECASE)
+_BLOCK = re.compile(r"[-+](?=\s|$)|-(?=[-\s]*$)|#{1,6}(?=\s|$)|>|\[(?=[ xX]\])|\d{1,9}(?=[.)](?:\s|$))")
+_END_OF_HEADING = re.compile(r"(?<!\S)(?=#+$)")
+_IN_CAPTION = re.compile(r"([\\\[\]<>`*~&])")
+
+
+def only_text(text: str) -> str:
+    """Words inside of a line."""
+    return _MEANT.sub(_harmless, text)
+
+
+def _harmless(found: re.Match[str]) -> str:
+    match found.lastgroup:
+        case "marked":
+            return f"\\{found[0]}"
+        case "element":
+            return "&lt;"
+        case "entity":
+            return "&amp;"
+        case "formula":
+            return "&#36;"
+    return f"{found[0]}{_NO_WIDTH}"
+
+
+def line_start(text: str) -> str:
+    """A line of Markdown, so that it begins no list, heading or quotation and ends no heading."""
+    begins = _BLOCK.match(text)
+    if begins:
+        # The point behind a number is what makes it one of a list's.
+        text = f"{begins[0]}\\{text[begins.end() :]}" if begins[0].isdecimal() else f"\\{text}"
+    return _END_OF_HEADING.sub(lambda _: "\\", text, count=1)
+
+
+def strong(text: str, before: str = "", after: str = "") -> str:
+    """Text that stands out between two others: stars between a mark and a letter would only be stars."""
+    opening = "" if text[:1].isalnum() or _parts(before[-1:]) else _NO_WIDTH
+    closing = "" if text[-1:].isalnum() or _parts(after[:1]) else _NO_WIDTH
+    return f"{opening}**{only_text(text)}**{closing}" if text else ""
+
+
+def _parts(character: str) -> bool:
+    """Whether stars beside it open or close whatever is on their other side."""
+    return not character.strip() or character in string.punctuation
+
+
+def html_text(text: str) -> str:
+    """Words inside of an HTML element of the page."""
+    return _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(text))
+
+
+def code(text: str) -> str:
+    """Text as code, whatever backticks it holds."""
+    if not text:
+        return ""
+    ticks = fence(text, 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def fence(text: str, least: int = 3) -> str:
+    """Backticks that `text` cannot end."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
+    return "`" * max(least, longest + 1)
+
+
+def link(text: str, file: str) -> str:
+    """Another page; a name in its words must not end it."""
+    return picture(text, file).removeprefix("!")
+
+
+def picture(caption: str, file: str) -> str:
+    """A picture that lies beside the page; a name in what stands for it must not end it."""
+    words = _IN_CAPTION.sub(r"\\\1", caption)
+    address = quote(file, errors="backslashreplace")
+    return f"![{words}]({address})"
+
+
+def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
+    """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
+    return printable("\n\n".join(_Page(pictures).blocks(blocks)) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    pictures: str
+
+    def blocks(self, blocks: Iterable[Block]) -> list[str]:
+        return [text for block in blocks if (text := self._block(block))]
+
+    def _block(self, block: Block) -> str:  # noqa: PLR0911  one for each kind
+        match block:
+            case Heading(text, level):
+                return f"{'#' * level} {self._text(text)}"
+            case Paragraph(text):
+                return self._text(text)
+            case Answers(entries):
+                return "\n\n".join(
+                    f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries
+                )
+            case Table():
+                return self._table(block)
+            case Items(entries, numbered):
+                return self._items(entries, numbered)
+            case Commands(lines):
+                around = fence("\n".join(lines))
+                return "\n".join((around, *lines, around))
+            case Figure(file, caption):
+                return picture(_one_line(caption), file)
+            case Chart(name, title, summary):
+                drawn = picture(_one_line(f"{title}. {summary}"), f"{self.pictures}/{name}.svg")
+                return drawn if self.pictures else ""
+            case Explorer(instead=inside):
+                return "\n\n".join(self.blocks(inside))
+            case Folded(summary, inside):
+                body = "\n\n".join(self.blocks(inside))
+                return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
+
+    def _items(self, entries: Sequence[Item], numbered: bool) -> str:
+        lines = []
+        for number, entry in enumerate(entries, start=1):
+            lines.append(f"{f'{number}.' if numbered else '-'} {self._text(entry.text)}")
+            lines += [f"   - {self._text(line)}" for line in entry.inside]
+        return "\n".join(lines)
+
+    def _table(self, table: Table) -> str:
+        rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
+        headers = [self._cell(header) for header in table.headers]
+        rows = [[self._cell(cell) or MISSING for cell in row] for row in table.rows]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
+
+    def _cell(self, text: Text) -> str:
+        return _words(text).replace("|", "\\|")
+
+    def _text(self, text: Text) -> str:
+        return line_start(_words(text))
+
+
+def _words(text: Text) -> str:
+    parts = ["", *in_parts(text), ""]
+    return _one_line("".join(map(_inline, parts, parts[1:-1], parts[2:])))
+
+
+def _inline(before: Inline, part: Inline, after: Inline) -> str:
+    match part:
+        case Code(text):
+            return code(_one_line(text))
+        case Link(text, file):
+            return link(_one_line(text), file)
+        case Strong(text):
+            return strong(_one_line(text), plain(before), plain(after))
+        case str():
+            return only_text(part)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Blocks as plain lines for a terminal: aligned columns without decoration, easy to read and to cut.
+
+
+def render_terminal(blocks: Iterable[Block]) -> str:
+    return printable("\n".join(line for block in blocks for line in _lines(block)))
+
+
+def _lines(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(text):
+            yield from ("", _terminal_line(text))
+        case Paragraph(text):
+            yield _terminal_line(text)
+        case Answers(entries):
+            for question, answer in entries:
+                yield from (question, f"  {_terminal_line(answer)}")
+        case Table():
+            yield from table_lines(block)
+        case Items(entries, numbered):
+            for number, entry in enumerate(entries, start=1):
+                yield f"{f'{number}.' if numbered else '-'} {_terminal_line(entry.text)}"
+                yield from (f"   - {_terminal_line(line)}" for line in entry.inside)
+        case Commands(lines):
+            yield from (f"  {line}" for line in lines)
+        case Figure(file, caption):
+            yield _terminal_line(f"{caption}: {file}")
+        case Chart():
+            return
+        case Explorer(instead=inside):
+            yield from (line for within in inside for line in _lines(within))
+        case Folded(summary, inside):
+            yield _terminal_line(summary)
+            yield from (f"  {line}" for within in inside for line in _lines(within))
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    rows = [table.headers, *(tuple(_terminal_line(cell) for cell in row) for row in table.rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in table.numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _terminal_line(text: Text) -> str:
+    """Names come from files: a line's end in one ends neither a row nor a sentence."""
+    return printable(" ".join(plain(text).split()))

@@ -1,0 +1,259 @@
+"""What the tools under `tools/` write and print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.categories import Category
+from model_profiling.analysis.evidence import SeriesEvidence
+from model_profiling.analysis.findings import where
+from model_profiling.analysis.kernel_names import UNKNOWN
+from model_profiling.analysis.kernels import (
+    KernelPair,
+    KernelUse,
+    compare_kernels,
+    matrix_share,
+    sme_verdict,
+    unknown_kernels,
+)
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.core.formatting import MISSING, percent, plural
+from model_profiling.report.breakdown import break_down, series_table
+from model_profiling.report.columns import DETAILS
+from model_profiling.report.csv_files import E2E_COLUMNS, details_row, e2e_row, write_rows
+from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
+from model_profiling.run import Series
+
+# The CSV files of `analyze_etdump_csv.py`.
+# Scripts written for the earlier kit read them, so its columns come first, with its names and meaning: one
+# row for each category or operator, and no row that adds others up. What this kit says otherwise has another
+# name.
+
+CATEGORY_COLUMNS = ("category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count")
+OPERATOR_COLUMNS = ("operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count")
+LATENCY_COLUMNS = ("model_name", *E2E_COLUMNS[1:6])
+_MOST_OTHERS = 2
+
+
+def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
+    """Categories, operators, the longest of those in no category, and end-to-end times, named by `stem`."""
+    operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
+    rows = [_operator(dump, operator) for operator in operators]
+    own = [place for place, name in enumerate(DETAILS) if name not in OPERATOR_COLUMNS]
+    details = [tuple(row[place] for place in own) for row in (details_row(dump, one) for one in operators)]
+    others = [
+        row for row, one in zip(rows, operators, strict=True) if one.category is Category.OTHER
+    ][:_MOST_OTHERS]  # fmt: skip
+    e2e = e2e_row(dump, stem)
+    tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
+        "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
+        "operator_details": (
+            (*OPERATOR_COLUMNS, *(tuple(DETAILS)[place] for place in own)),
+            [(*row, *more) for row, more in zip(rows, details, strict=True)],
+        ),
+        "e2e": (E2E_COLUMNS, [e2e]),
+        "e2e_latency": (LATENCY_COLUMNS, [e2e[: len(LATENCY_COLUMNS)]]),
+        **({"other_top_ops": (OPERATOR_COLUMNS, others)} if others else {}),
+    }
+    written = []
+    for name, (header, content) in tables.items():
+        path = folder / f"{stem}_{name}.csv"
+        write_rows(path, header, content)
+        written.append(path)
+    return written
+
+
+def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str, str]) -> list[Path]:
+    """Both sides by category, end to end and by operator; `names` head the columns.
+
+    `speedup` by category is the earlier kit's: how many times faster the first is. This kit's is how many
+    times faster the second is, and its column says so.
+    """
+    first, second = names
+    sides, ours = (f"{first}_ms", f"{second}_ms"), f"speedup_of_{second}"
+    every = (*pairing.baseline.operators, *pairing.candidate.operators)
+    present = {operator.category.value for operator in every}
+    shown = [pair for pair in pairing.categories if pair.name in present]
+    of_all = pairing.baseline.e2e_ms, pairing.candidate.e2e_ms
+    paths = [folder / f"{stem}_{name}comparison.csv" for name in ("", "e2e_", "operator_")]
+    categories, end_to_end, operators = paths
+    write_rows(
+        categories,
+        ("category", *sides, "speedup", f"{first}_pct", f"{second}_pct", ours),
+        map(_category_pair, shown),
+    )
+    write_rows(end_to_end, (*sides, ours), [(*map(_ms, of_all), _ratio(pairing.traced_ratio))])
+    write_rows(
+        operators,
+        ("call", "position", "category", "kind", "change", f"{first}_operator", f"{second}_operator",
+         f"{first}_kernel", f"{second}_kernel", *sides, ours, "delta_ms", "place"),
+        map(_operator_pair, pairing.operators),
+    )  # fmt: skip
+    return paths
+
+
+def _categories(dump: DumpAnalysis) -> list[tuple[object, ...]]:
+    breakdown = dump.breakdown
+    rows: list[tuple[object, ...]] = []
+    for category, part in sorted(breakdown.categories.items(), key=lambda item: -int(item[1].sum())):
+        count = sum(operator.category is category for operator in dump.operators)
+        if count:
+            mean = breakdown.mean_ms(part)
+            share = f"{100 * breakdown.share(part):.6g}"
+            rows.append((category.value, _ms(mean * dump.runs), _ms(mean), share, count))
+    return rows
+
+
+def _operator(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
+    total = operator.times.total_ns / 1e6
+    return (
+        operator.name, operator.category.value, _ms(total), _ms(total / dump.runs),
+        f"{100 * dump.share_of(operator):.6g}", operator.times.runs,
+    )  # fmt: skip
+
+
+def _category_pair(pair: CategoryPair) -> tuple[object, ...]:
+    shares = (f"{100 * pair.baseline_share:.4f}", f"{100 * pair.candidate_share:.4f}")
+    theirs = _ratio(1 / pair.ratio if pair.ratio else None)
+    return pair.name, _ms(pair.baseline_ms), _ms(pair.candidate_ms), theirs, *shares, _ratio(pair.ratio)
+
+
+def _operator_pair(pair: OperatorPair) -> tuple[object, ...]:
+    operator = pair.main
+    return (
+        operator.call, operator.position, pair.category.value, operator.kind, pair.change,
+        " + ".join(side.name for side in pair.baseline), " + ".join(side.name for side in pair.candidate),
+        *pair.families, _ms(pair.baseline_ms), _ms(pair.candidate_ms), _ratio(pair.ratio),
+        _ms(pair.delta_ms), operator.place,
+    )  # fmt: skip
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.6f}"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.4f}"
+
+
+# One series in short, for a terminal: where its time goes and its longest operators.
+
+
+def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
+    yield Heading(f"{series.name}: {plural(series.runs, 'run')} with the tracer on")
+    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:most]
+    if series.times.are_shown:
+        yield Paragraph(f"times are the {series.taken_from}")
+        yield series_table(series)
+        shown = break_down(series)
+        rows = [
+            (operator.name, *shown.of([operator]).cells, where(operator) or operator.place)
+            for operator in longest
+        ]
+        yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
+    else:
+        yield Paragraph(f"from {series.times.origin}: its times mean nothing and are not shown")
+        counts = [
+            (category.value, str(sum(operator.category is category for operator in series.operators)))
+            for category in series.breakdown.categories
+        ]
+        yield make_table(("category", "operators"), counts, numbers=(1,))
+    portable = [operator for operator in series.operators if not operator.delegated]
+    if portable and series.times.are_shown:
+        share = percent(series.spent_by(portable).share)
+        yield Paragraph(f"portable: {len(portable)} of {plural(len(series.operators), 'operator')}, {share}")
+    if names := series.first.unknown_names:
+        yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")
+
+
+# The kernel view: which kernels ran in runs side by side, and what was only configured.
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSection:
+    """Two runs laid side by side: the one with more of the CPU switched on first."""
+
+    label: str
+    on: SeriesEvidence
+    off: SeriesEvidence
+
+
+def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidence:
+    """A side known by its file alone, which cannot tell an empty trace from none: something must have run."""
+    traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
+    return SeriesEvidence(series, None, tuple(uses), sme_verdict(uses, traced=traced), traced)
+
+
+def kernel_document(
+    sections: Sequence[KernelSection], *, title: str = "Kernel view", filter_op: str = ""
+) -> list[Block]:
+    """For each pair what ran, then what was only configured, then what nobody could read."""
+    blocks: list[Block] = [Heading(title, 1)]
+    several = len(sections) > 1
+    for section in sections:
+        # One pair needs no heading but the title.
+        blocks += [Heading(section.label)] if several else []
+        blocks += _section(section, filter_op, level=3 if several else 2)
+    return blocks
+
+
+def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
+    on, off = section.on.uses, section.off.uses
+    names = (str(section.on.series), str(section.off.series))
+    pairs = [
+        pair
+        for pair in compare_kernels(on, off)
+        if filter_op.lower() in f"{pair.kernel.name} {pair.kernel.role} {pair.kernel.operation}".lower()
+    ]
+    ran = [pair for pair in pairs if _evidence(pair) == "executed"]
+    blocks = make_list(_verdict(side) for side in (section.on, section.off))
+    if ran:
+        blocks += [Heading("Executed", level), _table(ran, names)]
+    configured = [pair for pair in pairs if _evidence(pair) == "configured"]
+    if configured:
+        blocks += [
+            Heading("Configured only", level),
+            Paragraph("XNNPACK put these into its tables: candidates, not proof that they ran."),
+            _table(configured, names),
+        ]
+    if not pairs:
+        blocks.append(Paragraph(("No kernel matches ", Code(filter_op), ".") if filter_op else "No kernels."))
+    if unknown := unknown_kernels((*on, *off)):
+        blocks += [Heading("Names the kit cannot read", level), *make_list(map(Code, dict.fromkeys(unknown)))]
+    return blocks
+
+
+def _verdict(side: SeriesEvidence) -> str:
+    share = matrix_share(side.uses)
+    took = ""
+    if share and share.sme:
+        took = f"; {share.sme} of {share.total} operators that run as matrix products took an SME path"
+    return f"{side.series}: {side.sme.text}{took}"
+
+
+def _table(pairs: Iterable[KernelPair], names: tuple[str, str]) -> Block:
+    rows = []
+    for pair in pairs:
+        kernel = pair.kernel
+        # An operator's label that proves nothing about the instruction set says so by a dash.
+        isa = MISSING if kernel.library == "operator" and kernel.isa == UNKNOWN else kernel.isa
+        rows.append((Code(kernel.name), _cell(pair.on), _cell(pair.off), isa, kernel.role, kernel.dtype))
+    return make_table(("kernel", *names, "instruction set", "role", "dtype"), rows)
+
+
+def _cell(use: KernelUse | None) -> str:
+    if use is None:
+        return MISSING
+    if use.evidence == "configured":
+        return "configured"
+    return "ran" if use.calls is None else plural(use.calls, "call")
+
+
+def _evidence(pair: KernelPair) -> str:
+    found = {use.evidence for use in (pair.on, pair.off) if use is not None}
+    return "executed" if "executed" in found else "configured"

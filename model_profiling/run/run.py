@@ -1,0 +1,445 @@
+"""A run directory, opened: what it holds, which series are compared, what their times mean.
+
+A manifest is believed first; a folder of bare dumps is read by names, and its times are of an unknown
+machine. A folder above or inside a run is refused: it would mix what does not belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import plural
+from model_profiling.core.records import JsonObject
+from model_profiling.core.safe_read import check_regular, is_there
+from model_profiling.run import names
+from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
+from model_profiling.run.evidence import Evidence, read_evidence
+from model_profiling.run.folders import holds_run, refuse_links_out, runs_below
+from model_profiling.run.journal import Journal, has_journal
+from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
+from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
+from model_profiling.run.programs import Programs
+from model_profiling.run.remarks import Remark
+from model_profiling.run.series import (
+    Pair,
+    Series,
+    Switch,
+    first_of_each,
+    make_pair,
+    natural_pairs,
+    switch_in_name,
+)
+from model_profiling.run.times import EarlierFiles, Times, times_without_manifest
+from model_profiling.run.version_0 import remark_0
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """One .etdump and what its run says about it."""
+
+    path: Path
+    series: Series
+    times: Times = Times.UNKNOWN
+    round: int = 0
+    """Processes of one experiment are measured in rounds; the first dump is round 0."""
+    warmup_runs: int = 0
+    """Runs at the dump's beginning that are not to be counted."""
+    turn_length: int = 0
+    """In lockstep, how many runs make one turn; of turns longer than one the first run does not count. The
+    dump's round is then the launch, turn k is cycle k. 0 where a process had its runs to itself."""
+    sme2: bool | None = None
+    """Whether SME2 was left on for the runner; None where nothing says so."""
+    launch: str = ""
+    """Names the launch it was made in; empty where none is known."""
+
+    @property
+    def met(self) -> str:
+        """What names the moment it was measured at: dumps with the same stand for each other."""
+        return self.launch or f"round {self.round}"
+
+    @property
+    def stem(self) -> str:
+        return names.without_dump_ending(self.path.name)
+
+
+class Run:
+    """One run, made by `open` (a directory), `around` (a file of one) or `of_files` (dumps by name)."""
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest | None = None,
+        *,
+        metrics: Metrics | None = None,
+        dumps: tuple[Dump, ...] = (),
+        warnings: tuple[Remark, ...] = (),
+        within: Run | None = None,
+    ) -> None:
+        self.path, self.manifest, self.metrics = path, manifest, metrics
+        self.dumps, self.warnings = dumps, warnings
+        self.whole = within or self
+        """The run that dumps named by themselves lie in."""
+
+    @classmethod
+    def open(cls, path: Path, *, times: Times | None = None) -> Run:
+        """The run in `path`; `times` is the user's word on dumps that nothing else speaks for."""
+        if not path.is_dir():
+            raise InputError(f"there is no run directory {path}", "name a folder a pipeline wrote into")
+        refuse_links_out(path)
+        manifest = read_manifest(path)
+        if manifest is None:
+            _refuse_other_runs(path)
+            manifest = read_summary_0(path)
+        if manifest is not None and manifest.version_0:
+            manifest = replace(manifest, target=TargetFacts(times=times or Times.UNKNOWN))
+        metrics = read_metrics(path / names.METRICS)
+        listed, missing = _listed(path, manifest) if manifest else ([], [])
+        known = {dump.path.resolve() for dump in listed}
+        others = [found for found in _dumps_in(path) if found.resolve() not in known]
+        bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
+        if listed and others:
+            seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
+            remarks.insert(0, Remark(None, "unlisted_dump", seen))
+        if manifest is not None and manifest.version_0:
+            remarks = [remark for remark in remarks if remark.code != "unknown_machine"]
+            remarks.insert(0, remark_0(machine_known=manifest.target.times.are_latencies))
+        dumps = (*listed, *bare)
+        if manifest is None and metrics is None and not dumps:
+            raise InputError(
+                f"{path} holds no run and no dumps", "name a folder a pipeline or a runner wrote into"
+            )
+        return cls(path, manifest, metrics=metrics, dumps=dumps, warnings=(*missing, *remarks))
+
+    @classmethod
+    def of_files(cls, paths: Sequence[Path], *, times: Times | None = None) -> Run:
+        """Dumps that were named; if they lie in a run, that still says what they are."""
+        if not paths:
+            raise InputError("no dump was named", "name a run directory or .etdump files")
+        for path in paths:
+            if not path.is_file():
+                raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
+        dumps: list[Dump] = []
+        remarks: list[Remark] = []
+        opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}
+        for path in paths:
+            if path.parent not in opened:
+                around = cls.around(path)
+                opened[path.parent] = around, _by_place(around.dumps if around else ())
+            same = opened[path.parent][1].get(path.resolve(), [])
+            bare, said = ([], []) if same else _bare([path], path.parent, times)
+            dumps += [*(replace(dump, path=path) for dump in same), *bare]
+            remarks += said
+        warnings = tuple(dict.fromkeys(remarks))
+        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=opened[paths[0].parent][0])
+
+    @classmethod
+    def around(cls, path: Path) -> Run | None:
+        """The run that a file or folder lies in, at most two folders down; None where there is none."""
+        for folder in list(path.resolve().parents)[:3]:
+            if holds_run(folder):
+                return cls.open(folder)
+        return None
+
+    @property
+    def model_name(self) -> str:
+        """The program's name without its ending; empty where nothing names it."""
+        if self.manifest and self.manifest.model:
+            return self.manifest.model_stem
+        return Path(self.metrics.model).stem if self.metrics else ""
+
+    @property
+    def in_short(self) -> str:
+        """`toy_cnn_xnnpack_fp16 on linux`, as far as that is known."""
+        return f"{self.model_name or 'model'} on {self.platform or self.path.name}"
+
+    def __repr__(self) -> str:
+        held = f"{len(self.series)} series, {plural(len(self.dumps), 'dump')}"
+        return f"<Run {self.path}: {self.in_short}, {held}>"
+
+    @property
+    def files(self) -> names.RunFiles:
+        return names.RunFiles(self.path, self.model_name)
+
+    @property
+    def platform(self) -> str:
+        if self.manifest:
+            return self.manifest.target.platform
+        return "emulated" if self.times is Times.EMULATED else ""
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return self.manifest.results if self.manifest else ()
+
+    def result(self, series: Series) -> Result | None:
+        return self._results.get(series)
+
+    @cached_property
+    def _results(self) -> dict[Series, Result]:
+        return first_of_each((result.series, result) for result in self.results)
+
+    @cached_property
+    def _first_dumps(self) -> dict[Series, Dump]:
+        return first_of_each((dump.series, dump) for dump in self.dumps)
+
+    @cached_property
+    def _answers(self) -> dict[tuple[Series, Series], PairSpeedup]:
+        told = self.metrics.comparisons if self.metrics else ()
+        return first_of_each(((found.baseline, found.candidate), found) for found in told)
+
+    @cached_property
+    def times(self) -> Times:
+        """What the run's times mean as a whole: those of its target, else of its dumps."""
+        if self.manifest and self.manifest.target.times is not Times.UNKNOWN:
+            timed = [self.manifest.times(result) for result in self.results]
+            return max(timed, key=lambda found: found.are_latencies, default=self.manifest.target.times)
+        stated = self.metrics.times if self.metrics else times_without_manifest(self.path)[0]
+        found = {dump.times for dump in self.dumps} or {stated}
+        if stated is not Times.UNKNOWN:
+            found.add(stated)
+        return next(found_times for found_times in _SUREST if found_times in found)
+
+    @cached_property
+    def series(self) -> tuple[Series, ...]:
+        """Everything that anything is known of, in the order of the config."""
+        latencies = self.metrics.latencies if self.metrics else ()
+        return tuple(
+            dict.fromkeys(
+                (
+                    *(result.series for result in self.results),
+                    *(latency.series for latency in latencies),
+                    *(dump.series for dump in self.dumps),
+                )
+            )
+        )
+
+    def times_of(self, series: Series) -> Times:
+        result = self.result(series)
+        if self.manifest and result:
+            return self.manifest.times(result)
+        dump = self._first_dumps.get(series)
+        return dump.times if dump else self.times
+
+    def sme2_of(self, series: Series) -> bool | None:
+        """Whether SME2 was left on."""
+        if result := self.result(series):
+            return result.sme2_left_on
+        dump = self._first_dumps.get(series)
+        return dump.sme2 if dump else None
+
+    def spoken_order(self, series: Series) -> tuple[bool, int, int]:
+        """Sorts series by which is spoken of first: SME2 left on, then most of what the CPU has, then few
+        threads."""
+        result = self.result(series)
+        return self.sme2_of(series) is False, len(result.disable) if result else 0, series.threads or 0
+
+    def switches_sme2(self, pair: Pair) -> bool:
+        """Whether what `pair` compares differs in SME2 alone, off before and on after."""
+        return differ_in_sme2_alone(self.origin(pair.baseline), self.origin(pair.candidate))
+
+    def origin(self, series: Series) -> Origin:
+        """What `why_not_comparable` asks about."""
+        result, manifest = self.whole.result(series), self.whole.manifest
+        before = manifest.part_of(series.experiment).machine.before if manifest else None
+        return Origin(
+            name=str(series),
+            times=self.times_of(series),
+            threads=series.threads,
+            cpu=before.cpu if before else "",
+            program=manifest.model_sha256 if manifest else "",
+            features=manifest.features(result) if manifest and result else None,
+            disabled=result.disable if result else (),
+            sme2=self.sme2_of(series),
+            own_runner=result.own_runner if result else False,
+        )
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """What is compared, each with the reason where it may not be."""
+        if self.manifest and self.manifest.pairs is not None:
+            return self.manifest.pairs
+        pairs = tuple(self._asked_pairs()) or natural_pairs(self._switches())
+        return tuple(self.decided(pair) for pair in pairs)
+
+    def decided(self, pair: Pair) -> Pair:
+        """`pair` with the word on whether it may be compared."""
+        reason = why_not_comparable(self.origin(pair.baseline), self.origin(pair.candidate))
+        return replace(pair, not_comparable=reason)
+
+    def comparison(self, pair: Pair) -> PairSpeedup | None:
+        """The stored answer to `pair`; None where none was given, or may not be."""
+        found = self._answers.get((pair.baseline, pair.candidate))
+        return None if found and pair.not_comparable and found.speedup.ratio is not None else found
+
+    def robust_stats(self, series: Series) -> RobustStats | None:
+        """Every latency of a series by round; None where they are no latencies or were not kept."""
+        result = self.result(series)
+        path = self.path / result.latency if result and result.latency else None
+        kept = path is not None and is_there(path) and self.times_of(series).are_latencies
+        return read_robust_stats(path) if path and kept else None
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """What another run of the same program proved, kept here when the run was made."""
+        found = read_evidence(self.path)
+        of_this = found and self.manifest and found.model_sha256 == self.manifest.model_sha256
+        return found if of_this else None
+
+    @cached_property
+    def journal(self) -> Journal | None:
+        """What every process measured; None where none is kept. A damaged one raises FormatError: without it
+        programs that took turns would be compared as if they had not."""
+        return Journal(self.path) if has_journal(self.path) else None
+
+    def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
+        """What explains the operators; `model` and `etrecord` override what the run holds."""
+        for given in (model, etrecord):
+            if given is not None and not given.is_file():
+                raise InputError(f"there is no file {given}", "correct the path")
+        return Programs(self.whole.path, self.whole.manifest, model, etrecord)
+
+    def _switches(self) -> Iterator[tuple[Series, Switch | None]]:
+        for series in self.series:
+            result, sme2 = self.result(series), self.sme2_of(series)
+            if result is None or result.mode == "timing":
+                yield series, None if sme2 is None else "on" if sme2 else "off"
+
+    def _asked_pairs(self) -> Iterator[Pair]:
+        """Those that 0.1.0 kept: with their answers, or only in the config."""
+        if self.metrics:
+            yield from (comparison.pair for comparison in self.metrics.comparisons)
+            return
+        analysis = self.manifest.settings.get("analysis") if self.manifest else None
+        for asked in _objects(analysis.get("compare_pairs") if isinstance(analysis, dict) else None):
+            before, after = (self._asked_side(asked.get(side)) for side in ("baseline", "candidate"))
+            label = asked.get("label")
+            if before and after:
+                yield make_pair(before, after, label if isinstance(label, str) else None)
+
+    def _asked_side(self, side: object) -> Series | None:
+        if not isinstance(side, dict):
+            return None
+        experiment, threads = side.get("experiment"), side.get("threads")
+        fitting = self._by_experiment.get(experiment, ()) if isinstance(experiment, str) else ()
+        return next((series for series in fitting if threads in (None, series.threads)), None)
+
+    @cached_property
+    def _by_experiment(self) -> dict[str, list[Series]]:
+        found: dict[str, list[Series]] = {}
+        for series in self.series:
+            found.setdefault(series.experiment, []).append(series)
+        return found
+
+
+# Of several answers the one that claims least.
+_SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
+
+
+def _refuse_other_runs(folder: Path) -> None:
+    around = next((up for up in folder.resolve().parents if holds_run(up)), None)
+    if around is not None:
+        raise InputError(f"{folder} is a part of the run in {around}", f"name {around}")
+    within = sorted(runs_below(folder))
+    if within and not holds_run(folder):
+        raise InputError(
+            f"{folder} holds {plural(len(within), 'run')}, none of its own", f"name one, such as {within[0]}"
+        )
+
+
+def _dumps_in(folder: Path) -> list[Path]:
+    """Every dump below `folder`, but for hidden ones and those of other runs."""
+    others = runs_below(folder)
+    return [
+        check_regular(path)
+        for path in sorted(folder.rglob(f"*{names.DUMP}*"))
+        if names.is_dump(path)
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not others.intersection(path.parents)
+    ]
+
+
+def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]:
+    dumps: list[Dump] = []
+    missing: list[Remark] = []
+    for result in manifest.results:
+        launches = dict(zip(result.etdump_rounds, result.etdump_launches, strict=False))
+        for name in result.dumps:
+            path = folder / name
+            if not is_there(path):
+                seen = f"the dump {name} named in {names.MANIFEST} is missing"
+                missing.append(Remark(None, "missing_dump", seen))
+                continue
+            _, number = names.series_of_dump(path, folder)
+            dumps.append(
+                Dump(
+                    check_regular(path),
+                    result.series,
+                    manifest.times(result),
+                    number,
+                    result.etdump_warmup_runs,
+                    result.etdump_turn_length,
+                    result.sme2_left_on,
+                    launches.get(name, ""),
+                )
+            )
+    return dumps, missing
+
+
+def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
+    found: dict[Path, list[Dump]] = {}
+    for dump in dumps:
+        found.setdefault(dump.path.resolve(), []).append(dump)
+    return found
+
+
+def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Remark]]:
+    """What the dumps' own names and neighbours say; two that only share a name are two series."""
+    dumps: list[Dump] = []
+    known: set[tuple[Series, int]] = set()
+    earlier = EarlierFiles()
+    remarks: dict[Remark, None] = {}
+    for path in paths:
+        series, number = names.series_of_dump(path, folder)
+        for name in (path.parent, path.parent / names.without_dump_ending(path.name)):
+            if (series, number) in known:
+                series = replace(series, experiment=name.relative_to(folder).as_posix())
+        known.add((series, number))
+        times, said_by = times_without_manifest(path, earlier)
+        if times is Times.UNKNOWN and stated is not None:
+            times = stated
+        elif times is not Times.UNKNOWN:
+            seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
+            remarks[Remark(None, "not_latencies", seen)] = None
+        switch = switch_in_name(series.experiment) or switch_in_name(path.name)
+        dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
+    if any(dump.times is Times.UNKNOWN for dump in dumps):
+        seen = (
+            "nothing says on what machine these dumps were made: their times are shown as recorded, no "
+            "latency or speedup is claimed"
+        )
+        advice = "add --times hardware if they were measured on real hardware"
+        remarks[Remark(None, "unknown_machine", seen, advice)] = None
+    return dumps, list(remarks)
+
+
+def _objects(value: object) -> list[JsonObject]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def origin_of_file(path: Path) -> Origin:
+    """What a dump, or a file made of one, comes from: what its run says, or what else tells."""
+    times, _, result = times_of_file(path)
+    around = Run.around(path)
+    return around.origin(result.series) if around and result else Origin(path.name, times)
+
+
+def times_of_file(path: Path) -> tuple[Times, str, Result | None]:
+    """What the times in a dump, or in a file made of one, mean; what says so; the result it belongs to."""
+    around = Run.around(path)
+    if around is None or around.manifest is None:
+        return (*times_without_manifest(path), None)
+    result = around.manifest.result_of(path, around.path)
+    return around.manifest.times(result) if result else around.times, names.MANIFEST, result

@@ -1,0 +1,278 @@
+"""The queue of each device in a sweep, and how far all of them are."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.progress import Progress
+from model_profiling.export.records import read_export
+from model_profiling.models import registry
+from model_profiling.pipeline.open_run import Interleaved
+from model_profiling.pipeline.remaining import Left
+from model_profiling.sweep.cells import Job, JobCost, Program, SweepRecord, lane_of, longest
+from model_profiling.sweep.exporting import Exporters
+from model_profiling.sweep.messages import EMULATED, Hashes, Listing
+from model_profiling.workflow.profile import current_export
+
+# What is under way: each job with how far it is, and each device with the jobs that take turns on it.
+
+_PAUSES_S = (1.0, 2.0, 5.0, 15.0)
+"""Between tries of a device that went away."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One job on its way."""
+
+    job: Job
+    left: Left | None = None
+    """What the last visit said is left; None before the first."""
+    over: bool = False
+    """Whether there is nothing left to measure, however that came."""
+
+    @property
+    def launches_left(self) -> int | None:
+        """At most; None before the first visit."""
+        return None if self.left is None else self.left.steps[1]
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self.left is None else self.left.seconds_at_most
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A device and the jobs on it: one visit at a time, so that nothing disturbs what is measured. Emulation
+    measures no time, so each of its jobs has a lane of its own."""
+
+    target: str
+    works: list[Work]
+    device: str | None = None
+    """What the workers call it, once one of them offers it."""
+    turns: Interleaved = field(default_factory=lambda: Interleaved(secrets.randbits(32)))
+    """Whose launch is next."""
+    visiting: Work | None = None
+    future: Any = None
+    workers: tuple[str, ...] = ()
+    """Who was asked last."""
+    lacked: int = 0
+    """How often in a row the worker lacked something for the visit that is due."""
+    was_there: bool = False
+    lost_at: float | None = None
+    """Since when visits of it fail; None while they do not."""
+    why: str = ""
+    fix: str = ""
+    tries: int = 0
+    not_before: float = 0.0
+
+    @property
+    def left(self) -> list[Work]:
+        return [work for work in self.works if not work.over]
+
+    def next(self) -> Work | None:
+        """Whose piece is next: the same until something is said of it."""
+        turn = self.turns.next()
+        return next((work for work in self.left if work.job.id == turn), None)
+
+    def end(self, work: Work) -> None:
+        work.over, self.lacked = True, 0
+        self.turns.leave(work.job.id)
+
+    def lost(self, why: str, fix: str) -> None:
+        """It cannot be reached for now; who looks after it asks again after a pause."""
+        now = time.monotonic()
+        self.lost_at = now if self.lost_at is None else self.lost_at
+        self.why, self.fix = why, fix
+        self.not_before = now + _PAUSES_S[min(self.tries, len(_PAUSES_S) - 1)]
+        self.tries += 1
+
+    def drop(self) -> None:
+        """Nobody waits for the visit that is under way any more."""
+        if self.future is not None:
+            with contextlib.suppress(Exception):  # there may be no scheduler to tell
+                self.future.cancel()
+        self.future = self.visiting = None
+
+    def found(self) -> None:
+        """A visit was made."""
+        self.was_there, self.lost_at, self.lacked, self.tries, self.not_before = True, None, 0, 0, 0.0
+
+    def waited_s(self) -> float:
+        """For how long it cannot be reached; 0 while it can."""
+        return time.monotonic() - self.lost_at if self.lost_at is not None else 0.0
+
+
+def lanes_of(jobs: list[Job]) -> list[Lane]:
+    """A lane for each target, in the order of the sweep."""
+    lanes: dict[str, Lane] = {}
+    for job in jobs:
+        key = job.id if job.target == EMULATED else job.target
+        lanes.setdefault(key, Lane(job.target, [])).works.append(Work(job))
+    for lane in lanes.values():
+        lane.turns.join(work.job.id for work in lane.works)
+    return list(lanes.values())
+
+
+# How far a sweep is, and how long the rest takes, as the person watching it is told.
+
+
+class UnderWay(Protocol):
+    """A job that is being measured, or is still to be."""
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As its run tells; None before it was begun."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """Tells `progress` of a sweep. `costs` are those reckoned before, by job; `alone` says that this machine
+    does everything, so that it emulates and measures one after the other."""
+
+    progress: Progress
+    costs: Mapping[str, JobCost]
+    alone: bool
+
+    def show(
+        self,
+        record: SweepRecord,
+        works: Sequence[UnderWay],
+        visited: Iterable[Job],
+        exported: tuple[int, int] | None = None,
+    ) -> None:
+        """Say how many cells have ended, how long the rest takes, and what is measured where; before that how
+        many programs of how many are `exported`, which nobody knows the time of."""
+        cells = [each for each in record.cells if each.state != "left out"]
+        ended = sum(each.ended for each in cells)
+        failed = sum(each.state == "failed" for each in cells)
+        said = [f"{failed} failed"] if failed else []
+        said += [f"{job.target}: {job.program.name}" for job in visited]
+        if exported is not None:
+            self.progress.advance(*exported, "; ".join(said))
+        else:
+            self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
+
+    def seconds_left(self, works: Sequence[UnderWay]) -> float | None:
+        """How long what is left takes; None where of nothing a time is known. A job without one is taken to
+        last as long as the others do."""
+        known = {work.job.id: seconds for work in works if (seconds := self._seconds(work)) is not None}
+        if not known:
+            return None
+        usual = sum(known.values()) / len(known)
+        return longest(
+            (lane_of(work.job.target) if self.alone else work.job.target, known.get(work.job.id, usual))
+            for work in works
+            if not work.over
+        )
+
+    def _seconds(self, work: UnderWay) -> float | None:
+        if work.seconds_left:  # before a launch was timed its run tells of none
+            return work.seconds_left
+        cost = self.costs.get(work.job.id)
+        return cost.seconds if cost else None
+
+
+# The programs of a sweep: each is exported once, by whichever worker has time, or taken as it is.
+
+_BESIDE = (".etrecord", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProgram:
+    """A program that can be sent: where it lies, and what lies beside it."""
+
+    path: Path
+    files: Listing
+
+
+@dataclass(slots=True)
+class Programs:
+    """Which programs there are, and where the rest is made."""
+
+    artifacts: Path
+    hashes: Hashes
+    resume: bool
+    ready: dict[Program, ReadyProgram] = field(default_factory=dict)
+    failed: dict[Program, ProfilingError] = field(default_factory=dict)
+    under_way: dict[Any, Program] = field(default_factory=dict)
+    """By Dask's future, or by one of this process."""
+    _exporters: Exporters = field(default_factory=Exporters)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self._exporters.count, "export")
+
+    def settled(self, program: Program) -> bool:
+        return program in self.ready or program in self.failed
+
+    @property
+    def exported(self) -> tuple[int, int] | None:
+        """How many there are of how many that are wanted; None once all are settled."""
+        settled = len({*self.ready, *self.failed})
+        return (settled, settled + len(self.under_way)) if self.under_way else None
+
+    def find(self, program: Program) -> bool:
+        """Whether it needs no export: it is one, or was exported before and would come out the same."""
+        try:
+            if program.exported:
+                path = Path(program.model)
+                if not path.is_file():
+                    raise InputError(f"there is no program {path}", "correct the path in the sweep")
+                self.add(program, path)
+            elif found := self._earlier(program):
+                self.add(program, found)
+        except ProfilingError as problem:
+            self.failed[program] = problem
+        return self.settled(program)
+
+    def _earlier(self, program: Program) -> Path | None:
+        """A sweep that is continued goes on with the programs it has."""
+        path = self.artifacts / f"{program.name}.pte"
+        if self.resume and path.is_file():
+            try:
+                whole = files.sha256(path) == read_export(path).sha256
+            except ProfilingError:
+                whole = False
+            return path if whole else None
+        return current_export(program.model, program.dtype, program.backend, self.artifacts)
+
+    def add(self, program: Program, path: Path) -> None:
+        beside = [path, *(found for end in _BESIDE if (found := Path(f"{path}{end}")).is_file())]
+        self.ready[program] = ReadyProgram(path, {each.name: self.hashes.of(each) for each in beside})
+
+    def export_here(self, program: Program, wake: Callable[[Any], None]) -> None:
+        """Export in a process of this one: what a model of the user's own imports is not known elsewhere."""
+        future = self._pool.submit(self._exporters.export, program, self.artifacts)
+        self.under_way[future] = program
+        future.add_done_callback(wake)
+
+    def rest(self) -> None:
+        self._exporters.close()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._exporters.close()
+
+
+def exports_anywhere(program: Program) -> bool:
+    """Whether any machine with the kit makes the same of it: a model of the kit's own, from no file."""
+    chosen = registry.choose(program.model)
+    if chosen is None:
+        return False
+    return not chosen.files and registry.discover()[chosen.model].source in ("kit", "executorch")

@@ -1,0 +1,330 @@
+"""A phone over adb."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.formatting import printable
+from model_profiling.runner import apt
+from model_profiling.runner.apt import this_distribution, unpack_closure
+from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.compilers import Compiler, on_path
+from model_profiling.runner.sdk import sdk_at
+from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
+from model_profiling.targets.device import state
+from model_profiling.targets.device.power_mode import PowerSettings
+from model_profiling.targets.device.records import Gauge
+from model_profiling.targets.protocol import MachineFacts, PlatformName, TargetChoice
+from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather
+from model_profiling.targets.remote.target import RemoteTarget
+
+# A phone behind the user's adb, over USB or the network.
+
+# The first that carries exit status, standard error and the end of standard input apart, and with a device's
+# names.
+_OLDEST = 28
+_ANSWER_S = 30.0
+_SCRIPT = """\
+#!/bin/sh
+home=${0%/*}
+LD_LIBRARY_PATH="$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \\
+  exec "$home/unpacked/usr/lib/android-sdk/platform-tools/adb" "$@"
+"""
+_STATES = {
+    "unauthorized": ("has not allowed debugging from here", "unlock its screen and allow USB debugging"),
+    "authorizing": ("is still deciding whether to allow debugging", "look at its screen, then try again"),
+    "offline": ("does not answer adb", "unplug it and plug it in again, or switch USB debugging off and on"),
+    "no permissions": ("may not be used by this user", "give yourself access to it (udev rules)"),
+    "recovery": ("is in its recovery system", "start Android on it"),
+    "sideload": ("is in its recovery system", "start Android on it"),
+    "bootloader": ("is in its boot loader", "start Android on it"),
+}
+_COMPLAINTS = (
+    ("device unauthorized", "unauthorized"),
+    ("device offline", "offline"),
+    ("device still authorizing", "authorizing"),
+    ("insufficient permissions", "no permissions"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Adb:
+    """An adb that has been asked its version."""
+
+    path: Path
+    version: str
+
+    def run(self, *words: str, timeout: float = _ANSWER_S) -> process.Completed:
+        return process.run([self.path, *words], timeout=timeout)
+
+    def devices(self) -> dict[str, str]:
+        """Every device that it sees, by its serial, with the state it is in."""
+        done = self.run("devices")
+        if not done.ok:
+            raise SetupError(
+                f"`adb devices` failed: {printable(done.tail(1)) or 'no answer in time'}", "adb kill-server"
+            )
+        lines = [line.partition("\t") for line in done.stdout.splitlines() if "\t" in line]
+        return {serial.strip(): state.strip() for serial, _, state in lines}
+
+
+def find_adb(*, fetch: bool = True) -> Adb:
+    """The first adb that is new enough: on the PATH, in the Android SDK, in the cache, in the
+    distribution."""
+    cure = this_distribution().fix("adb")
+    refused = []
+    for candidate in _installed():
+        try:
+            return _checked(candidate, cure)
+        except SetupError as problem:
+            refused.append(problem.problem)
+    try:
+        return _checked(_fetched(cure, fetch=fetch), cure)
+    except SetupError as problem:
+        why = refused[0] if refused else "no adb is installed"
+        if not fetch:
+            raise SetupError(
+                why, f"the first run on a phone fetches one where it can, or {cure}"
+            ) from problem
+        raise SetupError(f"{why}, and none could be fetched ({problem.problem})", cure) from problem
+
+
+def _installed() -> list[Path]:
+    sdks = [os.environ[name] for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT") if os.environ.get(name)]
+    installed = on_path("adb")
+    found = [installed] if installed else []
+    return [*found, *(path for sdk in sdks if (path := Path(sdk, "platform-tools", "adb")).is_file())]
+
+
+def _checked(path: Path, cure: str) -> Adb:
+    said = process.run([path, "version"], timeout=_ANSWER_S)
+    version = re.search(r"(?m)^Version (\d+)[\d.]*", said.stdout)
+    if not said.ok or version is None:
+        raise SetupError(f"{path} does not answer as an adb", cure)
+    if int(version[1]) < _OLDEST:
+        raise SetupError(f"{path} is {version[0]}, {_OLDEST} or newer is needed", cure)
+    return Adb(path, version[0].removeprefix("Version "))
+
+
+def _fetched(cure: str, *, fetch: bool) -> Path:
+    archive = apt.own_archive(cure)
+
+    def make(into: Path) -> None:
+        with apt.packages_of(archive, cure) as packages:
+            unpack_closure(packages, ["adb"], into / "unpacked", into / "lib")
+        script = into / "adb"
+        script.write_text(_SCRIPT, encoding="utf-8")
+        script.chmod(0o755)
+
+    name = f"{archive.origin.lower()}-{archive.suite}-{apt.native_architecture()}"
+    return (
+        cached(cache_root() / "adb" / name, make, f"adb from {archive.origin}'s packages", fetch=fetch)
+        / "adb"
+    )
+
+
+class AdbLink:
+    """One device: the one with this serial, the one at this address, or the only one there is."""
+
+    def __init__(self, serial: str | None = None, address: str | None = None, *, fetch: bool = True) -> None:
+        self._named = serial or address or os.environ.get("ANDROID_SERIAL") or None
+        self._serial: str | None = self._named
+        self._fetch = fetch
+        self._adb: Adb | None = None
+
+    @property
+    def adb(self) -> Adb:
+        if self._adb is None:
+            self._adb = find_adb(fetch=self._fetch)
+        return self._adb
+
+    @property
+    def serial(self) -> str:
+        """The device's; where none was named, there must be one device only."""
+        if self._serial is None:
+            self._serial = choose(self.adb.devices())
+        return self._serial
+
+    @property
+    def title(self) -> str:
+        return f"android:{self.serial}"
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return ("adb", "-s", self.serial, "shell")
+
+    def connect(self) -> None:
+        serial = self.serial
+        state = self.adb.devices().get(serial)
+        # A device on the network is forgotten when adb's server ends, and stays offline after it was away.
+        if state != "device" and re.fullmatch(r".+:\d{1,5}", serial):
+            if state is not None:
+                self.adb.run("disconnect", serial)
+            said = self.adb.run("connect", serial)
+            state = self.adb.devices().get(serial)
+            if state is None:
+                reason = printable(said.tail(1)) or "no answer in time"
+                raise SetupError(
+                    f"adb cannot connect to {serial}: {reason}", "switch its network debugging on"
+                )
+        if state is None:
+            raise SetupError(f"there is no device {serial}", _seen(self.adb.devices()))
+        if state != "device":
+            raise self._in_state(state)
+        features = self.adb.run("-s", serial, "features")
+        if not features.ok:
+            raise self.complaint(features.stdout + features.stderr) or self._in_state("offline")
+        if "shell_v2" not in features.stdout.split():
+            raise SetupError(
+                f"{self.title} runs an Android that is too old", "use a device with Android 8 or newer"
+            )
+
+    def command(self, script: str) -> Sequence[str]:
+        return (str(self.adb.path), "-s", self.serial, "shell", "-T", script)
+
+    def complaint(self, said: str) -> SetupError | None:
+        for words, condition in _COMPLAINTS:
+            if words in said:
+                return self._in_state(condition)
+        if re.search(r"device '.*' not found|no devices/emulators found", said):
+            return SetupError(f"{self.title} is no longer connected", "plug it in again")
+        return None
+
+    def close(self) -> None:
+        """adb's server is the user's, and stays."""
+
+    def _in_state(self, state: str) -> SetupError:
+        other = (f"is in state {printable(state)}", "start Android on it")
+        problem, fix = next((words for name, words in _STATES.items() if state.startswith(name)), other)
+        return SetupError(f"{self.title} {problem}", fix)
+
+
+def choose(devices: dict[str, str]) -> str:
+    """The only device there is; one that is ready goes before others that are not."""
+    ready = [serial for serial, state in devices.items() if state == "device"]
+    if len(ready) > 1:
+        raise InputError(
+            f"adb sees {len(ready)} devices and none was chosen",
+            f"name one: {' or '.join(f'android:{s}' for s in ready)}",
+        )
+    if not ready and not devices:
+        raise SetupError(
+            "adb sees no device", "connect one with USB debugging on, or name one as android:HOST:PORT"
+        )
+    return (ready or list(devices))[0]
+
+
+def _seen(devices: dict[str, str]) -> str:
+    if not devices:
+        return "connect it with USB debugging on"
+    return f"choose from {', '.join(f'android:{serial}' for serial in devices)}"
+
+
+# The kit's runner for Android's own C library, compiled by the NDK.
+# ExecuTorch's wheels hold libraries for glibc alone, so this needs an ExecuTorch that the user has built for
+# Android as shared libraries, laid out as the wheel is. Without one, the runner travels with glibc
+# (`bundle.py`), which needs neither. Kernels cannot be counted by a runner built this way: Android's C
+# library does not show the slots that calls go through, and the runner's result says so.
+
+SDK = "SME2PROF_ANDROID_EXECUTORCH"
+_OF_ANDROID = frozenset(
+    ("libc.so", "libm.so", "libdl.so", "liblog.so", "libandroid.so", "libz.so", "ld-android.so")
+)
+
+
+def ndk_is_meant() -> bool:
+    """Whether the user has named an ExecuTorch for Android."""
+    return bool(os.environ.get(SDK))
+
+
+def make_ndk_bundle() -> Bundle:
+    """The runner built by the NDK, with the libraries that Android does not have."""
+    ndk = find_ndk()
+    build = build_with_ndk(ndk, Path(os.environ[SDK]).expanduser())
+    libraries = sorted(ndk.root.glob("toolchains/llvm/prebuilt/*/sysroot/usr/lib/aarch64-linux-android"))
+    folders = [build.library_path, *libraries]
+    return Bundle(build, gather(build.path, folders, opened=OPENED, not_sent=_OF_ANDROID))
+
+
+def build_with_ndk(ndk: Ndk, executorch: Path) -> RunnerBuild:
+    """The runner, compiled against the Android ExecuTorch in `executorch`."""
+    try:
+        sdk = replace(sdk_at(executorch, "aarch64"), system="android")
+    except SetupError as problem:
+        raise SetupError(problem.problem, f"correct {SDK} or unset it") from problem
+    identity = f"{ndk.compiler.family} {ndk.compiler.version} of NDK r{ndk.revision}"
+    compiler = Compiler((str(ndk.compiler.cxx), f"--target={ANDROID_TARGET}"), identity, "the Android NDK")
+    return build_runner(sdk, compiler)
+
+
+class AndroidTarget(RemoteTarget):
+    """`android`, `android:SERIAL` or `android:HOST:PORT`."""
+
+    platform: PlatformName = "android"
+
+    def __init__(self, choice: TargetChoice) -> None:
+        self._link = AdbLink(choice.serial, choice.remote)
+        self._power: PowerSettings | None = None
+        super().__init__(choice, self._link)
+
+    @property
+    def choice(self) -> TargetChoice:
+        serial = self._link.serial
+        return replace(self._choice, serial=None if self._choice.remote else serial)
+
+    def connect(self) -> Machine:
+        machine = super().connect()
+        if self._power is None:
+            self._power = PowerSettings(self.shell, self.name, self._own_names(machine)[0])
+            self._power.finish_earlier()
+        return machine
+
+    def facts(self) -> MachineFacts:
+        facts = super().facts()
+        device = state.read_device(self._machine.texts if self._machine else {})
+        temperature, on_battery = state.temperature(device), state.on_battery(device)
+        return replace(facts, device=device, temperature_c=temperature, on_battery=on_battery)
+
+    def gauge(self) -> Gauge | str:
+        self._machine = self._ask()
+        return state.gauge_of(self._machine.texts)
+
+    def _own_names(self, machine: Machine) -> tuple[str, ...]:
+        return (state.device_id(machine.texts) or self._link.serial,)
+
+    @contextmanager
+    def held_ready(self) -> Iterator[None]:
+        """Have the phone alone, in the power mode that was asked for."""
+        self.connect()
+        if self._power is None:
+            raise AssertionError("connect() makes it")
+
+        def again(step: Callable[[], None]) -> None:
+            self.shell.repeat(step)
+
+        with super().held_ready(), self._power.held(self._choice.power_mode, again):
+            yield
+
+    def take_notes(self) -> tuple[str, ...]:
+        said = tuple(self._power.notes) if self._power else ()
+        if self._power:
+            self._power.notes.clear()
+        return said
+
+    def _make_bundle(self) -> Bundle:
+        return make_ndk_bundle() if ndk_is_meant() else super()._make_bundle()
+
+    def _ask(self) -> Machine:
+        return ask_machine(self.shell, state.FILES, state.COMMANDS)
+
+    def _base(self, machine: Machine) -> str:
+        del machine
+        return "/data/local/tmp"
