@@ -64,7 +64,7 @@ if __name__ == "__main__":
         long_description=published(
             (ROOT / "README.md").read_text(encoding="utf-8"),
             stated("pyproject.toml", r'^Repository = "(.+)"$'),
-            stated("model_profiling/__init__.py", r'^__version__ = "(.+)"$'),
+            stated("model_profiling/_version.py", r'^__version__ = "(.+)"$'),
         ),
         long_description_content_type="text/markdown",
     )

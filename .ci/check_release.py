@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def problems(tag: str, root: Path = ROOT) -> list[str]:
     """What speaks against releasing the tree under `root` as `tag`."""
-    code = (root / "model_profiling" / "__init__.py").read_text(encoding="utf-8")
+    code = (root / "model_profiling" / "_version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"$', code, re.MULTILINE)
     version = found[1] if found else ""
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")

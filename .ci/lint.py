@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import graphlib
 import itertools
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -83,6 +84,41 @@ def asserts(root: Path, names: Iterable[str]) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: an assert that checks; raise an error that says what to do"
 
 
+def circles(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Modules of the package import in no circle, also not where a function imports when it is called."""
+    modules = {
+        re.sub(r"(/__init__)?\.py$", "", name).replace("/", "."): name
+        for name in names
+        if name.startswith("model_profiling/") and name.endswith(".py")
+    }
+    sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
+    for module, name in modules.items():
+        sorter.add(
+            module, *_imported(ast.parse((root / name).read_text(encoding="utf-8")), modules) - {module}
+        )
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as problem:
+        way = list(reversed(problem.args[1]))
+        yield f"{min(modules[module] for module in way)}: imports in a circle, {' -> '.join(way)}"
+
+
+def _imported(tree: ast.Module, modules: Container[str]) -> set[str]:
+    """Which of `modules` the code imports; what is only for the type checker does not count."""
+    types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and id(node) not in types:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {each if each in modules else node.module for each in inner}
+    return {each for each in found if each in modules}
+
+
 def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
     """Every package that pyproject.toml asks for has a row in docs/licences.md."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -94,7 +130,7 @@ def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Path, Iterable[str]], Iterator[str]], ...]
-RULES = private_names, large_files, shadows, asserts, licences
+RULES = private_names, large_files, shadows, asserts, circles, licences
 
 
 def house_rules(root: Path) -> list[str]:

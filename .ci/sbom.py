@@ -29,10 +29,10 @@ _OWN = "sme2prof:"
 
 def version() -> str:
     """The kit's own, read and not imported: building needs none of its packages."""
-    code = (ROOT / "model_profiling" / "__init__.py").read_text(encoding="utf-8")
+    code = (ROOT / "model_profiling" / "_version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"$', code, re.MULTILINE)
     if found is None:
-        sys.exit("error: model_profiling/__init__.py states no version")
+        sys.exit("error: model_profiling/_version.py states no version")
     return found[1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from model_profiling._version import __version__ as __version__
 from model_profiling.core.hints import import_only_the_wheel
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.analysed import AnalysedRun
     from model_profiling.report.columns import Records
-    from model_profiling.report.comparison import Comparison
+    from model_profiling.report.comparison_document import Comparison
     from model_profiling.store.labels import Labels
     from model_profiling.store.query import Answer, Limits
     from model_profiling.store.store import Store
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from model_profiling.workflow.compare import compare
     from model_profiling.workflow.measure import RunOptions, RunOutcome
     from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
-
-__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AnalysedRun",
@@ -61,7 +60,7 @@ __all__ = [
 _PLACES = {
     "AnalysedRun": "report.analysed",
     "Answer": "store.query",
-    "Comparison": "report.comparison",
+    "Comparison": "report.comparison_document",
     "EagerModelBase": "models",
     "EventTable": "etdump",
     "ExportResult": "export",

@@ -19,8 +19,8 @@ from model_profiling.cli.store import store_option
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import record_json
-from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
+    Comparison,
     comparison_document,
     comparison_facts,
     comparison_junit,

@@ -16,7 +16,7 @@ from model_profiling.report.verdict import RunAnswers
 from model_profiling.run import names
 
 if TYPE_CHECKING:
-    from model_profiling.report.comparison import Comparison
+    from model_profiling.report.comparison_document import Comparison
     from model_profiling.report.data import ReportData
     from model_profiling.report.document import Block
     from model_profiling.workflow.report import ToolFiles

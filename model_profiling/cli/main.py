@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
 from model_profiling.core.files import is_utf8

@@ -26,7 +26,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, listing, printable, size
 from model_profiling.core.safe_read import is_regular, read_text

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError

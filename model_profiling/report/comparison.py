@@ -102,8 +102,8 @@ class SeriesComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
+class ComparisonFacts:
+    """Two measurements, B judged against A.
 
     `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
     empty where nothing is slower than `limit` allows.
@@ -122,20 +122,6 @@ class Comparison:
     """Which of these differences fail."""
     first: str = ""
     """Why there is nothing to be held against, where whoever asked takes that for an answer."""
-
-    def __repr__(self) -> str:
-        from model_profiling.report.comparison_document import headline
-
-        sides = (self.a, self.b)
-        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
-        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
-        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
-
-    def _repr_html_(self) -> str:
-        from model_profiling.report.comparison_document import comparison_document
-        from model_profiling.report.html.page import render_fragment
-
-        return render_fragment(comparison_document(self))
 
     @property
     def speedups(self) -> Records:

@@ -23,7 +23,7 @@ from model_profiling.core.formatting import (
 from model_profiling.core.records import record_json
 from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import pair_table
-from model_profiling.report.comparison import Comparison, SeriesComparison
+from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
 from model_profiling.report.document import (
     Block,
     Code,
@@ -35,6 +35,7 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
+from model_profiling.report.html.page import render_fragment
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.sections import ratio_note
 from model_profiling.run.remarks import Remark, name_series, warning_lines
@@ -113,7 +114,7 @@ _SHOWN = 20
 """Changes that a page opens with; the others are folded away."""
 
 
-def sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+def sentences(comparison: ComparisonFacts) -> Iterator[tuple[bool, str]]:
     """What each gate that is not about time says, those that passed in one; and whether it passed."""
     unchanged = []
     for aspect in comparison.gated:
@@ -133,7 +134,7 @@ def _where(found: Sequence[Differences]) -> str:
     return found[0].name if len(found) == 1 else plural(len(found), "experiment")
 
 
-def structure_blocks(comparison: Comparison) -> Iterator[Block]:
+def structure_blocks(comparison: ComparisonFacts) -> Iterator[Block]:
     """Every change of what is gated, by experiment, and why others could not be looked for."""
     left = _SHOWN
     more: list[Block] = []
@@ -161,7 +162,7 @@ def _changes(found: Differences, rows: Sequence[Sequence[Text]]) -> Iterator[Blo
     yield make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
 
 
-def _told(comparison: Comparison) -> Iterator[str]:
+def _told(comparison: ComparisonFacts) -> Iterator[str]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if why := found.unknown(aspect):
@@ -170,7 +171,7 @@ def _told(comparison: Comparison) -> Iterator[str]:
         yield from (f"{found.name}: {note}" for found in comparison.differences for note in found.notes)
 
 
-def structure_cases(comparison: Comparison, group: str) -> Iterator[TestCase]:
+def structure_cases(comparison: ComparisonFacts, group: str) -> Iterator[TestCase]:
     """A case for each gate and experiment."""
     for aspect in comparison.gated:
         for found in comparison.differences:
@@ -189,7 +190,7 @@ def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
     return TestCase(group, found.name, "passed", f"{aspect} did not change", "\n".join(found.notes))
 
 
-def structure_facts(comparison: Comparison) -> dict[str, object]:
+def structure_facts(comparison: ComparisonFacts) -> dict[str, object]:
     """All differences, gated or not."""
     return {
         "gates": list(comparison.gated),
@@ -212,7 +213,7 @@ def _facts(found: Differences) -> dict[str, object]:
 _OPERATORS_SHOWN = 10
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: ComparisonFacts) -> str:
     """One line: what each gate says, the failures first; without gates the largest change."""
     if comparison.first:
         return f"The first run: {comparison.first}."
@@ -224,7 +225,7 @@ def headline(comparison: Comparison) -> str:
     return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
 
 
-def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
+def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
     """Whether the gate passed, and what it says."""
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
@@ -235,7 +236,7 @@ def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
     return True, f"No regression beyond {percent(limit)}."
 
 
-def _largest(comparison: Comparison) -> str:
+def _largest(comparison: ComparisonFacts) -> str:
     changed = [
         found for found in comparison.series if found.end_to_end.verdict in (Verdict.FASTER, Verdict.SLOWER)
     ]
@@ -245,12 +246,12 @@ def _largest(comparison: Comparison) -> str:
     return f"{largest.name}: {largest.end_to_end.verdict.value}, {_speedup(largest.end_to_end)}."
 
 
-def warnings(comparison: Comparison) -> tuple[str, ...]:
+def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
     """What a reader must know before trusting the answer, one line for each kind."""
     return tuple(line.text for line in warning_lines(_remarks(comparison)))
 
 
-def _remarks(comparison: Comparison) -> Iterator[Remark]:
+def _remarks(comparison: ComparisonFacts) -> Iterator[Remark]:
     for found in comparison.series:
         if comparison.limit is not None and found.could_hide(comparison.limit):
             seen = (
@@ -273,7 +274,7 @@ def _remarks(comparison: Comparison) -> Iterator[Remark]:
             yield Remark(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
 
 
-def comparison_document(comparison: Comparison) -> list[Block]:
+def comparison_document(comparison: ComparisonFacts) -> list[Block]:
     """The whole summary; details of each experiment are folded away."""
     if comparison.first:
         told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
@@ -301,7 +302,7 @@ def comparison_document(comparison: Comparison) -> list[Block]:
     return blocks
 
 
-def _not_compared(comparison: Comparison) -> tuple[str, ...]:
+def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
     if _only_apart_from_time(comparison):
         return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
     told = (
@@ -310,14 +311,14 @@ def _not_compared(comparison: Comparison) -> tuple[str, ...]:
     return tuple(line.text for line in warning_lines(told))
 
 
-def _only_apart_from_time(comparison: Comparison) -> bool:
+def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
     """Whether nobody asked about times and there are none, as of emulated runs: a table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
     wanted = comparison.limit is not None or not comparison.gated
     return not wanted and not timed and bool(comparison.not_comparable)
 
 
-def _end_to_end_table(comparison: Comparison) -> Block:
+def _end_to_end_table(comparison: ComparisonFacts) -> Block:
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
     headers = ("experiment", "A ms", "B ms", "change", "speedup", "verdict", " or ".join(units))
     rows = [
@@ -335,7 +336,7 @@ def _end_to_end_table(comparison: Comparison) -> Block:
     return make_table(headers, rows, numbers=(1, 2, 3, 4, 6))
 
 
-def _mark(comparison: Comparison, found: SeriesComparison) -> Text:
+def _mark(comparison: ComparisonFacts, found: SeriesComparison) -> Text:
     word = found.end_to_end.verdict.value
     return Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
 
@@ -374,7 +375,7 @@ def _speedup(found: Speedup) -> str:
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
 
 
-def comparison_junit(comparison: Comparison) -> str:
+def comparison_junit(comparison: ComparisonFacts) -> str:
     """One test case per experiment; categories that slowed down are told in its output. Gates that are not
     about time have cases of their own."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
@@ -385,7 +386,7 @@ def comparison_junit(comparison: Comparison) -> str:
     return junit_xml("sme2prof compare", [*cases, *structure_cases(comparison, group)])
 
 
-def _case(comparison: Comparison, compared: SeriesComparison, group: str) -> TestCase:
+def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -> TestCase:
     found = compared.end_to_end
     slower = [
         f"{part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, slower"
@@ -404,7 +405,7 @@ def _case(comparison: Comparison, compared: SeriesComparison, group: str) -> Tes
     return TestCase(group, compared.name, "passed", found.verdict.value, details)
 
 
-def comparison_facts(comparison: Comparison) -> dict[str, object]:
+def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
     """Everything found, as JSON."""
     return {
         "schema_version": 1,
@@ -430,3 +431,21 @@ def _series_facts(found: SeriesComparison) -> dict[str, object]:
         "end_to_end": found.end_to_end.as_dict(),
         **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
     }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(ComparisonFacts):
+    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
+
+    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
+    empty where nothing is slower than `limit` allows.
+    """
+
+    def __repr__(self) -> str:
+        sides = (self.a, self.b)
+        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
+        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
+        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(comparison_document(self))

@@ -50,7 +50,6 @@ ROUND_DUMP = ".etdump_round"
 DUMPS = (DUMP, ROUND_DUMP)
 BOUNDARIES = ".boundaries"
 """Follows the name of a dump: the file beside it that says when its operators began and ended."""
-LOG = ".log"
 ROBUST_STATS = "_robust_stats.json"
 KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"

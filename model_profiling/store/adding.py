@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, system_reason
 from model_profiling.core.hints import needed

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.check import CheckList
 from model_profiling.core.errors import FormatError, InputError

@@ -40,11 +40,6 @@ class Work:
     """Whether there is nothing left to measure, however that came."""
 
     @property
-    def launches_left(self) -> int | None:
-        """At most; None before the first visit."""
-        return None if self.left is None else self.left.steps[1]
-
-    @property
     def seconds_left(self) -> float | None:
         return None if self.left is None else self.left.seconds_at_most
 

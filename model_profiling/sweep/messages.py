@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, system_reason
 from model_profiling.core.safe_read import inside, open_regular, stays_inside

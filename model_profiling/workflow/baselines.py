@@ -14,8 +14,8 @@ from model_profiling.analysis.structure import Aspect
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
-from model_profiling.report.comparison import Comparison, SideFacts
-from model_profiling.report.comparison_document import headline
+from model_profiling.report.comparison import SideFacts
+from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.run import Run, Times, names
 from model_profiling.run.comparability import device_of
 from model_profiling.store.labels import Labels

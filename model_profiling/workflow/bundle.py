@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.progress import Progress

@@ -26,7 +26,8 @@ from model_profiling.analysis.structure import (
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
-from model_profiling.report.comparison import Comparison, SeriesComparison
+from model_profiling.report.comparison import SeriesComparison
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.run import Series, Times, why_not_comparable
 from model_profiling.run.comparability import Timed, compare_timed, way_of
 from model_profiling.statistics.verdict import Speedup

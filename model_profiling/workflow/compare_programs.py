@@ -12,7 +12,7 @@ from model_profiling.config.settings import target_settings
 from model_profiling.core.errors import InputError
 from model_profiling.core.progress import Progress
 from model_profiling.pipeline.start import check_folder, check_startable
-from model_profiling.report.comparison import Comparison
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare

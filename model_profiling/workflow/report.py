@@ -13,7 +13,7 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
 from model_profiling.report.charts.drawing import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
-from model_profiling.report.comparison import Comparison
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html

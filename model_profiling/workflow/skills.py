@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, SetupError, system_reason
 from model_profiling.core.hints import DISTRIBUTION

@@ -13,8 +13,8 @@ import pytest
 from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, dumps_in, edit, load
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.report.comparison import Comparison
 from model_profiling.report.comparison_document import (
+    Comparison,
     comparison_document,
     comparison_facts,
     headline,

@@ -50,9 +50,11 @@ def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
         "docs/big.md": "x" * (1 << 20) + "x",
         "tests/numbers.py": "",
         "model_profiling/checks.py": "def f(x: int) -> None:\n    assert x > 0\n",
+        "model_profiling/one.py": "def f() -> None:\n    from model_profiling.two import g\n",
         "docs/licences.md": "| numpy |",
     }
     innocent = {
+        "model_profiling/two.py": "from model_profiling import one\n",
         "model_profiling/other.py": "def f(x: int | None) -> None:\n    assert x is not None\n",
         "pyproject.toml": '[project]\ndependencies = ["numpy>=1", "scipy"]\noptional-dependencies = {}\n',
     }
@@ -158,7 +160,7 @@ def test_actions_are_commits_and_what_is_published_is_built_with_locked_packages
 def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> None:
     problems = runpy.run_path(str(ROOT / ".ci" / "check_release.py"))["problems"]
     (tmp_path / "model_profiling").mkdir()
-    code, changes = tmp_path / "model_profiling" / "__init__.py", tmp_path / "CHANGELOG.md"
+    code, changes = tmp_path / "model_profiling" / "_version.py", tmp_path / "CHANGELOG.md"
     code.write_text('__version__ = "1.2.0"\n')
     changes.write_text("# Changelog\n\n## Unreleased\n\n## 1.2.0, 2026-12-01\n\n- All.\n")
     assert problems("v1.2.0", tmp_path) == []

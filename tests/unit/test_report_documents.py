@@ -14,8 +14,8 @@ from said import has, says, says_together
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
-from model_profiling.report.comparison_document import comparison_document, comparison_junit
+from model_profiling.report.comparison import SeriesComparison, SideFacts
+from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.pair_text import shift_text
 from model_profiling.report.run_report import run_document

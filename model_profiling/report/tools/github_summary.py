@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling.report.comparison import Comparison
-from model_profiling.report.comparison_document import comparison_document
+from model_profiling.report.comparison_document import Comparison, comparison_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,

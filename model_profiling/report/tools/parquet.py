@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.analysis.event_views import DumpEvents, read_events
 from model_profiling.core import files
 from model_profiling.core.hints import needed

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from model_profiling import __version__
+from model_profiling._version import __version__
 from model_profiling.analysis.event_views import RunSlices, Slice, clock_origins, slice_runs
 from model_profiling.analysis.headroom import proven_on_sme
 from model_profiling.analysis.operators import Operator

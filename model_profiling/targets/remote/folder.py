@@ -21,7 +21,6 @@ HOME = "sme2prof-device"
 """Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the
 same."""
 _COPY_S = 3600.0
-_ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
