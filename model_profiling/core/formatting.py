@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,7 +69,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def decimals_for(value: float) -> int:
+    """Of milliseconds: no clock tells less than a nanosecond."""
     size = abs(value)
+    if 0 < size < 0.01:
+        return min(2 - math.floor(math.log10(size)), 6)
     return 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
 
 

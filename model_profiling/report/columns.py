@@ -143,7 +143,7 @@ def _shape(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-# The columns of a run's tables (`run_tables.py`), for whoever only needs to know them.
+# The columns of a run's tables (`analysed.py`), for whoever only needs to know them.
 
 _SERIES: Columns = {"experiment": "text", "threads": "whole"}
 _TRACED: Columns = {**_SERIES, "times": "text"}

@@ -1,4 +1,4 @@
-// Who comes when, from a seed: the same on every machine, and redone in Python by turn_order.py.
+// Who comes when, from a seed: the same on every machine, and redone in Python by result.py.
 #pragma once
 
 #include <cstddef>

@@ -180,7 +180,7 @@ def contents(folder: Path, listing: Mapping[str, str], most: int) -> dict[str, b
     return found
 
 
-# What a sweep and its workers say to each other. Files are told by name and hash alone (`transfer.py`).
+# What a sweep and its workers say to each other. Files are named with their hash alone.
 
 EXPORTS = "sme2prof:exports"
 """The Dask resource of a worker that exports; one export takes one of it."""

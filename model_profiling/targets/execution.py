@@ -83,7 +83,7 @@ def too_large_together(
 
 
 # The way to the machine a job runs on: its files go there, its command runs there, what it left comes back.
-# A machine behind adb or ssh is one more class with these methods (`remote/transport.py`).
+# A machine behind adb or ssh is one more class with these methods (`remote/target.py`).
 
 
 class Transport(Protocol):

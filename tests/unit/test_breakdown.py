@@ -147,8 +147,8 @@ def test_operators_at_one_position_of_different_runs_are_told_apart() -> None:
     first, second = series.operators
     assert first.identity == second.identity
     shown = break_down(series)
-    assert [shown.of([operator]).cells[0] for operator in (first, second)] == ["0.0005", "0.0015"]
-    assert shown.of([first, second]).cells[0] == shown.end_to_end.cells[0] == "0.0020"
+    assert [shown.of([operator]).cells[0] for operator in (first, second)] == ["0.00050", "0.00150"]
+    assert shown.of([first, second]).cells[0] == shown.end_to_end.cells[0] == "0.00200"
 
 
 def test_many_small_operators_are_shown_with_what_they_take_together() -> None:
