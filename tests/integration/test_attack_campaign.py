@@ -36,7 +36,7 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
     assert found.tried >= INPUTS * 0.99
     coverage = found.figures["coverage"]
     assert isinstance(coverage, dict)
-    for name in ("flatbuffer.py", "etdump/reader.py", "program/pte.py", "program/etrecord.py"):
+    for name in ("core/flatbuffer.py", "etdump/reader.py", "program/pte.py", "program/etrecord.py"):
         seen, whole = coverage[name]
         assert seen / whole > 0.6, f"too little of {name} was reached: {seen} of {whole} lines"
 
