@@ -5,9 +5,11 @@ They become the tools' output schemas. Times are milliseconds of one inference, 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from model_profiling.facts.operators import JSON_TYPES, facts_for
 
 Number = float | None
 TimesAre = Annotated[
@@ -243,22 +245,14 @@ class CompareAnswer(Bounded):
     next: str
 
 
-class OperatorFacts(Answer):
-    name: str
-    category: str
-    kind: str
-    ms: Number
-    share: Annotated[Number, Field(description="Of the time with the tracer on.")]
-    precision: str
-    delegate_backend: str | None
-    origin: Annotated[str, Field(description="model, or lowering where the export inserted it.")]
-    module_path: str
-    source: Annotated[str, Field(description="Line of the model that makes it; empty where unknown.")]
-    input_shapes: list[list[int]]
-    output_shape: list[int]
-    flops: int | None
-    gflops_per_s: Number
-    gbytes_per_s: Number
+_OPERATOR: dict[str, Any] = {
+    fact.name: (Annotated[JSON_TYPES[fact.kind], Field(description=fact.meaning)], ...)
+    for fact in facts_for("assistant")
+}
+if TYPE_CHECKING:
+    OperatorFacts: TypeAlias = Any
+else:
+    OperatorFacts = create_model("OperatorFacts", __base__=Answer, **_OPERATOR)
 
 
 class OperatorsAnswer(Bounded):

@@ -10,6 +10,7 @@ from pathlib import Path
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.facts.operators import OperatorRow, Value, cells
 from model_profiling.report.columns import (
     CATEGORIES,
     CATEGORY_CHANGES,
@@ -19,8 +20,6 @@ from model_profiling.report.columns import (
     SAMPLES,
     SPEEDUPS,
     Records,
-    Value,
-    operator_details,
 )
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Chart, Code, Folded, Heading, Paragraph
@@ -101,8 +100,8 @@ def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
 def _operators(series: SeriesAnalysis) -> Iterator[tuple[Value, ...]]:
     timed = series.times.are_shown
     for operator in series.operators:
-        details = operator_details(operator, series.spent_by([operator]).share, timed=timed)
-        yield *_traced(series), operator.typical_ms if timed else None, *details
+        row = OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share)
+        yield *_traced(series), row.ms if timed else None, *cells(row, timed=timed)
 
 
 def latency_table(run: Run) -> Records:

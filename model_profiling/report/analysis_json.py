@@ -17,8 +17,8 @@ from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.records import record_json
+from model_profiling.facts.operators import OperatorRow, Value, json_facts
 from model_profiling.report.breakdown import explained
-from model_profiling.report.columns import Value
 from model_profiling.report.csv_files import CsvFiles, write_rows
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom import outlook_facts
@@ -34,46 +34,9 @@ def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
     """Every operator in the order it runs; without times where they mean nothing."""
     timed = series.times.are_shown
     return [
-        {
-            "name": operator.name,
-            "method": operator.method,
-            "call": operator.call,
-            "position": operator.position,
-            "category": operator.category.value,
-            "kind": operator.kind,
-            "family": operator.family,
-            "precision": operator.precision,
-            "delegate_backend": operator.backend,
-            "origin": operator.origin,
-            "module_path": operator.source.module_path,
-            "source": operator.source.place.source_line,
-            "dtype": operator.source.dtype,
-            "input_shapes": [list(shape) for shape in operator.source.input_shapes],
-            "output_shape": list(operator.source.output_shape),
-            "flops": operator.source.flops,
-            "bytes_moved": operator.source.bytes_moved,
-            **(_times(series, operator) if timed else {}),
-        }
+        json_facts(OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share), timed=timed)
         for operator in series.operators
     ]
-
-
-def _times(series: SeriesAnalysis, operator: Operator) -> dict[str, object]:
-    times = operator.times
-    return {
-        "ms": operator.typical_ms,
-        "share": series.spent_by([operator]).share,
-        "runs": times.runs,
-        "median_ms": operator.median_ms,
-        "p10_ms": times.p10_ns / 1e6,
-        "p90_ms": times.p90_ns / 1e6,
-        "p99_ms": times.p99_ns / 1e6,
-        "min_ms": times.min_ns / 1e6,
-        "max_ms": times.max_ns / 1e6,
-        "cv": times.cv,
-        "gflops_per_s": operator.gflops,
-        "gbytes_per_s": operator.gbytes_per_s,
-    }
 
 
 def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
@@ -311,29 +274,9 @@ def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
 
 
 def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
-    return {
-        "method": operator.method,
-        "call": operator.call,
-        "position": operator.position,
-        "name": operator.name,
-        "category": operator.category.value,
-        "kind": operator.kind,
-        "family": operator.family,
-        "delegate_backend": operator.backend,
-        "origin": operator.origin,
-        "median_ms": operator.median_ms,
-        "mean_ms": operator.mean_ms,
-        "share_pct": 100 * dump.share_of(operator),
-        "cv": operator.times.cv,
-        "output_shape": list(operator.source.output_shape),
-        "dtype": operator.source.dtype,
-        "precision": operator.precision,
-        "flops": operator.source.flops,
-        "gflops_per_s": operator.gflops,
-        "gbytes_per_s": operator.gbytes_per_s,
-        "module_path": operator.source.module_path,
-        "source": operator.source.place.source_line,
-    }
+    share = dump.share_of(operator)
+    facts = json_facts(OperatorRow(operator, operator.typical_ms, share))
+    return {**facts, "mean_ms": operator.mean_ms, "share_pct": 100 * share}
 
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:

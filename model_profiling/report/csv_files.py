@@ -18,7 +18,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.report.columns import DETAILS, Value, operator_details
+from model_profiling.facts.operators import OperatorRow, Value, cells, columns
 from model_profiling.run import names
 
 # CSV text from numpy columns, formatted a column at a time: a 1,000-run timeline has a quarter million rows.
@@ -142,7 +142,7 @@ STATS_COLUMNS = (
     "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
     "method", "call", "position", "origin", "module_path", "all_runs_ms", "runs", "pct_of_e2e",
 )  # fmt: skip
-DETAIL_COLUMNS = tuple(DETAILS)
+DETAIL_COLUMNS = tuple(columns())
 CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
 E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
@@ -377,8 +377,8 @@ def _spread(operator: Operator) -> tuple[str, ...]:
 
 def details_row(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
     """A field for each of `DETAIL_COLUMNS`."""
-    values = operator_details(operator, dump.share_of(operator))
-    return tuple(_field(name, value) for name, value in zip(DETAILS, values, strict=True))
+    values = cells(OperatorRow(operator, operator.typical_ms, dump.share_of(operator)))
+    return tuple(_field(name, value) for name, value in zip(DETAIL_COLUMNS, values, strict=True))
 
 
 def _field(name: str, value: Value) -> object:

@@ -24,8 +24,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.report.breakdown import break_down, series_table
-from model_profiling.report.columns import DETAILS
-from model_profiling.report.csv_files import E2E_COLUMNS, details_row, e2e_row, write_rows
+from model_profiling.report.csv_files import DETAIL_COLUMNS, E2E_COLUMNS, details_row, e2e_row, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
 from model_profiling.run import Series
 
@@ -44,7 +43,7 @@ def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]
     """Categories, operators, the longest of those in no category, and end-to-end times, named by `stem`."""
     operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
     rows = [_operator(dump, operator) for operator in operators]
-    own = [place for place, name in enumerate(DETAILS) if name not in OPERATOR_COLUMNS]
+    own = [place for place, name in enumerate(DETAIL_COLUMNS) if name not in OPERATOR_COLUMNS]
     details = [tuple(row[place] for place in own) for row in (details_row(dump, one) for one in operators)]
     others = [
         row for row, one in zip(rows, operators, strict=True) if one.category is Category.OTHER
@@ -53,7 +52,7 @@ def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]
     tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
         "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
         "operator_details": (
-            (*OPERATOR_COLUMNS, *(tuple(DETAILS)[place] for place in own)),
+            (*OPERATOR_COLUMNS, *(DETAIL_COLUMNS[place] for place in own)),
             [(*row, *more) for row, more in zip(rows, details, strict=True)],
         ),
         "e2e": (E2E_COLUMNS, [e2e]),

@@ -5,13 +5,15 @@ a hundred times as long; where those are missing, or not of these dumps, from an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import parse_record, read_json_object, read_table
 from model_profiling.core.safe_read import MIB, inside, is_there, read_text
+from model_profiling.facts.operators import JSON_TYPES, FactKind, facts_for
 from model_profiling.program.category import Category, operator_type
 from model_profiling.report import analysed as run_tables
 from model_profiling.run import Run, Series, Times, names
@@ -19,53 +21,34 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair
 from model_profiling.statistics.verdict import Speedup
-from model_profiling.store.tables import OPERATOR_DETAILS, OPERATORS, Row, Value
+from model_profiling.store.tables import OPERATOR_COLUMNS, OPERATORS, Row, Value
 
 _FIX = "analyse the run again: sme2prof analyze RUN_DIR"
 _MOST_CSV = 64 * MIB
 _CATEGORIES = frozenset(category.value for category in Category)
-_FROM_CSV = (
-    "packed", "delegated", "kernel_size", "groups", "graph_node", "fused", "debug_handle", "module_class",
-    "source_file", "source_line", "source_code",
-)  # fmt: skip
-"""What only `_exec_operator_details.csv` tells; none of it is a time."""
 _Place = tuple[str, int, int, str]
 _Details = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operator:
-    name: str
-    method: str = ""
-    call: int = 0
-    position: int = 0
-    category: str = ""
-    kind: str = ""
-    family: str = ""
-    precision: str = ""
-    delegate_backend: str = ""
-    origin: str = ""
-    module_path: str = ""
-    dtype: str = ""
-    input_shapes: tuple[tuple[int, ...], ...] = ()
-    output_shape: tuple[int, ...] = ()
-    flops: int | None = None
-    bytes_moved: int | None = None
-    ms: float | None = None
-    share: float | None = None
-    runs: int | None = None
-    median_ms: float | None = None
-    p10_ms: float | None = None
-    p90_ms: float | None = None
-    p99_ms: float | None = None
-    min_ms: float | None = None
-    max_ms: float | None = None
-    cv: float | None = None
-    gflops_per_s: float | None = None
-    gbytes_per_s: float | None = None
-
-
-_TOLD = tuple(field.name for field in fields(_Operator) if field.name in OPERATOR_DETAILS)
+_NOT_KNOWN: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
+if TYPE_CHECKING:
+    _Operator: TypeAlias = Any
+else:
+    _Operator = make_dataclass(
+        "_Operator",
+        [
+            (fact.name, JSON_TYPES[fact.kind], field(default=_NOT_KNOWN.get(fact.kind)))
+            for fact in facts_for("json")
+        ],
+        kw_only=True,
+    )
+_IN_JSON = tuple(fact for fact in OPERATOR_COLUMNS if "json" in fact.readers)
+_ONLY_IN_CSV = {
+    fact.name: fact.column_kind
+    for fact in OPERATOR_COLUMNS
+    if fact not in _IN_JSON and fact.name not in ("type", "pct_of_e2e")
+}
+"""What only `_exec_operator_details.csv` has; none of it is a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +185,11 @@ def _category_rows(found: _SeriesFacts, times: Times) -> Iterator[Row]:
 
 def _operator_rows(found: _SeriesFacts, times: Times, details: Mapping[_Place, _Details]) -> Iterator[Row]:
     for operator in found.operators:
-        told = {name: getattr(operator, name) for name in _TOLD}
-        told["input_shapes"] = " ".join(map(_shape, operator.input_shapes))
-        told["output_shape"] = _shape(operator.output_shape)
+        told = {fact.name: fact.as_cell(getattr(operator, fact.name)) for fact in _IN_JSON}
         told["pct_of_e2e"] = None if operator.share is None else 100 * operator.share
         told["type"] = operator_type(operator.name)
         rest = details.get((operator.method, operator.call, operator.position, operator.name), {})
-        values = (told.get(name, rest.get(name)) for name in OPERATOR_DETAILS)
+        values = (told.get(fact.name, rest.get(fact.name)) for fact in OPERATOR_COLUMNS)
         told_of = (found.experiment, found.threads, times.value, operator.ms, *values)
         yield told_of if times.are_shown else _without_times(told_of)
 
@@ -227,12 +208,12 @@ def _details(run: Run, name: str | None) -> dict[_Place, _Details]:
     if not name or not is_there(path := inside(run.path, name, str(run.path / names.ANALYSIS))):
         return {}
     columns, rows = read_table(read_text(path, _MOST_CSV), path, _FIX)
-    wanted = [name for name in _FROM_CSV if name in columns]
+    wanted = [name for name in _ONLY_IN_CSV if name in columns]
     found: dict[_Place, _Details] = {}
     for number, row in enumerate(rows, start=1):
         try:
             place = row["method"], int(row["call"]), int(row["position"]), row["name"]
-            found[place] = {name: _cell(row[name], OPERATOR_DETAILS[name]) for name in wanted}
+            found[place] = {name: _cell(row[name], _ONLY_IN_CSV[name]) for name in wanted}
         except (KeyError, ValueError) as problem:
             raise FormatError(f"{path}, row {number} is not of an operator", _FIX) from problem
     return found
@@ -244,10 +225,6 @@ def _cell(text: str, kind: str) -> Value:
     if not text:
         return None
     return {"True": True, "False": False}[text] if kind == "flag" else int(text)
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _lines(remarks: Iterable[Remark]) -> tuple[str, ...]:

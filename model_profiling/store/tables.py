@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from model_profiling.facts.operators import facts_for
 from model_profiling.report import columns as table_columns
-from model_profiling.report.columns import DETAILS
 
 SCHEMA_VERSION = 1
 
@@ -151,64 +151,16 @@ ROUNDS = Table(
     ),
 )
 
-_OPERATOR_MEANINGS = {
-    "times": _TIMES.meaning,
-    "ms": "its time in a typical inference; adds up to its category",
-    "method": "the program's method",
-    "call": "which call of a delegate it belongs to",
-    "position": "its place in there",
-    "name": "its name, as ExecuTorch's Inspector shows it",
-    "type": "its name without its number",
-    "category": "Convolution, GEMM, Data Movement, Elementwise or Other",
-    "kind": "what it does",
-    "family": "the kernel family in its name",
-    "packed": "whether its kernel packs its operands",
-    "delegate_backend": "what ran it",
-    "delegated": "whether a delegate did",
-    "origin": "model, or lowering where lowering put it in",
-    "runs": "how many inferences were traced",
-    "median_ms": "median",
-    "p10_ms": "10% were faster",
-    "p90_ms": "10% were slower",
-    "p99_ms": "1% were slower",
-    "min_ms": "the fastest",
-    "max_ms": "the slowest",
-    "cv": "spread over the mean",
-    "pct_of_e2e": "percent of end-to-end time",
-    "dtype": "of its tensors",
-    "input_shapes": "1x3x224x224 and so on",
-    "output_shape": "of its result",
-    "kernel_size": "of a convolution",
-    "groups": "of a convolution",
-    "flops": "floating-point operations of one inference",
-    "bytes_moved": "bytes read and written",
-    "gflops_per_s": "how fast it computed",
-    "gbytes_per_s": "how fast it moved bytes",
-    "graph_node": "its node in the delegate's graph",
-    "fused": "what was fused into it",
-    "debug_handle": "ExecuTorch's handle",
-    "module_path": "the module of the model",
-    "module_class": "its class",
-    "source_file": "where the model's code says it",
-    "source_line": "the line",
-    "source_code": "the code",
-    "precision": "what it computed in",
-}
-_TIMED_COLUMNS = {
-    name: kind for name, kind in table_columns.OPERATORS.items() if name not in ("experiment", "threads")
-}
-OPERATOR_DETAILS = {name: kind for name, kind in DETAILS.items() if name != "mean_ms"}
-"""Those of `operator_details` that the files of a run keep for all rounds."""
+OPERATOR_COLUMNS = tuple(fact for fact in facts_for("csv") if fact.name != "mean_ms")
+"""Those that the files of a run keep for all rounds."""
 OPERATORS = Table(
     "operators",
     "a row for every operator of every experiment, from traced runs",
     (
         *_OF_RUN,
-        *(
-            Column(name, kind, _OPERATOR_MEANINGS[name])
-            for name, kind in _TIMED_COLUMNS.items()
-            if name in ("times", "ms") or name in OPERATOR_DETAILS
-        ),
+        _TIMES,
+        Column("ms", "number", "its time in a typical inference; adds up to its category"),
+        *(Column(fact.name, fact.column_kind, fact.meaning) for fact in OPERATOR_COLUMNS),
     ),
 )
 CATEGORIES = Table(

@@ -19,8 +19,8 @@ from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import AboutSme2, RunAnalysis, advise, analyse_run, with_more_evidence
 from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.facts.operators import columns
 from model_profiling.program.delegates import describe
-from model_profiling.report.columns import DETAILS
 from model_profiling.run import Run, Times
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"
@@ -175,7 +175,7 @@ def test_every_operator_says_what_it_computed_in() -> None:
     found = {each.source.module_path or each.kind: each.precision for each in kept}
     assert found["stem"] == found["grouped"] == found["depthwise7"] == found["head"] == "int8"
     assert found["matmul"] == found["softmax"] == found["reduction"] == "fp32"
-    assert list(DETAILS)[-1] == "precision", "columns are only added at the end"
+    assert list(columns())[-1] == "precision", "columns are only added at the end"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from model_profiling.analysis.operator_proof import kernels_for, matrix_operator
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, milliseconds, percent, size, speedup
+from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
+from model_profiling.facts.operators import OperatorRow, facts_for
 from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
@@ -88,12 +89,11 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
     return best
 
 
+_SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread"
+_IN_PAGE = tuple(facts_for("page"))
 FACTS = (
-    "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread",
-    "million operations", "data", "billion operations/s", "GB/s",
-    "data type", "precision", "inputs", "output", "window", "fused with",
-    "backend", "kernel path", "SME2", "SME kernels of its type",
-    "module class", "where in the run",
+    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "kernel path", "SME2", "SME kernels of its type",
+    "where in the run",
 )  # fmt: skip
 
 
@@ -279,24 +279,17 @@ class _Known:
         return self._kept[place]
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
-        source = operator.source
+        timed = series.times.are_shown
+        row = OperatorRow(operator, operator.typical_ms, 0.0)
         facts = {
-            "million operations": f"{source.flops / 1e6:.3f}" if source.flops is not None else "",
-            "data": size(source.bytes_moved) if source.bytes_moved is not None else "",
-            "data type": source.dtype,
-            "precision": operator.precision,
-            "inputs": ", ".join(map(_shape, source.input_shapes)),
-            "output": _shape(source.output_shape),
+            **{fact.called: fact.text(row) for fact in _IN_PAGE if timed or not fact.timed},
             "window": _window(operator),
-            "fused with": ", ".join(source.fused),
-            "backend": operator.backend,
             "kernel path": _path(operator),
             "SME2": self._sme2(series).get(series.place(operator), ""),
             "SME kernels of its type": ", ".join(kernels_for(operator, self._uses.get(series.series, ()))),
-            "module class": source.place.module_class,
             "where in the run": f"call {operator.call}, position {operator.position}",
         }
-        return facts | (_spread(operator) if series.times.are_shown else {})
+        return facts | (_spread(operator) if timed else {})
 
     def _sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
         """By the operator's place: whether it was proven to run on SME2."""
@@ -336,8 +329,6 @@ def _spread(operator: Operator) -> dict[str, str]:
         "99% ms": far,
         "shortest to longest ms": f"{least} to {most}",
         "spread": percent(times.cv),
-        "billion operations/s": "" if operator.gflops is None else f"{operator.gflops:.4g}",
-        "GB/s": "" if operator.gbytes_per_s is None else f"{operator.gbytes_per_s:.4g}",
     }
 
 

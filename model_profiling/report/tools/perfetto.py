@@ -22,6 +22,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
+from model_profiling.facts.operators import OperatorRow, facts_for
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
 from model_profiling.run import Times
@@ -57,32 +58,9 @@ def times_note(times: Times) -> str:
 
 def arguments(operator: Operator) -> dict[str, Argument]:
     """What is known about an operator, for the panel of a slice."""
-    source, place = operator.source, operator.source.place
-    known: dict[str, Argument | None] = {
-        "category": operator.category.value,
-        "kind": operator.kind,
-        "kernel": operator.type,
-        "kernel data types": operator.family,
-        "precision": operator.precision,
-        "backend": operator.backend,
-        "origin": operator.origin,
-        "graph node": source.node_kind,
-        "fused": ", ".join(source.fused),
-        "input shapes": ", ".join(map(_shape, source.input_shapes)),
-        "output shape": _shape(source.output_shape),
-        "dtype": source.dtype,
-        "arithmetic operations": source.flops,
-        "bytes moved": source.bytes_moved,
-        "module": place.module_path,
-        "module class": place.module_class,
-        "source line": place.source_line,
-        "source": place.code,
-    }
+    row = OperatorRow(operator, 0.0, 0.0)
+    known = {fact.name.replace("_", " "): fact.cell(row) for fact in facts_for("trace") if not fact.timed}
     return {name: value for name, value in known.items() if value is not None and value != ""}
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 @dataclass(slots=True)

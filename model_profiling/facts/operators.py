@@ -1,0 +1,196 @@
+"""What is known of an operator: a new fact is one line in `OPERATOR_FACTS`.
+
+From there it reaches `_exec_operator_details.csv`, `analysis_summary.json`, the tables for Python, stores,
+answers for assistants, the report's explorer, Perfetto traces and the documents' tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from model_profiling.core.formatting import size
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.operators import Operator  # needs numpy; who asks a store does without
+
+Value: TypeAlias = str | int | float | bool | None
+ColumnKind = Literal["text", "whole", "number", "flag"]
+FactKind = Literal["text", "whole", "number", "flag", "shape", "shapes"]
+Reader = Literal["csv", "json", "assistant", "page", "trace"]
+"""Who gets a fact. Python's tables and stores have the columns of `csv`."""
+ALL: tuple[Reader, ...] = "csv", "json", "assistant", "page", "trace"
+FILES: tuple[Reader, ...] = "csv", "json"
+
+JSON_TYPES: dict[FactKind, Any] = {
+    "text": str,
+    "whole": int | None,
+    "number": float | None,
+    "flag": bool | None,
+    "shape": tuple[int, ...],
+    "shapes": tuple[tuple[int, ...], ...],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An operator, with what it takes of an inference."""
+
+    operator: Operator
+    ms: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    name: str
+    kind: FactKind
+    meaning: str
+    of: Callable[[OperatorRow], Any]
+    readers: Sequence[Reader] = ALL
+    label: str = ""
+    """What a page calls it, where that is not its name."""
+    shown: Callable[[Any], str] | None = None
+    """How a page words its value."""
+
+    @property
+    def called(self) -> str:
+        return self.label or self.name.replace("_", " ")
+
+    @property
+    def column_kind(self) -> ColumnKind:
+        match self.kind:
+            case "shape" | "shapes":
+                return "text"
+        return self.kind
+
+    @property
+    def timed(self) -> bool:
+        """Whether it follows from times."""
+        return self.kind == "number" or self.name == "runs"
+
+    def as_cell(self, value: Any) -> Value:
+        """Its value as one cell of a table."""
+        match self.kind:
+            case "shape":
+                return _shape(value)
+            case "shapes":
+                return " ".join(map(_shape, value))
+        cell: Value = value
+        return cell
+
+    def cell(self, row: OperatorRow) -> Value:
+        return self.as_cell(self.of(row))
+
+    def text(self, row: OperatorRow) -> str:
+        """The value in words, for a page; empty where it is not known."""
+        value = self.of(row)
+        if value is None or value == "":
+            return ""
+        if self.shown:
+            return self.shown(value)
+        match self.kind:
+            case "shape":
+                return _shape(value, " x ")
+            case "shapes":
+                return ", ".join(_shape(each, " x ") for each in value)
+            case "number":
+                return f"{value:.4g}"
+        return str(value)
+
+
+OPERATOR_FACTS: tuple[Fact, ...] = (
+    Fact("method", "text", "the program's method", lambda row: row.operator.method, FILES),
+    Fact("call", "whole", "which call of a delegate it belongs to", lambda row: row.operator.call, FILES),
+    Fact("position", "whole", "its place in there", lambda row: row.operator.position, FILES),
+    Fact("name", "text", "its name, as ExecuTorch's Inspector shows it",
+         lambda row: row.operator.name, ("csv", "json", "assistant")),
+    Fact("type", "text", "its name without its number", lambda row: row.operator.type, ("csv", "trace")),
+    Fact("category", "text", "Convolution, GEMM, Data Movement, Elementwise or Other",
+         lambda row: row.operator.category.value, ("csv", "json", "assistant", "trace")),
+    Fact("kind", "text", "what it does", lambda row: row.operator.kind,
+         ("csv", "json", "assistant", "trace")),
+    Fact("family", "text", "the kernel family in its name", lambda row: row.operator.family,
+         ("csv", "json", "trace")),
+    Fact("packed", "flag", "whether its kernel packs its operands", lambda row: row.operator.packed,
+         ("csv",)),
+    Fact("delegate_backend", "text", "what ran it", lambda row: row.operator.backend, label="backend"),
+    Fact("delegated", "flag", "whether a delegate did", lambda row: row.operator.delegated, ("csv",)),
+    Fact("origin", "text", "model, or lowering where lowering put it in",
+         lambda row: row.operator.origin, ("csv", "json", "assistant", "trace")),
+    Fact("runs", "whole", "how many inferences were traced", lambda row: row.operator.times.runs, FILES),
+    Fact("mean_ms", "number", "mean", lambda row: row.operator.times.mean_ns / 1e6, ("csv",)),
+    Fact("median_ms", "number", "median", lambda row: row.operator.times.median_ns / 1e6, FILES),
+    Fact("p10_ms", "number", "10% were faster", lambda row: row.operator.times.p10_ns / 1e6, FILES),
+    Fact("p90_ms", "number", "10% were slower", lambda row: row.operator.times.p90_ns / 1e6, FILES),
+    Fact("p99_ms", "number", "1% were slower", lambda row: row.operator.times.p99_ns / 1e6, FILES),
+    Fact("min_ms", "number", "the fastest", lambda row: row.operator.times.min_ns / 1e6, FILES),
+    Fact("max_ms", "number", "the slowest", lambda row: row.operator.times.max_ns / 1e6, FILES),
+    Fact("cv", "number", "spread over the mean", lambda row: row.operator.times.cv, FILES),
+    Fact("pct_of_e2e", "number", "percent of end-to-end time", lambda row: 100 * row.share, ("csv",)),
+    Fact("dtype", "text", "of its tensors", lambda row: row.operator.source.dtype,
+         ("csv", "json", "page", "trace"), "data type"),
+    Fact("input_shapes", "shapes", "1x3x224x224 and so on",
+         lambda row: row.operator.source.input_shapes, label="inputs"),
+    Fact("output_shape", "shape", "of its result", lambda row: row.operator.source.output_shape,
+         label="output"),
+    Fact("kernel_size", "shape", "of a convolution",
+         lambda row: row.operator.source.kernel_size or (), ("csv",)),
+    Fact("groups", "whole", "of a convolution", lambda row: row.operator.source.groups or None, ("csv",)),
+    Fact("flops", "whole", "floating-point operations of one inference",
+         lambda row: row.operator.source.flops, label="million operations",
+         shown=lambda flops: f"{flops / 1e6:.3f}"),
+    Fact("bytes_moved", "whole", "bytes read and written", lambda row: row.operator.source.bytes_moved,
+         ("csv", "json", "page", "trace"), "data", size),
+    Fact("gflops_per_s", "number", "how fast it computed", lambda row: row.operator.gflops,
+         ("csv", "json", "assistant", "page"), "billion operations/s"),
+    Fact("gbytes_per_s", "number", "how fast it moved bytes", lambda row: row.operator.gbytes_per_s,
+         ("csv", "json", "assistant", "page"), "GB/s"),
+    Fact("graph_node", "text", "its node in the delegate's graph",
+         lambda row: row.operator.source.node_kind, ("csv", "trace")),
+    Fact("fused", "text", "what was fused into it", lambda row: " ".join(row.operator.source.fused),
+         ("csv", "page", "trace"), "fused with", lambda names: ", ".join(names.split())),
+    Fact("debug_handle", "whole", "ExecuTorch's handle",
+         lambda row: None if row.operator.source.debug_handle < 0 else row.operator.source.debug_handle,
+         ("csv",)),
+    Fact("module_path", "text", "the module of the model",
+         lambda row: row.operator.source.place.module_path, ("csv", "json", "assistant", "trace")),
+    Fact("module_class", "text", "its class", lambda row: row.operator.source.place.module_class,
+         ("csv", "page", "trace"), "module class"),
+    Fact("source_file", "text", "where the model's code says it",
+         lambda row: row.operator.source.place.file, ("csv",)),
+    Fact("source_line", "whole", "the line", lambda row: row.operator.source.place.line or None, ("csv",)),
+    Fact("source_code", "text", "the code", lambda row: row.operator.source.place.code, ("csv", "trace")),
+    Fact("precision", "text", "what it computed in", lambda row: row.operator.precision,
+         label="precision"),
+    Fact("source", "text", "line of the model that makes it; empty where unknown",
+         lambda row: row.operator.source.place.source_line, ("json", "assistant", "trace")),
+    Fact("ms", "number", "its time in a typical inference; adds up to its category",
+         lambda row: row.ms, ("json", "assistant")),
+    Fact("share", "number", "of the time with the tracer on", lambda row: row.share,
+         ("json", "assistant")),
+)  # fmt: skip
+
+
+def facts_for(reader: Reader) -> Iterator[Fact]:
+    return (fact for fact in OPERATOR_FACTS if reader in fact.readers)
+
+
+def columns() -> dict[str, ColumnKind]:
+    """The columns of tables of operators."""
+    return {fact.name: fact.column_kind for fact in facts_for("csv")}
+
+
+def cells(row: OperatorRow, *, timed: bool = True) -> tuple[Value, ...]:
+    """A value for each of `columns`; what follows from times is None where they are not `timed`."""
+    return tuple(None if fact.kind == "number" and not timed else fact.cell(row) for fact in facts_for("csv"))
+
+
+def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
+    """What files say; what follows from times is left out where they are not `timed`."""
+    return {fact.name: fact.of(row) for fact in facts_for("json") if timed or not fact.timed}
+
+
+def _shape(shape: Sequence[int], sign: str = "x") -> str:
+    return sign.join(map(str, shape))
