@@ -20,8 +20,6 @@ from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there, read_bytes
-from model_profiling.run import names
-from model_profiling.run.manifest import read_manifest, read_summary_0
 from model_profiling.runner.cache import cache_root
 from model_profiling.runner.cache_record import check_trusted
 from model_profiling.store.connection import as_moment, moment_of
@@ -74,6 +72,8 @@ class Places:
 
     def _kept_in(self, folder: Path) -> dict[str, list[tuple[str, str]]]:
         """Of each name the folders that were kept aside, by their dates; each folder is listed once."""
+        from model_profiling.run import names  # needs numpy, which who asks a store does without
+
         if folder not in self._kept:
             found: dict[str, list[tuple[str, str]]] = {}
             try:
@@ -101,6 +101,9 @@ class Places:
 
 def _begun(folder: Path) -> int | None:
     """When the run in `folder` was begun. Read in part where it can be: there may be thousands."""
+    from model_profiling.run import names
+    from model_profiling.run.manifest import read_manifest, read_summary_0
+
     path = folder / names.MANIFEST
     try:
         content = read_json_object(path, "") if is_there(path) else {}
