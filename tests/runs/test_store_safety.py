@@ -28,12 +28,12 @@ NO_COMMIT = Labels(commit="")
 ADDS = """
 import os, signal, sys
 from pathlib import Path
-from model_profiling.store import adding, analysis_rows, checking, compaction
+from model_profiling.store import adding, analysis_rows, maintenance
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 import pyarrow.parquet, pydantic, scipy.special
 
-compaction.AFTER = 3
+maintenance.AFTER = 3
 
 def add(store, runs, kill_at):
     if kill_at > 0:
