@@ -11,7 +11,16 @@ from typing import Any, get_args
 import click
 
 from model_profiling.cli import frame
-from model_profiling.config.new_config import KINDS, Kind, NewConfig, write_new_config
+from model_profiling.config.new_config import (
+    KINDS,
+    Kind,
+    NewConfig,
+    NewSweep,
+    config_schema,
+    sweep_schema,
+    write_new_config,
+    write_new_sweep,
+)
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
@@ -121,8 +130,6 @@ def _new_sweep(
     force: bool,
     **asked: Any,
 ) -> None:
-    from model_profiling.config.new_config import NewSweep, write_new_sweep
-
     if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
     schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
@@ -200,8 +207,6 @@ def _check_sweep(path: Path, raw: dict[str, object], *, as_json: bool, no_files:
 @click.option("--sweep", is_flag=True, help="Of sweeps.")
 def schema(sweep: bool) -> None:
     """Print the JSON Schema of configs, or of sweeps."""
-    from model_profiling.config.new_config import config_schema, sweep_schema
-
     frame.facts(sweep_schema() if sweep else config_schema())
 
 

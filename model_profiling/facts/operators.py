@@ -6,7 +6,8 @@ answers for assistants, the report's explorer, Perfetto traces and the documents
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -74,9 +75,9 @@ class Fact:
         """Its value as one cell of a table."""
         match self.kind:
             case "shape":
-                return _shape(value)
+                return shape_text(value)
             case "shapes":
-                return " ".join(map(_shape, value))
+                return " ".join(map(shape_text, value))
         cell: Value = value
         return cell
 
@@ -92,9 +93,9 @@ class Fact:
             return self.shown(value)
         match self.kind:
             case "shape":
-                return _shape(value, " x ")
+                return shape_text(value, " x ")
             case "shapes":
-                return ", ".join(_shape(each, " x ") for each in value)
+                return ", ".join(shape_text(each, " x ") for each in value)
             case "number":
                 return f"{value:.4g}"
         return str(value)
@@ -173,8 +174,9 @@ OPERATOR_FACTS: tuple[Fact, ...] = (
 )  # fmt: skip
 
 
-def facts_for(reader: Reader) -> Iterator[Fact]:
-    return (fact for fact in OPERATOR_FACTS if reader in fact.readers)
+@functools.cache
+def facts_for(reader: Reader) -> tuple[Fact, ...]:
+    return tuple(fact for fact in OPERATOR_FACTS if reader in fact.readers)
 
 
 def columns() -> dict[str, ColumnKind]:
@@ -192,5 +194,5 @@ def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
     return {fact.name: fact.of(row) for fact in facts_for("json") if timed or not fact.timed}
 
 
-def _shape(shape: Sequence[int], sign: str = "x") -> str:
+def shape_text(shape: Sequence[int], sign: str = "x") -> str:
     return sign.join(map(str, shape))

@@ -3,7 +3,8 @@
 import sys
 
 from model_profiling.core.stdio import answered
-from model_profiling.runner.build import build_runner, describe, make_ready
+from model_profiling.runner.ahead import describe, make_ready
+from model_profiling.runner.build import build_runner
 
 
 @answered

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files, process
 from model_profiling.core.check import Check
-from model_profiling.core.errors import ProfilingError, SetupError
-from model_profiling.core.formatting import printable
-from model_profiling.core.progress import Lines, watched, watching
-from model_profiling.core.signals import end_like_ctrl_c
-from model_profiling.runner.cache import cache_root, cached, damage_of, take_remade
+from model_profiling.core.errors import SetupError
+from model_profiling.core.progress import watched
+from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler, prospect
 from model_profiling.runner.sdk import Sdk, installed_sdk
 
@@ -300,30 +297,3 @@ def _of_cache(sdk: Sdk, compiler: Compiler) -> Check:
         fix = f"rm -r {built.parent}, and the next run builds it again"
         return Check(_NAME, "fail", f"{built} does not start: {said[0]}", fix)
     return Check(_NAME, "pass", f"built and starts: {built}")
-
-
-# What programs share that get a part of the kit ready before its first use.
-
-
-def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
-    """Call `prepare`, print the lines it returns and show its progress; the exit code."""
-    end_like_ctrl_c()
-    try:
-        with watching(Lines()):
-            ready = prepare()
-    except ProfilingError as problem:
-        print(printable(f"error: {problem}"), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    for note in take_remade():
-        print(printable(f"warning: {note}"), file=sys.stderr)
-    for line in ready:
-        print(printable(line))
-    return 0
-
-
-def describe(build: RunnerBuild) -> str:
-    how = "found" if build.cached else f"built in {build.seconds:.1f} s with {build.compiler}"
-    return f"runner {build.build_id} for ExecuTorch {build.executorch_version}: {how}"

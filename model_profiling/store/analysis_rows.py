@@ -15,7 +15,7 @@ from model_profiling.core.records import parse_record, read_json_object, read_ta
 from model_profiling.core.safe_read import MIB, inside, is_there, read_text
 from model_profiling.facts.operators import JSON_TYPES, FactKind, facts_for
 from model_profiling.program.category import Category, operator_type
-from model_profiling.report import analysed as run_tables
+from model_profiling.report.analysed import category_table, operator_table, run_speedups, speedup_table
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import Remark, warning_lines
@@ -114,7 +114,7 @@ def analysis_rows(run: Run) -> AnalysisRows:
         return _from_files(run, kept)
     if not run.dumps:
         remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
-        answers = run_tables.speedup_table(pair_answer(run, pair, None) for pair in run.pairs)
+        answers = speedup_table(pair_answer(run, pair, None) for pair in run.pairs)
         return AnalysisRows(speedups=answers.rows, warnings=_lines(remarks))
     return _from_dumps(analyse_run(run, run.programs()))
 
@@ -137,14 +137,14 @@ def _kept(run: Run) -> _Summary | None:
 
 
 def _from_dumps(analysis: RunAnalysis) -> AnalysisRows:
-    operators = run_tables.operator_table(analysis.series)
+    operators = operator_table(analysis.series)
     places = [operators.columns.index(name) for name in OPERATORS.names[1:]]
     rows = (tuple(row[place] for place in places) for row in operators.rows)
     shown = (row if Times(str(row[2])).are_shown else _without_times(row) for row in rows)
     return AnalysisRows(
         tuple(shown),
-        run_tables.category_table(analysis.series).rows,
-        run_tables.run_speedups(analysis).rows,
+        category_table(analysis.series).rows,
+        run_speedups(analysis).rows,
         _lines(analysis.warnings),
         analysed=True,
     )
@@ -162,7 +162,7 @@ def _from_files(run: Run, summary: _Summary) -> AnalysisRows:
         operators += _operator_rows(found, times, rest)
         categories += _category_rows(found, times)
     told = {(pair.baseline, pair.candidate): pair.answer for pair in summary.pairs}
-    answers = run_tables.speedup_table(_answer(run, pair, told) for pair in run.pairs)
+    answers = speedup_table(_answer(run, pair, told) for pair in run.pairs)
     return AnalysisRows(tuple(operators), tuple(categories), answers.rows, summary.warnings)
 
 

@@ -30,7 +30,7 @@ from model_profiling.store.data_files import Contents, stamp
 from model_profiling.store.labels import Labels, check_tag, with_commit
 from model_profiling.store.log import FOLDER as LOG
 from model_profiling.store.log import Log
-from model_profiling.store.places import is_remote, store_address, store_command
+from model_profiling.store.places import fetch_store, is_remote, store_address, store_command
 from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
 from model_profiling.store.tables import TABLES
 
@@ -208,8 +208,6 @@ def is_store(folder: Path) -> bool:
 
 
 def _fetched(address: str) -> Path:
-    from model_profiling.store.places import fetch_store
-
     return fetch_store(address, MARK)
 
 

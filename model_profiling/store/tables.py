@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from model_profiling.facts.operators import facts_for
-from model_profiling.report import columns as table_columns
+from model_profiling.report.columns import SPEEDUPS as SPEEDUP_COLUMNS
 
 SCHEMA_VERSION = 1
 
@@ -213,7 +213,7 @@ _SPEEDUP_MEANINGS = {
 SPEEDUPS = Table(
     "speedups",
     "a row for every comparison that a run makes",
-    (_RUN, *(Column(name, kind, _SPEEDUP_MEANINGS[name]) for name, kind in table_columns.SPEEDUPS.items())),
+    (_RUN, *(Column(name, kind, _SPEEDUP_MEANINGS[name]) for name, kind in SPEEDUP_COLUMNS.items())),
 )
 ENVIRONMENT = Table(
     "environment",

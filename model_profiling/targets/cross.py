@@ -14,13 +14,12 @@ from pathlib import Path
 from model_profiling.core import fetching
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt, unpacked_gcc
-from model_profiling.runner import sdk as locked
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform
-from model_profiling.runner.sdk import Sdk, installed_sdk, sdk_at
+from model_profiling.runner.sdk import Sdk, installed_sdk, pip_words, sdk_at
 
 # For every architecture, so that any mirror of the distribution has them, also one without arm64.
 _LIBC = ("libc6-arm64-cross", "libgcc-s1-arm64-cross", "libstdc++6-arm64-cross")
@@ -103,7 +102,7 @@ def _download_wheel(release: str, wanted: Platform, folder: Path) -> Path:
         *("download", "--no-deps", "--only-binary=:all:"),
         *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
         *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
-        *locked.pip_words("executorch", release),
+        *pip_words("executorch", release),
         timeout=900,
     )
     wheels = list(folder.glob("executorch-*.whl"))

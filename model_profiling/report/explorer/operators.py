@@ -21,7 +21,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
-from model_profiling.facts.operators import OperatorRow, facts_for
+from model_profiling.facts.operators import OperatorRow, facts_for, shape_text
 from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
@@ -90,7 +90,7 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
 
 
 _SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread"
-_IN_PAGE = tuple(facts_for("page"))
+_IN_PAGE = facts_for("page")
 FACTS = (
     *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "kernel path", "SME2", "SME kernels of its type",
     "where in the run",
@@ -332,13 +332,9 @@ def _spread(operator: Operator) -> dict[str, str]:
     }
 
 
-def _shape(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))
-
-
 def _window(operator: Operator) -> str:
     source = operator.source
     if not source.kernel_size:
         return ""
     groups = f", {source.groups} groups" if source.groups > 1 else ""
-    return f"{_shape(source.kernel_size)}{groups}"
+    return f"{shape_text(source.kernel_size, ' x ')}{groups}"
