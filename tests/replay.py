@@ -21,6 +21,7 @@ from model_profiling.run.journal import Entry, Journal, Kind
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES, cpuinfo_flags
+from model_profiling.runner.machine import PlatformName
 from model_profiling.runner.result import (
     LaunchFacts,
     LaunchMachine,
@@ -41,7 +42,6 @@ from model_profiling.targets import (
     parse_target,
 )
 from model_profiling.targets.execution import unfit_for_turns
-from model_profiling.targets.protocol import PlatformName
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
 _NO_USE = ProcessUse(0, 0, 0, 0, 0, 0)

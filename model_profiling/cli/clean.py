@@ -12,7 +12,7 @@ import click
 from model_profiling.cli import frame
 from model_profiling.core.formatting import plural, size
 from model_profiling.runner.cache import cache_root
-from model_profiling.targets import parse_target
+from model_profiling.runner.machine import parse_target
 from model_profiling.targets.remote.folder import Removed
 from model_profiling.workflow.clean import Limits, Trimmed, clean, trim_cache, trim_runs
 

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.profile import thread_counts
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.run import print_warnings
 from model_profiling.cli.store import store_option
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
@@ -30,18 +28,11 @@ from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Times
 from model_profiling.run.remarks import warning_lines
-from model_profiling.store.store import Store
-from model_profiling.targets import parse_target, target_kinds
-from model_profiling.workflow.baselines import (
-    LAST_GOOD,
-    Kept,
-    baseline_word,
-    compare_with_baseline,
-    keep_verdict,
-)
-from model_profiling.workflow.compare import compare
-from model_profiling.workflow.compare_programs import are_programs, compare_programs
-from model_profiling.workflow.measure import RunOptions
+from model_profiling.runner.machine import parse_target, target_kinds
+from model_profiling.workflow.compare import are_programs, compare
+
+if TYPE_CHECKING:
+    from model_profiling.workflow.baselines import Kept
 
 # The options of `compare` that are about a store: which one, and whether the judged run is kept in it.
 
@@ -75,6 +66,9 @@ class StoreChoice:
         *,
         across_machines: bool,
     ) -> Comparison:
+        from model_profiling.store.store import Store
+        from model_profiling.workflow.baselines import LAST_GOOD, baseline_word, compare_with_baseline
+
         word = baseline_word(against)
         if self.add and limit is None and not fail_on:
             raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
@@ -97,6 +91,9 @@ class StoreChoice:
         """The kept run, or why it could not be kept: the verdict is told before that."""
         if not self.add:
             return None, None
+        from model_profiling.store.store import Store
+        from model_profiling.workflow.baselines import keep_verdict
+
         try:
             return keep_verdict(Store.open(self.address), run_dir, comparison, device=self.device), None
         except ProfilingError as problem:
@@ -167,7 +164,7 @@ def store_options(function: Callable[..., int | None]) -> Callable[..., int | No
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
 @click.option("--target", help=f"Programs: where to measure, one of {', '.join(target_kinds())}.")
-@click.option("--threads", callback=thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
+@click.option("--threads", callback=frame.thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
 @frame.budget_option
 @click.option("--outdir", type=frame.FOLDER, help="Programs: folder for their runs.")
 @click.option("--resume", is_flag=True, help="Programs: continue a measurement that was cut short.")
@@ -286,6 +283,9 @@ def _measured(
     force: bool,
 ) -> tuple[Comparison, int]:
     """What was found, and 2 where a program did not work."""
+    from model_profiling.workflow.compare_programs import compare_programs
+    from model_profiling.workflow.measure import RunOptions
+
     if resume and force:
         raise click.UsageError("--resume continues what --force discards: give one of them")
     try:
@@ -307,4 +307,4 @@ def _measured(
         raise
     if not quiet and not as_json:
         frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    return found.comparison, print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
+    return found.comparison, for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)

@@ -14,6 +14,7 @@ from model_profiling.report.document import make_list
 from model_profiling.report.text import render_terminal
 from model_profiling.report.verdict import RunAnswers
 from model_profiling.run import names
+from model_profiling.run.remarks import WarningLine, Weight
 
 if TYPE_CHECKING:
     from model_profiling.report.comparison_document import Comparison
@@ -117,3 +118,15 @@ def pages(report: Path) -> list[Path]:
 
 def page_facts(report: Path) -> dict[str, object]:
     return {"report": str(report), "report_html": str(pages(report)[0])}
+
+
+def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
+    """Exit code 2 where an experiment did not work, which is said even when `quiet`; 0 when all did."""
+    failed = False
+    for line in lines:
+        if line.kind == "failed":
+            failed = True
+            frame.fail(line.text)
+        elif not quiet or line.weight is Weight.FAILED:
+            frame.warn(line.text)
+    return 2 if failed else 0

@@ -112,6 +112,18 @@ def _indented(example: str) -> str:
     return "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
 
 
+def thread_counts(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Counts with commas between them; None where none were given."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(is_count(word) for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("give different counts like 1 or 1,2,4")
+    return tuple(int(word) for word in words)
+
+
 def times_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """`--times`: the user's word on files that no run speaks for; passed on as `Times`."""
     return click.option(

@@ -9,7 +9,7 @@ import click
 
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.run import outcome_facts, print_outcome, print_place, print_warnings
+from model_profiling.cli.run import outcome_facts, print_outcome, print_place
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.core.records import record_json
 from model_profiling.export.lowering import BACKENDS
@@ -20,23 +20,10 @@ from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.pipeline_summary import ladder_table
 from model_profiling.report.text import render_terminal
 from model_profiling.run.evidence import Factors
-from model_profiling.targets import parse_target, target_kinds
-from model_profiling.targets.protocol import PowerMode
+from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
-
-
-def thread_counts(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> tuple[int, ...] | None:
-    """Counts with commas between them; None where none were given."""
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
-    if not all(frame.is_count(word) for word in words) or len(set(words)) != len(words):
-        raise click.BadParameter("give different counts like 1 or 1,2,4")
-    return tuple(int(word) for word in words)
 
 
 def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
@@ -73,7 +60,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
 @click.option(
-    "--threads", default="1", show_default=True, callback=thread_counts, help="Counts such as 1,2,4."
+    "--threads", default="1", show_default=True, callback=frame.thread_counts, help="Counts such as 1,2,4."
 )
 @frame.budget_option
 @click.option(
@@ -160,7 +147,7 @@ def command(
     if not quiet and not as_json:
         frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
     # The answers stand last, where a terminal's reader looks first.
-    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
+    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(outcome))
     else:
@@ -189,7 +176,7 @@ def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json:
             frame.say()
         frame.say(found.verdict)
         frame.say(f"Side by side: {several.page}")
-    code = print_warnings(several.warnings, quiet=quiet or as_json)
+    code = for_tools.print_warnings(several.warnings, quiet=quiet or as_json)
     for side in found.failed:
         if side.dtype not in several.outcomes:
             frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")

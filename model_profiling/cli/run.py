@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,8 +10,7 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.run.evidence import Factors
-from model_profiling.run.remarks import WarningLine, Weight
-from model_profiling.targets import parse_target, target_kinds
+from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 
 
@@ -92,7 +90,7 @@ def command(
         frame.warn_without_projection([outcome.data.outlook])
     for_tools.tell_github([(outcome.data, outcome.report)])
     # The answers stand last, where a terminal's reader looks first.
-    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
+    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:
@@ -118,15 +116,3 @@ def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> No
     if what == "Report":
         for path in others:
             frame.say(f"{what}: {path}")
-
-
-def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
-    """Exit code 2 where an experiment did not work, which is said even when `quiet`; 0 when all did."""
-    failed = False
-    for line in lines:
-        if line.kind == "failed":
-            failed = True
-            frame.fail(line.text)
-        elif not quiet or line.weight is Weight.FAILED:
-            frame.warn(line.text)
-    return 2 if failed else 0

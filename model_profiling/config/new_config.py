@@ -18,7 +18,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.models import registry
 from model_profiling.models.registry import DTYPES
 from model_profiling.run.names import default_run_dir
-from model_profiling.targets.protocol import TargetChoice, TargetKind, place_of
+from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

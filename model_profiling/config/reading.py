@@ -27,7 +27,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import under_either_name
 from model_profiling.run.remarks import Remark, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs
-from model_profiling.targets.protocol import TargetChoice
+from model_profiling.runner.machine import TargetChoice
 
 # Names that other rooms take from here beside the functions below.
 __all__ = ["Experiment", "ProfileConfig", "Schedule"]

@@ -28,8 +28,7 @@ from model_profiling.run.names import OWN_FOLDERS
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
-from model_profiling.targets.device.records import ClusterName
-from model_profiling.targets.protocol import PowerMode, TargetChoice, TargetKind
+from model_profiling.runner.machine import ClusterName, PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST = 1_000_000

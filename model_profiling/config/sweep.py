@@ -41,8 +41,7 @@ from model_profiling.models.catalog import file_name_of
 from model_profiling.run.names import variant_of
 from model_profiling.run.series import switch_in_name
 from model_profiling.runner.features import closure
-from model_profiling.targets import parse_target
-from model_profiling.targets.protocol import PowerMode, TargetChoice, place_of
+from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
 
 MOST_CELLS = 10_000
 """Weeks of measuring, and more than anybody reads a table of."""

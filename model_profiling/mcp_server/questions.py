@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_profiling.analysis.categories import Category
-from model_profiling.targets.protocol import TargetKind
+from model_profiling.runner.machine import TargetKind
 
 Dtype = Literal["fp32", "fp16", "int8"]
 Backend = Literal["xnnpack", "portable"]

@@ -29,8 +29,8 @@ from model_profiling.run.manifest import Between, Ended
 from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
+from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
-from model_profiling.targets.device.records import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.targets.protocol import MeteredTarget
 
 _TEMPERATURE_POLL_S = 2.0

@@ -26,8 +26,7 @@ from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 if TYPE_CHECKING:
-    from model_profiling.targets.device.records import Cluster, DeviceState
-    from model_profiling.targets.protocol import MachineFacts
+    from model_profiling.runner.machine import Cluster, DeviceState, MachineFacts
 
 
 # The machine a run was measured on, row by row, as it was before and after.

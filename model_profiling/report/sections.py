@@ -46,7 +46,7 @@ from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
 
 if TYPE_CHECKING:
-    from model_profiling.targets.device.records import Energy
+    from model_profiling.runner.machine import Energy
 
 
 # How latencies were measured, what ended that, and what the machine did meanwhile, in words and a table.

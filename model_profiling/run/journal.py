@@ -23,9 +23,9 @@ from model_profiling.core.records import parse_record, record_json
 from model_profiling.core.safe_read import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
 from model_profiling.run import names
 from model_profiling.run.series import Series
+from model_profiling.runner.machine import Energy
 from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
 from model_profiling.statistics.lockstep import counted
-from model_profiling.targets.device.records import Energy
 
 Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
 """`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`

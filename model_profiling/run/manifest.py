@@ -16,9 +16,8 @@ from model_profiling.run.remarks import NOTE, Remark
 from model_profiling.run.series import Pair, Series, Switch, first_of_each
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
 from model_profiling.run.version_0 import is_manifest_0, is_summary_0, manifest_of_today
+from model_profiling.runner.machine import Battery, Cluster, MachineFacts
 from model_profiling.runner.result import OutputFacts
-from model_profiling.targets.device.records import Battery, Cluster
-from model_profiling.targets.protocol import MachineFacts
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
 """`partial` is all that --only asked for; `failed` is everything but an experiment that does not work."""

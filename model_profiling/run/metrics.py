@@ -14,11 +14,11 @@ from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.run.times import Times, times_of_bool
 from model_profiling.run.version_0 import is_metrics_0
+from model_profiling.runner.machine import Energy
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.statistics.verdict import Unit
-from model_profiling.targets.device.records import Energy
 
 COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
 

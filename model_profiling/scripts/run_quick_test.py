@@ -18,7 +18,7 @@ try:
     from model_profiling.core.errors import ArgumentParser, ProfilingError
     from model_profiling.core.signals import end_like_ctrl_c
     from model_profiling.core.stdio import answered
-    from model_profiling.targets import parse_target
+    from model_profiling.runner.machine import parse_target
     from model_profiling.workflow.profile import quick_test
 except ModuleNotFoundError as missing:
     sys.stderr.write(

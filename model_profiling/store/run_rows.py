@@ -21,12 +21,12 @@ from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.run import Latency, Run, Series, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest
+from model_profiling.runner.machine import MachineFacts
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.analysis_rows import analysis_rows
 from model_profiling.store.connection import moment_of, month_of, now
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import Row, Value
-from model_profiling.targets.protocol import MachineFacts
 
 # Which run a run directory holds, told from what was measured: the same wherever it lies or is copied to.
 # A run that was continued is another one, with the same beginning.

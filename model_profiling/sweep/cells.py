@@ -21,8 +21,8 @@ from model_profiling.pipeline.schedule import TRACED_ROUNDS, emulated_seconds
 from model_profiling.program import read_program
 from model_profiling.run.names import variant_of
 from model_profiling.runner.features import FEATURES
+from model_profiling.runner.machine import PowerMode, TargetChoice, place_of
 from model_profiling.targets import Target
-from model_profiling.targets.protocol import PowerMode, TargetChoice, place_of
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
 # What a sweep is made of, and what became of each part.

@@ -6,10 +6,10 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
 from model_profiling.core.errors import InputError
 from model_profiling.runner.features import host_features, is_arm
+from model_profiling.runner.machine import MachineFacts, TargetChoice, TargetKind, parse_target, target_kinds
 from model_profiling.targets.emulated import NO_EMULATION, EmulatedTarget
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import (
@@ -17,11 +17,8 @@ from model_profiling.targets.protocol import (
     LockstepJob,
     LockstepOutcome,
     LockstepTarget,
-    MachineFacts,
     Outcome,
     Target,
-    TargetChoice,
-    TargetKind,
     TunedTarget,
 )
 from model_profiling.targets.remote.android import AndroidTarget
@@ -51,7 +48,6 @@ _KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
     "android": AndroidTarget,
     "ssh": SshTarget,
 }
-_WRITTEN: dict[TargetKind, str] = {"android": "android[:SERIAL]", "ssh": "ssh:HOST"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +57,6 @@ class TargetPlan:
     main: TargetChoice
     evidence: TargetChoice
     reason: str
-
-
-def target_kinds() -> tuple[str, ...]:
-    """How every target is written, `auto` first."""
-    return ("auto", *(_WRITTEN.get(kind, kind) for kind in _KINDS))
-
-
-def parse_target(text: str) -> TargetChoice:
-    """What `--target` says: a kind and, after a colon, the device's serial or address, or the host."""
-    word, _, device = text.partition(":")
-    known: tuple[TargetKind, ...] = get_args(TargetKind)
-    kind = next((name for name in known if name == word), None)
-    if kind is None:
-        raise InputError(f"unknown target {text!r}", f"choose from {', '.join(target_kinds())}")
-    if kind == "ssh":
-        return TargetChoice(kind, host=device or None)
-    if device and kind != "android":
-        raise InputError(f"target {kind} is no device that {device!r} could name", f"write {kind} alone")
-    return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
 
 
 def open_target(choice: TargetChoice) -> Target:

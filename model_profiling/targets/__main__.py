@@ -8,10 +8,10 @@ from model_profiling.core.errors import ProfilingError
 from model_profiling.core.stdio import answered
 from model_profiling.runner.ahead import describe, make_ready
 from model_profiling.runner.build import RunnerBuild
+from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets import plan_targets
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import TargetChoice
 
 
 @answered

@@ -17,6 +17,7 @@ from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached, confirm
 from model_profiling.runner.compilers import on_path
 from model_profiling.runner.features import this_platform
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_features
 from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.execution import (
@@ -27,15 +28,7 @@ from model_profiling.targets.execution import (
     unfit_for_turns,
 )
 from model_profiling.targets.host import available_memory, host_facts
-from model_profiling.targets.protocol import (
-    Job,
-    LockstepJob,
-    LockstepOutcome,
-    MachineFacts,
-    Outcome,
-    PlatformName,
-    TargetChoice,
-)
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote.facts import library_folders
 
 # Finds a QEMU user-mode emulator that really has SME2, or gets the distribution's into the kit's cache.

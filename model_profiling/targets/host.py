@@ -13,8 +13,14 @@ from model_profiling.core import macos
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import confirm
 from model_profiling.runner.features import detect_host
-from model_profiling.targets.device import records
-from model_profiling.targets.device.records import Cluster
+from model_profiling.runner.machine import (
+    CPU_FILES,
+    Cluster,
+    MachineFacts,
+    PlatformName,
+    TargetChoice,
+    find_clusters,
+)
 from model_profiling.targets.execution import (
     LocalTransport,
     execute,
@@ -22,15 +28,7 @@ from model_profiling.targets.execution import (
     too_large_together,
     unfit_for_turns,
 )
-from model_profiling.targets.protocol import (
-    Job,
-    LockstepJob,
-    LockstepOutcome,
-    MachineFacts,
-    Outcome,
-    PlatformName,
-    TargetChoice,
-)
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
 # Facts of the machine this Python runs on, read from the system's own files without waiting for anything.
 
@@ -102,9 +100,9 @@ def cpu_names_from_proc(text: str) -> dict[int, str]:
 def _clusters() -> tuple[Cluster, ...]:
     texts = {
         name: {str(path): _read(str(path)) or "" for path in Path("/").glob(pattern.lstrip("/"))}
-        for name, pattern in records.FILES.items()
+        for name, pattern in CPU_FILES.items()
     }
-    return records.find_clusters(texts, cpu_names_from_proc(_read("/proc/cpuinfo") or ""))
+    return find_clusters(texts, cpu_names_from_proc(_read("/proc/cpuinfo") or ""))
 
 
 def _cpu_name() -> str:

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from model_profiling.runner.features import is_arm
+from model_profiling.runner.machine import Energy, Gauge, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import LaunchFacts, LaunchMachine, RunnerResult, Turns
-from model_profiling.targets.device.records import Cluster, DeviceState, Energy, Gauge
 
 if TYPE_CHECKING:
     from model_profiling.runner.samples import Samples  # needs numpy, which a doctor does without
-
-PlatformName = Literal["mac", "linux", "android", "emulated"]
-TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
-PowerMode = Literal["leave", "boost", "app"]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
-    """Where to run. A phone is named by its `serial` or, on the network, by its address (`remote`), a machine
-    behind ssh by its `host`; the kit makes its own folder in `device_path` there. `power_mode` is what to set
-    on a phone while measuring."""
-
-    kind: TargetKind = "auto"
-    serial: str | None = None
-    remote: str | None = None
-    device_path: str | None = None
-    power_mode: PowerMode = "leave"
-    host: str | None = None
-
-
-def place_of(name: str) -> str:
-    """The folder for the runs of a machine that the user calls `name`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +108,6 @@ class LockstepOutcome:
     @property
     def results(self) -> tuple[RunnerResult, ...]:
         return tuple(outcome.result for outcome in self.outcomes)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """The machine as it was when asked; None where it does not say."""
-
-    cpu: str = ""
-    machine: str = ""
-    features: tuple[str, ...] = ()
-    features_source: str = ""
-    cores: int | None = None
-    os: str = ""
-    governor: str | None = None
-    load_average: float | None = None
-    memory_bytes: int | None = None
-    temperature_c: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    on_battery: bool | None = None
-    clusters: tuple[Cluster, ...] = ()
-    """Kinds of CPU, slowest first; one where all are alike, none where nothing tells."""
-    device: DeviceState | None = None
-    """What only a phone tells."""
-
-    @property
-    def has_sme2(self) -> bool:
-        return "sme2" in self.features
-
-    @property
-    def is_arm(self) -> bool:
-        return is_arm(self.machine)
 
 
 class Target(Protocol):

@@ -23,7 +23,8 @@ from model_profiling.store.places import store_command
 from model_profiling.store.run_rows import Identity, identity_of, variant_of
 from model_profiling.store.store import Store
 from model_profiling.workflow.compare import asked_gates, compare_sides
-from model_profiling.workflow.sides import Row, load_side, stored_side
+from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.stored_side import Row, stored_side
 
 PREFIX = "store:"
 LAST_GOOD = "last-good"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +33,18 @@ from model_profiling.run import Series, Times, why_not_comparable
 from model_profiling.run.comparability import Timed, compare_timed, way_of
 from model_profiling.statistics.verdict import Speedup
 from model_profiling.workflow.sides import Side, SideSeries, load_side
+
+
+def are_programs(a: Path, b: Path) -> bool:
+    """Whether both are programs; one of each kind cannot be compared."""
+    found = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
+    if len(found) == 1:
+        other = b if found[0] == a else a
+        raise InputError(
+            f"{found[0]} is a program and {other} is not", "name two programs, or two measurements"
+        )
+    return bool(found)
+
 
 # What two sides of a comparison did differently apart from time, experiment by experiment.
 

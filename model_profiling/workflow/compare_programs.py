@@ -33,17 +33,6 @@ class ProgramsCompared:
     remarks: tuple[Remark, ...]
 
 
-def are_programs(a: Path, b: Path) -> bool:
-    """Whether both are programs; one of each kind cannot be compared."""
-    found = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
-    if len(found) == 1:
-        other = b if found[0] == a else a
-        raise InputError(
-            f"{found[0]} is a program and {other} is not", "name two programs, or two measurements"
-        )
-    return bool(found)
-
-
 def compare_programs(
     a: Path,
     b: Path,

@@ -45,7 +45,7 @@ from model_profiling.report.scrubbing import Scrubber
 from model_profiling.run import Run, Times, names
 from model_profiling.run.folders import runs_below
 from model_profiling.run.manifest import Manifest
-from model_profiling.targets.protocol import place_of
+from model_profiling.runner.machine import place_of
 from model_profiling.workflow.report import gather_report
 
 RUN_DIR = "RUN_DIR"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from model_profiling.runner.machine import TargetKind
 from model_profiling.targets import Job, Target, TargetChoice, open_target
-from model_profiling.targets.protocol import TargetKind
 
 
 @functools.cache

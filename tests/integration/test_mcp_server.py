@@ -37,8 +37,8 @@ from model_profiling.mcp_server.reading import advised_operator
 from model_profiling.mcp_server.server import make_server
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
+from model_profiling.runner.machine import TargetKind
 from model_profiling.store.store import Store
-from model_profiling.targets.protocol import TargetKind
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 

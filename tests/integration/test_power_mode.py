@@ -14,8 +14,8 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.process import Completed
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.runner.cache import state_root
+from model_profiling.runner.machine import PowerMode
 from model_profiling.targets import TargetChoice
-from model_profiling.targets.protocol import PowerMode
 from model_profiling.targets.remote.android import AndroidTarget
 
 USED = {"low_power": "1", "window_animation_scale": "0.5"}

@@ -26,7 +26,8 @@ from model_profiling.workflow.baselines import (
     keep_verdict,
 )
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_side, stored_side
+from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.stored_side import stored_side
 
 HERE = Labels(commit="c0ffee", branch="main")
 GATE = ("--fail-on-regression", 5)

@@ -21,12 +21,12 @@ from model_profiling.core.errors import InputError
 from model_profiling.run import Run, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest, TargetFacts
+from model_profiling.runner.machine import DeviceState
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.log import Change, Log
 from model_profiling.store.places import Places
 from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES
-from model_profiling.targets.device.records import DeviceState
 from model_profiling.workflow.analyse import analyse
 
 NO_COMMIT = Labels(commit="")

@@ -11,7 +11,7 @@ from model_profiling.core.process import run
 from model_profiling.report.sections import energy_table
 from model_profiling.report.text import render_markdown
 from model_profiling.run.metrics import Latency
-from model_profiling.targets.device.records import Energy, Gauge
+from model_profiling.runner.machine import Energy, Gauge
 from model_profiling.targets.device.state import energy_of, gauge_of, metered, read_metered, readings_csv
 
 

@@ -10,8 +10,8 @@ from model_profiling.core.formatting import ranges
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
 from model_profiling.run.manifest import Between, Machine
+from model_profiling.runner.machine import Battery, Cluster, DeviceState
 from model_profiling.targets import MachineFacts
-from model_profiling.targets.device.records import Battery, Cluster, DeviceState
 
 PHONE = MachineFacts(
     cpu="Cortex-A520 + Cortex-X4",

@@ -13,8 +13,8 @@ import pytest
 from said import refused
 
 from model_profiling.core.errors import InputError
+from model_profiling.runner.machine import Battery, cpus_of_cluster, find_clusters
 from model_profiling.targets.device.power_mode import changes_for, parse_settings
-from model_profiling.targets.device.records import Battery, cpus_of_cluster, find_clusters
 from model_profiling.targets.device.state import (
     amperes,
     device_id,

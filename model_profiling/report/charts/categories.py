@@ -30,13 +30,14 @@ from model_profiling.report.charts.drawing import (
     work_bars,
 )
 from model_profiling.report.document import Chart
-from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.pair_text import largest_parts
 from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 if TYPE_CHECKING:
     import altair
+
+    from model_profiling.report.dtypes import Dtypes
 
 
 # Where the time goes, stacked: before and after one above the other, so that the shift is seen; where times

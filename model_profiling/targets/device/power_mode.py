@@ -18,7 +18,7 @@ from model_profiling.core.formatting import listing
 from model_profiling.core.process import Completed
 from model_profiling.core.records import read_record, write_record
 from model_profiling.runner.cache import state_root
-from model_profiling.targets.protocol import PowerMode
+from model_profiling.runner.machine import PowerMode
 
 # One run on a machine at a time: two would disturb each other's times, and set each other's power mode.
 # The locks are this user's on this machine; who reaches the other machine from elsewhere is not seen.

@@ -12,14 +12,14 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from model_profiling.core.formatting import plural
-from model_profiling.targets.device import power_mode, records
-from model_profiling.targets.device.records import Battery, DeviceState, Energy, Gauge
+from model_profiling.runner.machine import CPU_FILES, Battery, DeviceState, Energy, Gauge
+from model_profiling.targets.device import power_mode
 
 Texts = Mapping[str, Mapping[str, str]]
 """For each name below, what a file or a command said, by the file's path."""
 
 FILES = {
-    **records.FILES,
+    **CPU_FILES,
     "zone": "/sys/class/thermal/thermal_zone*/temp",
     "zone_type": "/sys/class/thermal/thermal_zone*/type",
     "gauge_status": "/sys/class/power_supply/battery/status",

@@ -17,12 +17,11 @@ from model_profiling.runner.apt import this_distribution, unpack_closure
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler, on_path
+from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.sdk import sdk_at
 from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
 from model_profiling.targets.device import state
 from model_profiling.targets.device.power_mode import PowerSettings
-from model_profiling.targets.device.records import Gauge
-from model_profiling.targets.protocol import MachineFacts, PlatformName, TargetChoice
 from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather
 from model_profiling.targets.remote.target import RemoteTarget
 

@@ -12,15 +12,14 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import from_proc_cpuinfo, is_arm, this_platform
+from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_clusters
 from model_profiling.targets.cross import build_cross_runner
-from model_profiling.targets.device import records
 from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
-from model_profiling.targets.protocol import MachineFacts
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import Shell
 
 _FILES = {
-    **records.FILES,
+    **CPU_FILES,
     "cpuinfo": "/proc/cpuinfo",
     "loadavg": "/proc/loadavg",
     "meminfo": "/proc/meminfo",
@@ -111,7 +110,7 @@ class Machine:
             temperature_c=self._temperature(),
             versions=dict(versions),
             on_battery=self._on_battery(),
-            clusters=records.find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
+            clusters=find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
         )
 
     @property

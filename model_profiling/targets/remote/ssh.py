@@ -18,7 +18,7 @@ from pathlib import Path
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
 from model_profiling.core.process import Child, end, start
-from model_profiling.targets.protocol import TargetChoice
+from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets.remote.facts import Machine
 from model_profiling.targets.remote.target import RemoteTarget
 

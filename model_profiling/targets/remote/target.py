@@ -15,20 +15,12 @@ from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import this_platform
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import read_features
 from model_profiling.targets.collect import LeftFile
 from model_profiling.targets.device.power_mode import MachineLock
 from model_profiling.targets.execution import execute, execute_lockstep, too_large_together, unfit_for_turns
-from model_profiling.targets.protocol import (
-    Job,
-    LockstepJob,
-    LockstepOutcome,
-    MachineFacts,
-    Outcome,
-    PlatformName,
-    TargetChoice,
-    place_of,
-)
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.facts import LOADER, Bundle, Machine, ask_machine, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder, Removed

@@ -1,15 +1,58 @@
-"""What a device told of itself, each None or empty where it did not."""
+"""Which machine to run on, and what a machine says of itself: None or empty where it does not say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from model_profiling.core.errors import InputError
+from model_profiling.runner.features import is_arm
 
+PlatformName = Literal["mac", "linux", "android", "emulated"]
+TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
+PowerMode = Literal["leave", "boost", "app"]
 ClusterName = Literal["little", "big", "prime"]
+_WRITTEN: dict[TargetKind, str] = {"android": "android[:SERIAL]", "ssh": "ssh:HOST"}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """Where to run. A phone is named by its `serial` or, on the network, by its address (`remote`), a machine
+    behind ssh by its `host`; the kit makes its own folder in `device_path` there. `power_mode` is what to set
+    on a phone while measuring."""
+
+    kind: TargetKind = "auto"
+    serial: str | None = None
+    remote: str | None = None
+    device_path: str | None = None
+    power_mode: PowerMode = "leave"
+    host: str | None = None
+
+
+def target_kinds() -> tuple[str, ...]:
+    """How every target is written, `auto` first."""
+    return tuple(_WRITTEN.get(kind, kind) for kind in get_args(TargetKind))
+
+
+def parse_target(text: str) -> TargetChoice:
+    """What `--target` says: a kind and, after a colon, the device's serial or address, or the host."""
+    word, _, device = text.partition(":")
+    known: tuple[TargetKind, ...] = get_args(TargetKind)
+    kind = next((name for name in known if name == word), None)
+    if kind is None:
+        raise InputError(f"unknown target {text!r}", f"choose from {', '.join(target_kinds())}")
+    if kind == "ssh":
+        return TargetChoice(kind, host=device or None)
+    if device and kind != "android":
+        raise InputError(f"target {kind} is no device that {device!r} could name", f"write {kind} alone")
+    return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
+
+
+def place_of(name: str) -> str:
+    """The folder for the runs of a machine that the user calls `name`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +97,36 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """The machine as it was when asked; None where it does not say."""
+
+    cpu: str = ""
+    machine: str = ""
+    features: tuple[str, ...] = ()
+    features_source: str = ""
+    cores: int | None = None
+    os: str = ""
+    governor: str | None = None
+    load_average: float | None = None
+    memory_bytes: int | None = None
+    temperature_c: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    on_battery: bool | None = None
+    clusters: tuple[Cluster, ...] = ()
+    """Kinds of CPU, slowest first; one where all are alike, none where nothing tells."""
+    device: DeviceState | None = None
+    """What only a phone tells."""
+
+    @property
+    def has_sme2(self) -> bool:
+        return "sme2" in self.features
+
+    @property
+    def is_arm(self) -> bool:
+        return is_arm(self.machine)
+
+
+@dataclass(frozen=True, slots=True)
 class Gauge:
     """The files in which a phone tells the current and the voltage of its battery."""
 
@@ -90,7 +163,7 @@ def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: s
 
 # Which CPUs of a machine are of one kind, from what Linux tells of each.
 
-FILES = {
+CPU_FILES = {
     "capacity": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
     "highest_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq",
     "allowed_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_max_freq",
@@ -106,7 +179,7 @@ def find_clusters(
 ) -> tuple[Cluster, ...]:
     """The kinds of CPU, slowest first; empty where the machine does not tell how fast its CPUs are.
 
-    `texts` holds for each of FILES' names the content of each file by its path, `parts` the CPUs' own names.
+    `texts` holds for each key of CPU_FILES the files' contents by path, `parts` the CPUs' own names.
     Equal capacity and equal highest frequency make one kind. The slowest of several kinds is little, the
     fastest of three or more is prime, and all others are big.
     """
