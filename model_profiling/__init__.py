@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.analysed import AnalysedRun
-    from model_profiling.report.columns import Records
     from model_profiling.report.comparison_document import Comparison
+    from model_profiling.report.tables import Records
     from model_profiling.store.labels import Labels
     from model_profiling.store.query import Answer, Limits
     from model_profiling.store.store import Store
@@ -69,7 +69,7 @@ _PLACES = {
     "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "core.errors",
-    "Records": "report.columns",
+    "Records": "report.tables",
     "RunAnalysis": "analysis.run",
     "RunOptions": "workflow.measure",
     "RunOutcome": "workflow.measure",

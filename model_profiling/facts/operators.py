@@ -7,31 +7,16 @@ answers for assistants, the report's explorer, Perfetto traces and the documents
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from model_profiling.core.formatting import size
+from model_profiling.facts.fact import Fact, Reader, choose_facts
 
 if TYPE_CHECKING:
     from model_profiling.analysis.operators import Operator  # needs numpy; who asks a store does without
 
-Value: TypeAlias = str | int | float | bool | None
-ColumnKind = Literal["text", "whole", "number", "flag"]
-FactKind = Literal["text", "whole", "number", "flag", "shape", "shapes"]
-Reader = Literal["csv", "json", "assistant", "page", "trace"]
-"""Who gets a fact. Python's tables and stores have the columns of `csv`."""
-ALL: tuple[Reader, ...] = "csv", "json", "assistant", "page", "trace"
 FILES: tuple[Reader, ...] = "csv", "json"
-
-JSON_TYPES: dict[FactKind, Any] = {
-    "text": str,
-    "whole": int | None,
-    "number": float | None,
-    "flag": bool | None,
-    "shape": tuple[int, ...],
-    "shapes": tuple[tuple[int, ...], ...],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,65 +28,7 @@ class OperatorRow:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    name: str
-    kind: FactKind
-    meaning: str
-    of: Callable[[OperatorRow], Any]
-    readers: Sequence[Reader] = ALL
-    label: str = ""
-    """What a page calls it, where that is not its name."""
-    shown: Callable[[Any], str] | None = None
-    """How a page words its value."""
-
-    @property
-    def called(self) -> str:
-        return self.label or self.name.replace("_", " ")
-
-    @property
-    def column_kind(self) -> ColumnKind:
-        match self.kind:
-            case "shape" | "shapes":
-                return "text"
-        return self.kind
-
-    @property
-    def timed(self) -> bool:
-        """Whether it follows from times."""
-        return self.kind == "number" or self.name == "runs"
-
-    def as_cell(self, value: Any) -> Value:
-        """Its value as one cell of a table."""
-        match self.kind:
-            case "shape":
-                return shape_text(value)
-            case "shapes":
-                return " ".join(map(shape_text, value))
-        cell: Value = value
-        return cell
-
-    def cell(self, row: OperatorRow) -> Value:
-        return self.as_cell(self.of(row))
-
-    def text(self, row: OperatorRow) -> str:
-        """The value in words, for a page; empty where it is not known."""
-        value = self.of(row)
-        if value is None or value == "":
-            return ""
-        if self.shown:
-            return self.shown(value)
-        match self.kind:
-            case "shape":
-                return shape_text(value, " x ")
-            case "shapes":
-                return ", ".join(shape_text(each, " x ") for each in value)
-            case "number":
-                return f"{value:.4g}"
-        return str(value)
-
-
-OPERATOR_FACTS: tuple[Fact, ...] = (
+OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
     Fact("method", "text", "the program's method", lambda row: row.operator.method, FILES),
     Fact("call", "whole", "which call of a delegate it belongs to", lambda row: row.operator.call, FILES),
     Fact("position", "whole", "its place in there", lambda row: row.operator.position, FILES),
@@ -175,24 +102,15 @@ OPERATOR_FACTS: tuple[Fact, ...] = (
 
 
 @functools.cache
-def facts_for(reader: Reader) -> tuple[Fact, ...]:
-    return tuple(fact for fact in OPERATOR_FACTS if reader in fact.readers)
+def facts_for(reader: Reader) -> tuple[Fact[OperatorRow], ...]:
+    return choose_facts(OPERATOR_FACTS, reader)
 
 
-def columns() -> dict[str, ColumnKind]:
-    """The columns of tables of operators."""
-    return {fact.name: fact.column_kind for fact in facts_for("csv")}
-
-
-def cells(row: OperatorRow, *, timed: bool = True) -> tuple[Value, ...]:
-    """A value for each of `columns`; what follows from times is None where they are not `timed`."""
+def cells(row: OperatorRow, *, timed: bool = True) -> tuple[Any, ...]:
+    """A cell for each fact of `csv`; what follows from times is None where they are not `timed`."""
     return tuple(None if fact.kind == "number" and not timed else fact.cell(row) for fact in facts_for("csv"))
 
 
 def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
     """What files say; what follows from times is left out where they are not `timed`."""
     return {fact.name: fact.of(row) for fact in facts_for("json") if timed or not fact.timed}
-
-
-def shape_text(shape: Sequence[int], sign: str = "x") -> str:
-    return sign.join(map(str, shape))

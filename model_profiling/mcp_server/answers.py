@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from model_profiling.facts.operators import JSON_TYPES, facts_for
+from model_profiling.facts.fact import JSON_TYPES
+from model_profiling.facts.operators import facts_for
 
 Number = float | None
 TimesAre = Annotated[

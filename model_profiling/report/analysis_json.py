@@ -9,7 +9,7 @@ from pathlib import Path
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
@@ -17,11 +17,14 @@ from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.records import record_json
-from model_profiling.facts.operators import OperatorRow, Value, json_facts
+from model_profiling.facts.fact import Value, row_json
+from model_profiling.facts.operators import OperatorRow, json_facts
+from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
 from model_profiling.report.breakdown import explained
 from model_profiling.report.csv_files import CsvFiles, write_rows
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom import outlook_facts
+from model_profiling.report.tables import operator_rows
 from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
@@ -32,11 +35,7 @@ from model_profiling.run.series import Pair
 
 def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
     """Every operator in the order it runs; without times where they mean nothing."""
-    timed = series.times.are_shown
-    return [
-        json_facts(OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share), timed=timed)
-        for operator in series.operators
-    ]
+    return [json_facts(row, timed=series.times.are_shown) for row in operator_rows(series)]
 
 
 def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
@@ -297,38 +296,8 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     return {
         "matched_by": pairing.matched_by,
         **({"modules": pair_modules(pairing)} if timed else {}),
-        "categories": [
-            {
-                "category": part.name,
-                **_side_by_side(part, timed),
-                "baseline_share": part.baseline_share,
-                "candidate_share": part.candidate_share,
-            }
-            for part in pairing.categories
-        ],
-        "operators": [
-            {
-                "operator": pair.main.name,
-                "baseline": [operator.name for operator in pair.baseline],
-                "candidate": [operator.name for operator in pair.candidate],
-                "change": pair.change,
-                "category": pair.category.value,
-                "place": pair.main.place,
-                "kernel_before": pair.families[0],
-                "kernel_after": pair.families[1],
-                **_side_by_side(pair, timed),
-            }
-            for pair in pairing.operators
-        ],
-    }
-
-
-def _side_by_side(pair: CategoryPair | OperatorPair, timed: bool) -> dict[str, object]:
-    return {
-        "baseline_ms": pair.baseline_ms if timed else None,
-        "candidate_ms": pair.candidate_ms if timed else None,
-        "ratio": pair.ratio,
-        "speedup": pair.speedup.as_dict() if pair.speedup else None,
+        "categories": [row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing)) for part in pairing.categories],
+        "operators": [row_json(OPERATOR_CHANGE_FACTS, Change(pair, pairing)) for pair in pairing.operators],
     }
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
-from model_profiling.report import analysed
-from model_profiling.report.columns import Records
+from model_profiling.report import tables
+from model_profiling.report.tables import Records
 from model_profiling.run import Series, Times
 from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
@@ -126,7 +126,7 @@ class ComparisonFacts:
     @property
     def speedups(self) -> Records:
         """End to end, experiment by experiment."""
-        return analysed.speedup_table(
+        return tables.speedup_table(
             PairSpeedup(found.name, found.before, found.after, found.end_to_end, found.with_tracer)
             for found in self.series
         )
@@ -134,12 +134,12 @@ class ComparisonFacts:
     @property
     def category_changes(self) -> Records:
         """Each category of each experiment, before and after."""
-        return analysed.category_change_table(self._pairings)
+        return tables.category_change_table(self._pairings)
 
     @property
     def operator_changes(self) -> Records:
         """Each operator of each experiment, before and after."""
-        return analysed.operator_change_table(self._pairings)
+        return tables.operator_change_table(self._pairings)
 
     @property
     def _pairings(self) -> list[tuple[str, Pairing]]:

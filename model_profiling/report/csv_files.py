@@ -18,7 +18,8 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.facts.operators import OperatorRow, Value, cells, columns
+from model_profiling.facts.fact import Value
+from model_profiling.facts.operators import OperatorRow, cells, facts_for
 from model_profiling.run import names
 
 # CSV text from numpy columns, formatted a column at a time: a 1,000-run timeline has a quarter million rows.
@@ -142,7 +143,7 @@ STATS_COLUMNS = (
     "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
     "method", "call", "position", "origin", "module_path", "all_runs_ms", "runs", "pct_of_e2e",
 )  # fmt: skip
-DETAIL_COLUMNS = tuple(columns())
+DETAIL_COLUMNS = tuple(fact.name for fact in facts_for("csv"))
 CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
 E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",

@@ -19,7 +19,8 @@ from model_profiling.analysis.sampling import InsideSeries, gather_inside
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import listing, plural, ranges, span_of
-from model_profiling.run import Latency, Manifest, Pair, Result, Run, Series, Times, names
+from model_profiling.facts.runs import MeasuredSeries
+from model_profiling.run import Manifest, Pair, Run, Times, names
 from model_profiling.run.manifest import Between, Machine, Part
 from model_profiling.run.remarks import Remark, WarningLine, warning_lines
 from model_profiling.statistics.latency import LatencySummary
@@ -133,15 +134,9 @@ _UNLIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentReport:
+class ExperimentReport(MeasuredSeries):
     """What is known about one series."""
 
-    series: Series
-    times: Times
-    sme2: bool | None
-    result: Result | None
-    latency: Latency | None
-    """None where times are no latencies, or were not measured without the tracer."""
     dumps: SeriesAnalysis | None
 
     @property
@@ -299,20 +294,12 @@ class ReportData:
 
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
     """Everything known about `run`; `analysis` is None where it has no dumps."""
-    metrics = run.metrics
     return ReportData(
         title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
         run=run,
         analysis=analysis,
         experiments=tuple(
-            ExperimentReport(
-                series=series,
-                times=run.times_of(series),
-                sme2=run.sme2_of(series),
-                result=run.result(series),
-                latency=metrics.latency(series) if metrics and run.times_of(series).are_latencies else None,
-                dumps=analysis.of(series) if analysis else None,
-            )
+            ExperimentReport.of(run, series, dumps=analysis.of(series) if analysis else None)
             for series in run.series
         ),
         pairs=tuple(_pairs(run, analysis)),

@@ -13,9 +13,11 @@ from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import parse_record, read_json_object, read_table
 from model_profiling.core.safe_read import MIB, inside, is_there, read_text
-from model_profiling.facts.operators import JSON_TYPES, FactKind, facts_for
+from model_profiling.facts.fact import FactKind, row_cells
+from model_profiling.facts.operators import facts_for
+from model_profiling.facts.runs import CATEGORY_FACTS, CategoryRow
 from model_profiling.program.category import Category, operator_type
-from model_profiling.report.analysed import category_table, operator_table, run_speedups, speedup_table
+from model_profiling.report.tables import category_table, operator_table, run_speedups, speedup_table
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import Remark, warning_lines
@@ -36,10 +38,7 @@ if TYPE_CHECKING:
 else:
     _Operator = make_dataclass(
         "_Operator",
-        [
-            (fact.name, JSON_TYPES[fact.kind], field(default=_NOT_KNOWN.get(fact.kind)))
-            for fact in facts_for("json")
-        ],
+        [(fact.name, fact.json_type, field(default=_NOT_KNOWN.get(fact.kind))) for fact in facts_for("json")],
         kw_only=True,
     )
 _IN_JSON = tuple(fact for fact in OPERATOR_COLUMNS if "json" in fact.readers)
@@ -177,10 +176,9 @@ def _answer(run: Run, pair: Pair, told: Mapping[tuple[Series, Series], PairSpeed
 def _category_rows(found: _SeriesFacts, times: Times) -> Iterator[Row]:
     counts = Counter(operator.category for operator in found.operators)
     for name, ms in found.ms.items():
-        share = found.share.get(name)
-        figures = (ms, None if share is None else 100 * share) if times.are_shown else (None, None)
+        shown, share = (ms, found.share.get(name)) if times.are_shown else (None, None)
         count = counts[name] if name in _CATEGORIES else None
-        yield found.experiment, found.threads, times.value, name, *figures, count
+        yield row_cells(CATEGORY_FACTS, CategoryRow(found.series, times, name, shown, share, count))
 
 
 def _operator_rows(found: _SeriesFacts, times: Times, details: Mapping[_Place, _Details]) -> Iterator[Row]:

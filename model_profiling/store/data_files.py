@@ -40,7 +40,7 @@ def arrow_schema(table: Table) -> pyarrow.Schema:
         "texts": arrow.list_(arrow.string()),
         "numbers": arrow.list_(arrow.float64()),
     }
-    fields = [arrow.field(column.name, types[column.kind]) for column in table.columns]
+    fields = [arrow.field(column.name, types[column.column_kind]) for column in table.columns]
     return arrow.schema(fields, metadata={"table": table.name, "schema_version": str(SCHEMA_VERSION)})
 
 

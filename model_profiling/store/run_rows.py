@@ -9,16 +9,23 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from model_profiling.analysis.evidence import listed_kernels
-from model_profiling.analysis.kernels import KernelUse, kernel_named
+from model_profiling.analysis.kernels import kernel_named
 from model_profiling.core import files
 from model_profiling.core.safe_read import inside, is_regular, is_there
-from model_profiling.run import Latency, Run, Series, names
+from model_profiling.facts.fact import row_cells
+from model_profiling.facts.runs import (
+    EXPERIMENT_FACTS,
+    KERNEL_FACTS,
+    ROUND_FACTS,
+    KernelRow,
+    MeasuredSeries,
+    Round,
+)
+from model_profiling.run import Run, Series, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest
 from model_profiling.runner.machine import MachineFacts
@@ -107,14 +114,20 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> Run
     measured = moment_of(run.manifest.started) if run.manifest else None
     run_id = identity.run_id
     tables: dict[str, Sequence[Row]] = {
-        "experiments": [(run_id, *row) for row in _experiments(run)],
-        "rounds": [(run_id, *row) for row in _rounds(run)],
-        "operators": [(run_id, *row) for row in analysis.operators],
-        "categories": [(run_id, *row) for row in analysis.categories],
-        "kernels": [(run_id, *row) for row in _kernels(run)],
-        "speedups": [(run_id, *row) for row in analysis.speedups],
-        "environment": [(run_id, *row) for row in _environment(run)],
+        "experiments": [row_cells(EXPERIMENT_FACTS, _experiment(run, series)) for series in run.series],
+        "rounds": [
+            row_cells(ROUND_FACTS, found)
+            for series in run.series
+            if run.times_of(series).are_latencies
+            for found in _rounds(run, series)
+        ],
+        "operators": analysis.operators,
+        "categories": analysis.categories,
+        "kernels": [row_cells(KERNEL_FACTS, kernel) for kernel in _kernels(run)],
+        "speedups": analysis.speedups,
+        "environment": list(_environment(run)),
     }
+    tables = {name: [(run_id, *row) for row in rows] for name, rows in tables.items()}
     told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
     tables["runs"] = [(*told, sum(map(len, tables.values())), files.seen_from(root, run.path))]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
@@ -182,98 +195,38 @@ def _program(run: Run) -> str:
     return beside[0] if len(stems) == 1 and beside else ""
 
 
-def _experiments(run: Run) -> Iterator[Row]:
-    for series in run.series:
-        result, times = run.result(series), run.times_of(series)
-        found = run.metrics.latency(series) if run.metrics and times.are_latencies else None
-        yield (
-            series.experiment, series.threads, times.value, run.sme2_of(series),
-            list(result.disable) if result else [], result.state if result else "",
-            (result.problem or "") if result else "", *_figures(run, series, found), _counted(run, series),
-            (result.kernels_note or "") if result else "",
-        )  # fmt: skip
+def _experiment(run: Run, series: Series) -> MeasuredSeries:
+    found = MeasuredSeries.of(run, series)
+    if found.untraced is None:
+        return found
+    return replace(found, interval=median_interval([each.latencies for each in _rounds(run, series)]))
 
 
-def _figures(run: Run, series: Series, latency: Latency | None) -> Row:
-    if latency is None:
-        return ("", None, *(None,) * 18)
-    whole, traced, cost, energy = (
-        latency.end_to_end_ms, latency.traced_ms, latency.tracer_cost, latency.energy,
-    )  # fmt: skip
-    low, high = median_interval([kept.latencies for kept in _measured(run, series)]) or (None, None)
-    told: Row = (None,) * 10
-    if whole:
-        told = (
-            whole.count, whole.median, low, high, whole.mean, whole.p5, whole.p95, whole.minimum,
-            whole.maximum, whole.robust_cv,
-        )  # fmt: skip
-    return (
-        latency.measured, latency.rounds, *told, traced.median if traced else None,
-        cost.share if cost else None, latency.load_ms, latency.first_inference_ms, latency.peak_memory_bytes,
-        *((energy.joules, energy.low, energy.high) if energy else (None,) * 3),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    number: int
-    latencies: Sequence[float]
-    launch: str = ""
-    session: int | None = None
-    started: int | None = None
-
-
-def _measured(run: Run, series: Series) -> tuple[_Round, ...]:
+def _rounds(run: Run, series: Series) -> tuple[Round, ...]:
     """By the journal, which knows launches and moments; else as the statistics keep them."""
     entries = run.journal.ended_well("untraced", series) if run.journal else []
     if entries:
         return tuple(
-            _Round(
-                entry.round, [ns / 1e6 for ns in entry.counted_ns], entry.launch or "", entry.session,
+            Round(
+                series, entry.round, [ns / 1e6 for ns in entry.counted_ns], entry.launch or "", entry.session,
                 moment_of(entry.started),
             )
             for entry in entries
         )  # fmt: skip
     stats = run.robust_stats(series)
     kept = enumerate(stats.end_to_end_rounds_ms if stats else ())
-    return tuple(_Round(number, latencies) for number, latencies in kept if latencies)
+    return tuple(Round(series, number, latencies) for number, latencies in kept if latencies)
 
 
-def _rounds(run: Run) -> Iterator[Row]:
+def _kernels(run: Run) -> Iterator[KernelRow]:
     for series in run.series:
-        for one in _measured(run, series) if run.times_of(series).are_latencies else ():
-            yield (
-                series.experiment, series.threads, one.number, one.launch, one.session, one.started,
-                list(one.latencies), _median(one.latencies),
-            )  # fmt: skip
-
-
-def _median(latencies: Sequence[float]) -> float | None:
-    return float(np.median(latencies)) if latencies else None
-
-
-def _kernels(run: Run) -> Iterator[Row]:
-    for series in run.series:
-        counted = _counted(run, series)
-        yield from (_kernel(series, use, "run", counted) for use in listed_kernels(run, series))
+        result = run.result(series)
+        counted = result is not None and result.counted_kernels
+        yield from (KernelRow(series, use, "run", counted) for use in listed_kernels(run, series))
     for kept in run.evidence.kernels if run.evidence else ():
         for call in kept.kernels:
-            yield _kernel(
-                kept.series, kernel_named(call.name, call.evidence, call.calls), "evidence", kept.counted
-            )
-
-
-def _counted(run: Run, series: Series) -> bool:
-    result = run.result(series)
-    return result is not None and result.counted_kernels
-
-
-def _kernel(series: Series, use: KernelUse, proven_by: str, counted: bool) -> Row:
-    kernel = use.kernel
-    return (
-        series.experiment, series.threads, kernel.name, use.calls, kernel.has_sme2, kernel.has_sme,
-        kernel.isa, kernel.role, kernel.library, use.evidence, proven_by, counted,
-    )  # fmt: skip
+            use = kernel_named(call.name, call.evidence, call.calls)
+            yield KernelRow(kept.series, use, "evidence", kept.counted)
 
 
 def _environment(run: Run) -> Iterator[Row]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from model_profiling.store.tables import TABLES, Column, Kind, Table
+from model_profiling.facts.fact import Column, ColumnKind
+from model_profiling.store.tables import TABLES, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def _of(table: str, *names: str) -> tuple[Shown, ...]:
     return tuple(Shown(f'{table}."{name}"', known[name]) for name in names)
 
 
-def _made(name: str, kind: Kind, meaning: str, made_of: str) -> Shown:
+def _made(name: str, kind: ColumnKind, meaning: str, made_of: str) -> Shown:
     return Shown(made_of, Column(name, kind, meaning))
 
 

@@ -21,7 +21,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
-from model_profiling.facts.operators import OperatorRow, facts_for, shape_text
+from model_profiling.facts.fact import shape_text
+from model_profiling.facts.operators import OperatorRow, facts_for
 from model_profiling.report.breakdown import break_down, verdict_of
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain

@@ -1,0 +1,284 @@
+"""What is known of a run's experiments, rounds, categories, kernels and comparisons, each fact declared once.
+
+Tables for Python, `analysis_summary.json` and the tables of a store are made from these lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from model_profiling.facts.fact import Fact, Reader
+
+if TYPE_CHECKING:  # records need numpy and pydantic; who asks a store does without
+    from model_profiling.analysis.kernels import KernelUse
+    from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
+    from model_profiling.run import Latency, Result, Run, Series, Times
+    from model_profiling.run.metrics import PairSpeedup
+    from model_profiling.statistics.latency import LatencySummary
+
+TABLES: tuple[Reader, ...] = "python", "store"
+STORE: tuple[Reader, ...] = ("store",)
+PYTHON: tuple[Reader, ...] = ("python",)
+JSON: tuple[Reader, ...] = ("json",)
+PYTHON_JSON: tuple[Reader, ...] = "python", "json"
+
+_Self = TypeVar("_Self", bound="MeasuredSeries")
+
+
+class _OfSeries(Protocol):
+    @property
+    def series(self) -> Series: ...
+
+
+class _Timed(_OfSeries, Protocol):
+    @property
+    def times(self) -> Times: ...
+
+
+SERIES_FACTS: tuple[Fact[_OfSeries], ...] = (
+    Fact("experiment", "text", "the experiment's name", lambda row: row.series.experiment, TABLES),
+    Fact("threads", "whole", "its number of threads", lambda row: row.series.threads, TABLES),
+)
+TIMES: Fact[_Timed] = Fact(
+    "times", "text", "what its times are: hardware, traced, emulated, unknown",
+    lambda row: row.times.value, STORE,
+)  # fmt: skip
+TRACED_FACTS: tuple[Fact[_Timed], ...] = (*SERIES_FACTS, TIMES)
+TYPICAL_MS: Fact[Any] = Fact(
+    "ms", "number", "its time in a typical inference; adds up to its category", lambda row: row.ms, TABLES
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSeries:
+    """What was measured of one experiment at one number of threads."""
+
+    series: Series
+    times: Times
+    sme2: bool | None
+    result: Result | None
+    latency: Latency | None
+    """None where times are not latencies, or were not measured without the tracer."""
+    interval: tuple[float, float] | None = field(default=None, kw_only=True)
+    """The median's 95% interval over rounds, where somebody asked for it."""
+
+    @classmethod
+    def of(cls: type[_Self], run: Run, series: Series, **more: Any) -> _Self:
+        times = run.times_of(series)
+        latency = run.metrics.latency(series) if run.metrics and times.are_latencies else None
+        return cls(series, times, run.sme2_of(series), run.result(series), latency, **more)
+
+    @property
+    def untraced(self) -> LatencySummary | None:
+        return self.latency.end_to_end_ms if self.latency else None
+
+
+EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
+    *TRACED_FACTS,
+    Fact("sme2", "flag", "whether SME2 was left on; null where nothing says", lambda row: row.sme2, TABLES),
+    Fact("disabled", "texts", "the CPU features that were switched off",
+         lambda row: list(row.result.disable) if row.result else [], STORE),
+    Fact("state", "text", "done or failed", lambda row: row.result.state if row.result else "", STORE),
+    Fact("problem", "text", "why it failed; empty where it did not",
+         lambda row: (row.result and row.result.problem) or "", STORE),
+    Fact("measured", "text", "lockstep or rounds",
+         lambda row: row.latency.measured if row.latency else "", TABLES),
+    Fact("rounds", "whole", "rounds, or launches in lockstep",
+         lambda row: row.latency and row.latency.rounds, TABLES),
+    Fact("inferences", "whole", "how many counted", lambda row: row.untraced and row.untraced.count, STORE),
+    Fact("median_ms", "number", "of all inferences without the tracer",
+         lambda row: row.untraced and row.untraced.median, TABLES),
+    Fact("low_ms", "number", "the median's 95% interval over rounds; null with fewer than three",
+         lambda row: row.untraced and row.interval and row.interval[0], STORE),
+    Fact("high_ms", "number", "its upper end",
+         lambda row: row.untraced and row.interval and row.interval[1], STORE),
+    Fact("mean_ms", "number", "the mean", lambda row: row.untraced and row.untraced.mean, TABLES),
+    Fact("p5_ms", "number", "5% were faster", lambda row: row.untraced and row.untraced.p5, TABLES),
+    Fact("p95_ms", "number", "5% were slower", lambda row: row.untraced and row.untraced.p95, TABLES),
+    Fact("min_ms", "number", "the fastest", lambda row: row.untraced and row.untraced.minimum, TABLES),
+    Fact("max_ms", "number", "the slowest", lambda row: row.untraced and row.untraced.maximum, TABLES),
+    Fact("robust_cv", "number", "spread over the median, by the median absolute deviation",
+         lambda row: row.untraced and row.untraced.robust_cv, TABLES),
+    Fact("traced_median_ms", "number", "the median with the tracer on",
+         lambda row: row.latency and row.latency.traced_ms and row.latency.traced_ms.median, TABLES),
+    Fact("tracer_cost", "number", "how much longer the tracer makes it, as a share",
+         lambda row: row.latency and row.latency.tracer_cost and row.latency.tracer_cost.share, TABLES),
+    Fact("load_ms", "number", "loading the program", lambda row: row.latency and row.latency.load_ms, TABLES),
+    Fact("first_inference_ms", "number", "the first inference",
+         lambda row: row.latency and row.latency.first_inference_ms, TABLES),
+    Fact("peak_memory_bytes", "whole", "peak memory of the process",
+         lambda row: row.latency and row.latency.peak_memory_bytes, TABLES),
+    Fact("joules", "number", "energy of one inference, of the whole phone",
+         lambda row: row.latency and row.latency.energy and row.latency.energy.joules, STORE),
+    Fact("joules_low", "number", "its 95% interval",
+         lambda row: row.latency and row.latency.energy and row.latency.energy.low, STORE),
+    Fact("joules_high", "number", "its upper end",
+         lambda row: row.latency and row.latency.energy and row.latency.energy.high, STORE),
+    Fact("kernels_counted", "flag", "whether every KleidiAI call was listed: only then absence proves",
+         lambda row: row.result is not None and row.result.counted_kernels, STORE),
+    Fact("kernels_note", "text", "why they were not; empty where they were",
+         lambda row: (row.result and row.result.kernels_note) or "", STORE),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The latencies of one round, or of one launch."""
+
+    series: Series
+    number: int
+    latencies: Sequence[float]
+    launch: str = ""
+    session: int | None = None
+    started: int | None = None
+
+    @property
+    def median(self) -> float | None:
+        import numpy as np
+
+        return float(np.median(self.latencies)) if self.latencies else None
+
+
+ROUND_FACTS: tuple[Fact[Round], ...] = (
+    *SERIES_FACTS,
+    Fact("round", "whole", "counted from 0", lambda row: row.number),
+    Fact("launch", "text", "names the launch; empty where a process had the machine to itself",
+         lambda row: row.launch),
+    Fact("session", "whole", "which start of the pipeline measured it; null where nothing says",
+         lambda row: row.session),
+    Fact("started_at", "moment", "when it began, in UTC", lambda row: row.started),
+    Fact("latencies_ms", "numbers", "every inference that counts, in order", lambda row: list(row.latencies)),
+    Fact("median_ms", "number", "their median", lambda row: row.median),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRow:
+    """A category or overhead of one experiment; without figures where times mean nothing."""
+
+    series: Series
+    times: Times
+    name: str
+    ms: float | None
+    share: float | None
+    operators: int | None
+
+
+CATEGORY_FACTS: tuple[Fact[CategoryRow], ...] = (
+    *TRACED_FACTS,
+    Fact("category", "text", "the category or overhead", lambda row: row.name),
+    Fact("ms", "number", "its time in a typical inference", lambda row: row.ms),
+    Fact("pct_of_e2e", "number", "percent of end-to-end time", lambda row: row.share and 100 * row.share),
+    Fact("operators", "whole", "how many operators; null for overheads", lambda row: row.operators),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A kernel that ran in one experiment, or was only configured."""
+
+    series: Series
+    use: KernelUse
+    proven_by: str
+    counted: bool
+
+
+KERNEL_FACTS: tuple[Fact[KernelRow], ...] = (
+    *SERIES_FACTS,
+    Fact("kernel", "text", "its name", lambda row: row.use.kernel.name),
+    Fact("calls", "whole", "how often it was called; null where nothing was counted",
+         lambda row: row.use.calls),
+    Fact("is_sme2", "flag", "whether it is an SME2 kernel; null where its name does not tell",
+         lambda row: row.use.kernel.has_sme2),
+    Fact("is_sme", "flag", "whether it is an SME or SME2 kernel; null where its name does not tell",
+         lambda row: row.use.kernel.has_sme),
+    Fact("isa", "text", "its instruction set", lambda row: row.use.kernel.isa),
+    Fact("role", "text", "matmul, packing and so on", lambda row: row.use.kernel.role),
+    Fact("library", "text", "kleidiai, xnnpack; operator for a family of operators",
+         lambda row: row.use.kernel.library),
+    Fact("evidence", "text", "executed, or only configured", lambda row: row.use.evidence),
+    Fact("proven_by", "text", "run, or evidence: an emulated run of the same program",
+         lambda row: row.proven_by),
+    Fact("counted", "flag", "whether every KleidiAI call of its experiment was listed",
+         lambda row: row.counted),
+)  # fmt: skip
+
+SPEEDUP_FACTS: tuple[Fact[PairSpeedup], ...] = (
+    Fact("comparison", "text", "what is compared, in words", lambda row: row.label),
+    Fact("baseline", "text", "the experiment it is held against", lambda row: row.baseline.experiment),
+    Fact("baseline_threads", "whole", "its number of threads", lambda row: row.baseline.threads),
+    Fact("candidate", "text", "the experiment looked at", lambda row: row.candidate.experiment),
+    Fact("candidate_threads", "whole", "its number of threads", lambda row: row.candidate.threads),
+    Fact("verdict", "text", "faster, slower, no significant change, not comparable",
+         lambda row: row.speedup.verdict.value),
+    Fact("ratio", "number", "baseline over candidate: above 1 the candidate is faster",
+         lambda row: row.speedup.ratio),
+    Fact("low", "number", "the ratio's interval", lambda row: row.speedup.low),
+    Fact("high", "number", "its upper end", lambda row: row.speedup.high),
+    Fact("confidence", "number", "of the interval", lambda row: row.speedup.confidence),
+    Fact("baseline_median", "number", "in milliseconds", lambda row: row.speedup.baseline_median),
+    Fact("candidate_median", "number", "in milliseconds", lambda row: row.speedup.candidate_median),
+    Fact("rounds", "whole", "how many rounds or launches it rests on", lambda row: row.speedup.rounds),
+    Fact("unit", "text", "round or launch", lambda row: row.speedup.unit),
+    Fact("with_tracer", "flag", "whether latencies without the tracer were missing",
+         lambda row: row.with_tracer),
+    Fact("reason", "text", "the answer in words", lambda row: row.speedup.reason),
+)  # fmt: skip
+
+Pair_co = TypeVar("Pair_co", bound="CategoryPair | OperatorPair", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[Pair_co]):
+    """A category or an operator before and after; without times where they mean nothing."""
+
+    pair: Pair_co
+    pairing: Pairing
+    comparison: str = ""
+
+    @property
+    def timed(self) -> bool:
+        return self.pairing.baseline.times.are_shown and self.pairing.candidate.times.are_shown
+
+
+_COMPARISON: Fact[Change[CategoryPair | OperatorPair]] = Fact(
+    "comparison", "text", "what is compared, in words", lambda row: row.comparison, PYTHON
+)
+_SIDE_BY_SIDE: tuple[Fact[Change[CategoryPair | OperatorPair]], ...] = (
+    Fact("baseline_ms", "number", "its time before", lambda row: row.pair.baseline_ms if row.timed else None,
+         PYTHON_JSON),
+    Fact("candidate_ms", "number", "its time after",
+         lambda row: row.pair.candidate_ms if row.timed else None, PYTHON_JSON),
+    Fact("verdict", "text", "faster, slower, no significant change, not comparable; empty without an answer",
+         lambda row: row.pair.speedup.verdict.value if row.pair.speedup else "", PYTHON),
+    Fact("ratio", "number", "before over after: above 1 it became faster", lambda row: row.pair.ratio,
+         PYTHON_JSON),
+    Fact("low", "number", "the ratio's interval", lambda row: row.pair.speedup and row.pair.speedup.low,
+         PYTHON),
+    Fact("high", "number", "its upper end", lambda row: row.pair.speedup and row.pair.speedup.high, PYTHON),
+    Fact("speedup", "record", "the answer, as that of the whole", lambda row:
+         row.pair.speedup.as_dict() if row.pair.speedup else None, JSON),
+)  # fmt: skip
+CATEGORY_CHANGE_FACTS: tuple[Fact[Change[CategoryPair]], ...] = (
+    _COMPARISON,
+    Fact("category", "text", "the category or overhead", lambda row: row.pair.name, PYTHON_JSON),
+    *_SIDE_BY_SIDE,
+    Fact("baseline_share", "number", "of the time before", lambda row: row.pair.baseline_share, PYTHON_JSON),
+    Fact("candidate_share", "number", "of the time after", lambda row: row.pair.candidate_share, PYTHON_JSON),
+)
+OPERATOR_CHANGE_FACTS: tuple[Fact[Change[OperatorPair]], ...] = (
+    _COMPARISON,
+    Fact("operator", "text", "its name", lambda row: row.pair.main.name, PYTHON_JSON),
+    Fact("baseline", "names", "the operators before",
+         lambda row: [operator.name for operator in row.pair.baseline], PYTHON_JSON),
+    Fact("candidate", "names", "the operators after",
+         lambda row: [operator.name for operator in row.pair.candidate], PYTHON_JSON),
+    Fact("change", "text", "same, or how it was matched", lambda row: row.pair.change, PYTHON_JSON),
+    Fact("category", "text", "its category", lambda row: row.pair.category.value, PYTHON_JSON),
+    Fact("place", "text", "its place in the model", lambda row: row.pair.main.place, PYTHON_JSON),
+    Fact("kernel_before", "text", "its kernel family before", lambda row: row.pair.families[0], PYTHON_JSON),
+    Fact("kernel_after", "text", "its kernel family after", lambda row: row.pair.families[1], PYTHON_JSON),
+    *_SIDE_BY_SIDE,
+)  # fmt: skip

@@ -1,0 +1,189 @@
+"""The figures of a run and of its comparisons as tables for Python, without pandas until it is asked for.
+
+Values and names are those of the run's own files. Times are missing where they mean nothing
+(`Times.are_shown`), as in the reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, overload
+
+from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.run import RunAnalysis, pair_answer
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.core.errors import SetupError
+from model_profiling.core.formatting import plural
+from model_profiling.core.hints import needed
+from model_profiling.facts.fact import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
+from model_profiling.facts.operators import OperatorRow, cells, facts_for
+from model_profiling.facts.runs import (
+    CATEGORY_CHANGE_FACTS,
+    CATEGORY_FACTS,
+    EXPERIMENT_FACTS,
+    OPERATOR_CHANGE_FACTS,
+    SERIES_FACTS,
+    SPEEDUP_FACTS,
+    TRACED_FACTS,
+    TYPICAL_MS,
+    CategoryRow,
+    Change,
+    MeasuredSeries,
+)
+from model_profiling.run import Run
+from model_profiling.run.metrics import PairSpeedup
+
+if TYPE_CHECKING:
+    import pandas
+
+Columns: TypeAlias = Mapping[str, ColumnKind]
+"""Each column's name and what it holds, in order."""
+
+_NAMED_IN_SHORT = 4
+_PLAIN = {"whole": "int64", "number": "float64", "flag": "bool"}
+_WITH_GAPS = {"whole": "Int64", "number": "float64", "flag": "boolean"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Records(Sequence[Mapping[str, Value]]):
+    """A table of a run: each row a mapping from column to value, None where nothing is known.
+
+    `table.to_pandas()` is a DataFrame, `table[0]["name"]` one value, `for row in table` needs no pandas.
+    """
+
+    kinds: Columns
+    rows: tuple[tuple[Value, ...], ...]
+
+    @classmethod
+    def of(cls, facts: Sequence[Fact[Known]], rows: Iterable[Known]) -> Records:
+        return cls(_kinds(facts), tuple(row_cells(facts, row) for row in rows))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, Value]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Records: ...
+    def __getitem__(self, place: int | slice) -> Mapping[str, Value] | Records:
+        if isinstance(place, slice):
+            return Records(self.kinds, self.rows[place])
+        return dict(zip(self.kinds, self.rows[place], strict=True))
+
+    def __iter__(self) -> Iterator[Mapping[str, Value]]:
+        return (dict(zip(self.kinds, row, strict=True)) for row in self.rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A DataFrame with a row for each row; numbers that are not known are missing, texts empty.
+
+        Needs the extra `pandas`; so does nothing else here.
+        """
+        needed("pandas", "pandas")
+        import pandas
+
+        return pandas.DataFrame(
+            {
+                name: _series([row[place] for row in self.rows], kind)
+                for place, (name, kind) in enumerate(self.kinds.items())
+            }
+        )
+
+    def __repr__(self) -> str:
+        first, more = self.columns[:_NAMED_IN_SHORT], len(self.columns) - _NAMED_IN_SHORT
+        rest = f" and {more} more columns" if more > 0 else ""
+        return f"<Records: {plural(len(self), 'row')} of {', '.join(first)}{rest}>"
+
+    def _repr_html_(self) -> str | None:
+        """Pandas' own picture of a table, which escapes what it shows; none without pandas."""
+        try:
+            frame = self.to_pandas()
+        except SetupError:
+            return None
+        html: str = frame.to_html(max_rows=20, max_cols=16, notebook=True)
+        return html
+
+
+def _series(values: list[Value], kind: ColumnKind) -> pandas.Series:
+    import pandas
+
+    if kind == "text":
+        return pandas.Series(["" if value is None else value for value in values], dtype="object")
+    dtypes = _WITH_GAPS if None in values else _PLAIN
+    return pandas.Series(values, dtype=dtypes[kind])
+
+
+def _kinds(columns: Iterable[Column]) -> dict[str, ColumnKind]:
+    return {column.name: column.column_kind for column in columns}
+
+
+def category_table(series: Iterable[SeriesAnalysis]) -> Records:
+    return Records.of(CATEGORY_FACTS, (row for found in series for row in _categories(found)))
+
+
+def _categories(series: SeriesAnalysis) -> Iterator[CategoryRow]:
+    counts = Counter(operator.category.value for operator in series.operators)
+    known = {category.value for category in series.breakdown.categories}
+    for name, part in series.parts.items():
+        spent = series.spent(part)
+        ms, share = (spent.ms, spent.share) if series.times.are_shown else (None, None)
+        yield CategoryRow(
+            series.series, series.times, name, ms, share, counts[name] if name in known else None
+        )
+
+
+def operator_rows(series: SeriesAnalysis) -> Iterator[OperatorRow]:
+    for operator in series.operators:
+        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share)
+
+
+def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
+    rows = (
+        (*row_cells(TRACED_FACTS, found), row.ms if timed else None, *cells(row, timed=timed))
+        for found in series
+        for timed in (found.times.are_shown,)
+        for row in operator_rows(found)
+    )
+    return Records(_kinds((*TRACED_FACTS, TYPICAL_MS, *facts_for("csv"))), tuple(rows))
+
+
+def latency_table(run: Run) -> Records:
+    measured = [found.series for found in run.metrics.latencies] if run.metrics else []
+    rows = (MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies)
+    return Records.of(choose_facts(EXPERIMENT_FACTS, "python"), rows)
+
+
+def sample_table(run: Run) -> Records:
+    kept = ((series, stats) for series in run.series if (stats := run.robust_stats(series)))
+    rows = (
+        (series.experiment, series.threads, number, place, ms)
+        for series, stats in kept
+        for number, latencies in enumerate(stats.end_to_end_rounds_ms)
+        for place, ms in enumerate(latencies)
+    )
+    kinds: Columns = {**_kinds(SERIES_FACTS), "round": "whole", "sample": "whole", "ms": "number"}
+    return Records(kinds, tuple(rows))
+
+
+def run_speedups(analysis: RunAnalysis) -> Records:
+    run = analysis.run
+    return speedup_table(pair_answer(run, pair, analysis.pairing(pair)) for pair in run.pairs)
+
+
+def speedup_table(answers: Iterable[PairSpeedup]) -> Records:
+    return Records.of(SPEEDUP_FACTS, answers)
+
+
+def category_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
+    rows = (Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories)
+    return Records.of(choose_facts(CATEGORY_CHANGE_FACTS, "python"), rows)
+
+
+def operator_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
+    rows = (Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
+    return Records.of(choose_facts(OPERATOR_CHANGE_FACTS, "python"), rows)
