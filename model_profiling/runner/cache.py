@@ -1,43 +1,44 @@
-"""Where the kit keeps what it builds and fetches, one folder per user, and runs it from.
+"""The cache: what the kit builds and fetches, one folder per user, and runs from there.
 
-An entry is used only where nobody else can have written to it (`trusted_folder`) and as it was made
-(`cache_record`); a damaged one is made again, once, and that is said.
+An entry is a folder with a record of what it held when it was made. It is used only if it is still like that,
+and only from a cache that no other user can write to; a damaged entry is made again, once, and that is said.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import grp
+import json
 import os
+import pwd
 import re
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.core import files
+from model_profiling.core import files, safe_read
 from model_profiling.core.errors import ProfilingError, SetupError, system_reason
 from model_profiling.core.signals import put_off
-from model_profiling.runner.cache_record import (
-    RECORD,
-    Damage,
-    Stamp,
-    check_entry,
-    check_trusted,
-    stamps_of,
-    write_entry_record,
-)
 
+RECORD = ".sme2prof-entry.json"
 UNFINISHED = ".fetch."
 """Begins the name of a folder in which an entry is being made."""
 _ANOTHER = "set SME2PROF_CACHE to a folder on another disk"
+_ELSEWHERE = "set SME2PROF_CACHE to a folder that only you can write to"
+_HASHED_EACH_TIME = 64 << 20
+"""A larger entry (a compiler of 20,000 files) is hashed only where a file changed since it was recorded."""
+_NEVER = stat.S_IWGRP | stat.S_IWOTH | stat.S_ISUID | stat.S_ISGID
+"""Permissions that no file or folder in the cache needs, whatever its package gave it."""
 
-# Of this process: entries that were compared with their records, and what they were then; the open records
-# that keep `sme2prof clean` of other processes away; and what nobody has been told yet.
-_compared: dict[Path, dict[str, Stamp]] = {}
+Facts = list[object]
+"""Of a link its target; of a file its size, mode, hash, inode and the times of its last changes."""
+
+# Of this process: the open records that keep `sme2prof clean` of other processes away, and news of repairs.
 _held: dict[Path, int] = {}
 _remade: list[str] = []
 
@@ -63,10 +64,9 @@ def _own(variable: str, in_home: str) -> Path:
 
 
 def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
-    """`home`, filled by `make` the first time and where it is damaged; of two processes at once the quicker
-    one's is kept.
+    """The entry `home`, filled by `make` the first time and where it is damaged.
 
-    It is this process's until that ends: `sme2prof clean` leaves it alone.
+    Of two processes at once the quicker one's is kept. Until this process ends, `sme2prof clean` leaves it.
     """
     damage = damage_of(home)
     if damage is None:
@@ -85,10 +85,16 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
             try:
                 make(made)
             except ProfilingError as problem:
-                raise _not_made_again(problem, what, damage) if there else problem from problem
-            write_entry_record(made, what)
+                if not there:
+                    raise
+                both = f"{what} in the cache is not used ({damage}), and could not be made again"
+                raise SetupError(f"{both}: {problem.problem}", problem.fix) from problem
+            write_record(made, what)
             with _turn(place):
-                _put_in_place(made, home, Path(folder) / "damaged")
+                if damage_of(home) is not None:  # nobody else was quicker
+                    if os.path.lexists(home):
+                        home.rename(Path(folder) / "damaged")
+                    made.rename(home)
     except OSError as problem:
         reason = system_reason(problem)
         raise SetupError(
@@ -103,50 +109,72 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     return home
 
 
-def _not_made_again(problem: ProfilingError, what: str, damage: str) -> SetupError:
-    """Offline, after an update of the kit, say: there is one, and why it does not do has to be known."""
-    return SetupError(
-        f"{what} in the cache is not used ({damage}), and could not be made again: {problem.problem}",
-        problem.fix,
-    )
-
-
 def damage_of(home: Path) -> str | None:
     """What is wrong with the entry in `home`, as a clause; None where it may be used. A place that others can
     write to is an error."""
     _check_place(home.parent)
-    if not _hold(home):
+    if not os.path.lexists(home) or not _hold(home):
         return "it is not there"
-    known = _compared.pop(home, None)
-    with contextlib.suppress(OSError):
-        if known is not None and stamps_of(home) == known:
-            _compared[home] = known
-            return None
+    if home.is_symlink():
+        return "it is a link"
+    check_trusted(home)
     try:
-        _compared[home] = check_entry(home)
-    except Damage as damage:
-        return str(damage)
-    return None
+        record = json.loads(safe_read.read_text(home / RECORD, errors="strict"))["files"]
+        large = sum(facts[0] for facts in record.values() if len(facts) > 1) > _HASHED_EACH_TIME
+        found = _contents(home, record if large else {})
+    except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "its record is gone or cannot be read, or an earlier version made it"
+    different = (name for name in sorted(record.keys() | found.keys()) if not _is_same(record, found, name))
+    name = next(different, None)
+    return None if name is None else f"{name} is not as it was made"
 
 
-def confirm(*used: Path) -> None:
-    """Say so if an entry that this process has taken something from is no longer what it was: between the
-    first look at it and a launch there may be hours."""
-    for home in {parent for path in used for parent in (path, *path.parents) if parent in _compared}:
-        if damage := damage_of(home):
-            raise SetupError(
-                f"{home} was changed while it was in use: {damage}",
-                "start again (--resume continues a run): it is made anew first",
-            )
+def _is_same(record: Mapping[str, Facts], found: Mapping[str, Facts], name: str) -> bool:
+    """In all but its inode and times."""
+    return name in record and name in found and record[name][:3] == found[name][:3]
 
 
-def check_cache() -> Path:
-    """The cache's folder, if what lies in it can only be this user's."""
-    root = cache_root()
-    check_trusted(root)
-    for kind in sorted(root.iterdir()) if root.is_dir() else ():
-        check_trusted(kind)
-    return root
+def write_record(home: Path, what: str) -> None:
+    """Record what is in `home`, after taking from others whatever they might write to."""
+    for path in (home, *home.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_NEVER)
+    made = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    record = {"schema_version": 1, "what": what, "made": made, "files": _contents(home, {})}
+    files.write_text(home / RECORD, json.dumps(record) + "\n")
+    (home / RECORD).chmod(0o644)
+
+
+def _contents(home: Path, known: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Every file and link in `home` but the record; what has not changed since `known` is not hashed."""
+    found: dict[str, Facts] = {}
+    for folder, subfolders, names in os.walk(home):
+        for name in (*subfolders, *names):
+            path = os.path.join(folder, name)  # noqa: PTH118  20,000 files
+            key, facts = path[len(str(home)) + 1 :], os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
+                found[key] = [str(Path(path).readlink())]
+            elif not stat.S_ISDIR(facts.st_mode) and key != RECORD:
+                stamps = [facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns]
+                was = known.get(key, [])
+                hashed = was[2] if was[3:] == stamps else files.sha256(Path(path))
+                found[key] = [facts.st_size, stat.S_IMODE(facts.st_mode), hashed, *stamps]
+    return found
+
+
+def _hold(home: Path) -> bool:
+    """Keep the entry from being removed while this process lives; False where it is being removed."""
+    with contextlib.suppress(OSError):  # no record, which is damage, or a file system without locks
+        record = os.open(home / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if home in _held:
+            os.close(_held[home])
+        _held[home] = record
+        try:
+            fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        os.utime(record)  # when it was last used
+    return True
 
 
 def take_remade() -> tuple[str, ...]:
@@ -162,19 +190,12 @@ def make_place(kind: str) -> Path:
 
 
 def _make_trusted(folder: Path) -> Path:
-    _check_place(folder)
     with contextlib.suppress(OSError):  # what cannot be made is said below
         for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
             missing.mkdir(mode=0o755, exist_ok=True)
     files.make_folder(folder)
-    _check_place(folder)  # somebody may have been quicker
+    _check_place(folder)
     return folder
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse a folder for entries where others can write to it or to the one it lies in."""
-    for place in (folder.parent, folder):
-        check_trusted(place)
 
 
 @contextlib.contextmanager
@@ -190,51 +211,48 @@ def _turn(place: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _put_in_place(made: Path, home: Path, damaged: Path) -> None:
-    """Make `made` the entry `home`, unless another process has put a good one there."""
-    try:
-        if os.path.lexists(home):
-            if damage_of(home) is None:
-                return
-            home.rename(damaged)
-        made.rename(home)
-    except OSError:
-        if damage_of(home) is not None:
-            raise
+# Who could have written to the cache: programs are run from it, so only this user and root may.
 
 
-def _hold(home: Path) -> bool:
-    """Keep the entry in `home` from being removed while this process lives; False where there is none.
+def check_cache() -> Path:
+    """The cache's folder, if what lies in it can only be this user's."""
+    root = cache_root()
+    for place in (root, *sorted(root.iterdir())) if root.is_dir() else ():
+        check_trusted(place)
+    return root
 
-    The lock is on its record: a damaged entry may have none, and is nobody's to keep.
-    """
+
+def _check_place(folder: Path) -> None:
+    for place in (folder.parent, folder):
+        check_trusted(place)
+
+
+def check_trusted(folder: Path) -> None:
+    """Refuse a folder of the cache that belongs to another user, or that others can write to."""
     try:
-        record = os.open(home / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return os.path.lexists(home)
+        found = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as problem:
+        raise SetupError(f"cannot look at {folder}: {system_reason(problem)}", _ELSEWHERE) from problem
+    if found.st_uid not in (0, os.geteuid()):
+        raise SetupError(
+            f"{folder} belongs to user {found.st_uid}, who may decide what is run from the cache", _ELSEWHERE
+        )
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private_group(found)):
+        raise SetupError(
+            f"other users can write to {folder}, so they may decide what is run from the cache",
+            f"{_ELSEWHERE}, or see that nothing in {folder} is theirs and `chmod go-w {folder}`",
+        )
+
+
+def _is_private_group(found: os.stat_result) -> bool:
+    """Whether the group is its owner's own: many systems name one after each user, and let it write."""
     try:
-        fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # it is being removed
-        os.close(record)
+        group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
+    except KeyError:
         return False
-    except OSError:  # a file system without locks
-        pass
-    if not _is_record_of(record, home):  # it was removed, or made again, before it was locked
-        os.close(record)
-        return os.path.lexists(home) and _hold(home)
-    with contextlib.suppress(OSError):  # not ours to write to
-        os.utime(record)  # when it was last used
-    if home in _held:
-        os.close(_held[home])
-    _held[home] = record
-    return True
-
-
-def _is_record_of(record: int, home: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(record), os.lstat(home / RECORD))
-    except OSError:
-        return False
+    return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}
 
 
 # What is in the cache, how large it is and when it was last used; and its removal, one entry at a time.
@@ -243,20 +261,9 @@ NOT_OURS = "not the kit's"
 IN_USE = "in use"
 _ABANDONED_S = 86_400.0
 """Nothing takes a day to be made: what is older was left by a kill."""
-_ZIG_CACHE = "zig-cache"
-# What has no record: a compiler's own cache, and entries of earlier versions.
-_WITHOUT_RECORD = {
-    "runners": r"[0-9a-f]{16}",
-    "vega": r"[\w.-]+\.js",
-    "qemu": r"qemu-aarch64",
-    "compilers": rf"{_ZIG_CACHE}|ziglang-[\d.]+|(?:debian|ubuntu)-[\w.+-]+-g\+\+[\w.+-]*",
-    "wheels": r"executorch-\d[\w.+]*-(?:aarch64|arm64|x86_64)(?:-\w+)?",
-    "sysroots": r"(?:debian|ubuntu)-[\w.+-]+-aarch64",
-    "adb": r"(?:debian|ubuntu)-[\w.+-]+",
-    "stores": r"[0-9a-f]{16}",
-}
-_FILES = ("vega", "qemu")
-"""Kinds that earlier versions kept as single files; all others are folders."""
+_ZIG_CACHE = "compilers/zig-cache"
+_WITHOUT_RECORD = re.compile(rf"{_ZIG_CACHE}|stores/[0-9a-f]{{16}}")
+"""Folders that others than `cached` fill: a compiler's own cache, and copies of stores."""
 _NOTES = "probes"
 """Empty but for a line each: which compilers were seen to work."""
 
@@ -275,7 +282,31 @@ class Kept:
 
 def cache_entries() -> tuple[Kept, ...]:
     """Every entry of the cache, and what else lies among them; no link is followed."""
-    return tuple(entry for kind in _folders(cache_root()) for entry in _entries(kind))
+    root = cache_root()
+    found = []
+    for kind in sorted(root.iterdir()) if root.is_dir() else ():
+        is_kind = kind.is_dir() and not kind.is_symlink()
+        for path in sorted(kind.iterdir()) if is_kind else [kind]:
+            with contextlib.suppress(FileNotFoundError):  # another process is done with it
+                if kind.name != _NOTES:
+                    found.append(_entry(kind.name, path))
+    return tuple(found)
+
+
+def _entry(kind: str, path: Path) -> Kept:
+    used, record = path.lstat().st_mtime, path / RECORD
+    if path.is_symlink():
+        return Kept(kind, path.name, path, 0, used, f"a link, {NOT_OURS}")
+    stays = ""
+    if path.name.startswith(UNFINISHED) and path.is_dir():
+        stays = "" if time.time() - used > _ABANDONED_S else "being made"
+    elif safe_read.is_regular(record) or (path.is_dir() and _WITHOUT_RECORD.fullmatch(f"{kind}/{path.name}")):
+        used = record.lstat().st_mtime if record.is_file() else used
+        with _alone(path) as free:
+            stays = "" if free else IN_USE
+    else:
+        stays = NOT_OURS
+    return Kept(kind, path.name, path, size_below(path), used, stays)
 
 
 def size_below(path: Path, but: Collection[Path] = ()) -> int:
@@ -296,10 +327,9 @@ def size_below(path: Path, but: Collection[Path] = ()) -> int:
 def remove_entry(entry: Kept) -> bool:
     """Remove it; False where a process has begun to use it."""
     with _alone(entry.path) as free:
-        if not free:
-            return False
-        remove_whole(entry.path)
-    return True
+        if free:
+            remove_whole(entry.path)
+    return free
 
 
 def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
@@ -307,114 +337,47 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     removed is left under its name. What cannot be removed is an error that says where it is now. Ctrl-C waits
     for it: nobody would find the rest of it again."""
     with put_off():
-        _remove_whole(path, begins)
-
-
-def _remove_whole(path: Path, begins: str) -> None:
-    try:
-        grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
-    except OSError as problem:
-        raise _refused(path, problem) from problem
-    try:
-        path.rename(grave / path.name)
-    except OSError as problem:
-        grave.rmdir()
-        if isinstance(problem, FileNotFoundError):  # another process was quicker
-            return
-        raise _refused(path, problem) from problem
-    _open_folders(grave)
-    try:
-        shutil.rmtree(grave)
-    except OSError as problem:
-        raise SetupError(
-            f"cannot remove all of {path}: {system_reason(problem)}", f"remove the rest of it: {grave}"
-        ) from problem
-
-
-def _open_folders(place: Path) -> None:
-    """Let this user change folders of theirs that are read-only."""
-    for folder, subfolders, _ in os.walk(place):
-        for name in subfolders:
-            with contextlib.suppress(OSError):
-                path = Path(folder, name)
-                if not path.is_symlink():
-                    path.chmod(stat.S_IMODE(path.lstat().st_mode) | stat.S_IRWXU)
-
-
-def _refused(path: Path, problem: OSError) -> SetupError:
-    return SetupError(f"cannot remove {path}: {system_reason(problem)}", "check whose it is")
-
-
-def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    return sorted(path for path in root.iterdir() if path.name != _NOTES)
-
-
-def _entries(kind: Path) -> Iterator[Kept]:
-    if kind.is_symlink() or not kind.is_dir():
-        yield _stranger(kind.name, kind)
-        return
-    for path in sorted(kind.iterdir()):
-        with contextlib.suppress(FileNotFoundError):  # another process is done with it
-            yield _entry(kind.name, path)
-
-
-def _entry(kind: str, path: Path) -> Kept:
-    if path.is_symlink():
-        return _stranger(kind, path)
-    record = path / RECORD
-    if path.name.startswith(UNFINISHED) and path.is_dir():
-        used = path.lstat().st_mtime
-        abandoned = time.time() - used > _ABANDONED_S
-        return Kept(kind, path.name, path, size_below(path), used, "" if abandoned else "being made")
-    is_folder = stat.S_ISDIR(path.lstat().st_mode)
-    if is_folder and record.is_file() and not record.is_symlink():
-        used = record.lstat().st_mtime
-    elif is_folder != (kind in _FILES) and re.fullmatch(_WITHOUT_RECORD.get(kind, "(?!)"), path.name):
-        used = path.lstat().st_mtime
-    else:
-        return _stranger(kind, path)
-    with _alone(path) as free:
-        return Kept(kind, path.name, path, size_below(path), used, "" if free else IN_USE)
-
-
-def _stranger(kind: str, path: Path) -> Kept:
-    """Something that others put there; what a link leads to is not even looked at."""
-    found = path.lstat()
-    linked = stat.S_ISLNK(found.st_mode)
-    size = 0 if linked else size_below(path)
-    return Kept(kind, path.name, path, size, found.st_mtime, f"a link, {NOT_OURS}" if linked else NOT_OURS)
+        try:
+            grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
+            try:
+                path.rename(grave / path.name)
+            except FileNotFoundError:  # another process was quicker
+                grave.rmdir()
+                return
+            except OSError:
+                grave.rmdir()
+                raise
+        except OSError as problem:
+            raise SetupError(
+                f"cannot remove {path}: {system_reason(problem)}", "check whose it is"
+            ) from problem
+        try:
+            for folder, subfolders, _ in os.walk(grave):
+                for name in subfolders:  # some of them may be read-only
+                    if not (below := Path(folder, name)).is_symlink():
+                        below.chmod(stat.S_IMODE(below.lstat().st_mode) | stat.S_IRWXU)
+            shutil.rmtree(grave)
+        except OSError as problem:
+            raise SetupError(
+                f"cannot remove all of {path}: {system_reason(problem)}", f"remove the rest of it: {grave}"
+            ) from problem
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
     """Whether no process uses the entry; for the length of the block none begins to."""
     # Zig's cache has no record; who uses it holds the compiler's.
-    records = path.parent.glob(f"ziglang-*/{RECORD}") if path.name == _ZIG_CACHE else [path / RECORD]
-    handles: list[int] = []
-    try:
-        free = True
-        for record in records:
-            handle = _opened(record)
-            if handle is None:
-                continue
-            handles.append(handle)
+    is_zigs = path.parts[-2:] == tuple(_ZIG_CACHE.split("/"))
+    free = True
+    with contextlib.ExitStack() as opened:
+        for record in path.parent.glob(f"ziglang-*/{RECORD}") if is_zigs else [path / RECORD]:
             try:
+                # For writing: over NFS, who only reads may not have it alone.
+                handle = os.open(record, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                opened.callback(os.close, handle)
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 free = False
-            except OSError:  # a file system without locks
-                pass
+            except OSError:  # none, or a file system without locks
+                continue
         yield free
-    finally:
-        for handle in handles:
-            os.close(handle)
-
-
-def _opened(record: Path) -> int | None:
-    """For writing where possible: over NFS, who only reads may not have it alone."""
-    for access in (os.O_RDWR, os.O_RDONLY):
-        with contextlib.suppress(OSError):
-            return os.open(record, access | os.O_NOFOLLOW | os.O_NONBLOCK)
-    return None

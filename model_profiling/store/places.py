@@ -20,8 +20,7 @@ from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there, read_bytes
-from model_profiling.runner.cache import cache_root
-from model_profiling.runner.cache_record import check_trusted
+from model_profiling.runner.cache import cache_root, check_trusted
 from model_profiling.store.connection import as_moment, moment_of
 from model_profiling.store.data_files import Contents
 from model_profiling.store.log import FOLDER as LOG

@@ -14,7 +14,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.cache import cache_root, cached, confirm
+from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import on_path
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
@@ -198,12 +198,7 @@ class EmulatedTarget:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
 
     def _runner(self) -> tuple[str, ...]:
-        if self.build is None:
-            return ()
-        emulator = (self.qemu.path,) if self.qemu else ()
-        system = (self.sysroot,) if self.sysroot else ()
-        confirm(self.build.path, self.build.library_path, *emulator, *system)
-        return (str(self.build.path),)
+        return (str(self.build.path),) if self.build else ()
 
     def _code_folders(self) -> tuple[Path, ...]:
         """Where the libraries are that the emulated machine sees elsewhere."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from model_profiling.core import macos
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.cache import confirm
 from model_profiling.runner.features import detect_host
 from model_profiling.runner.machine import (
     CPU_FILES,
@@ -202,10 +201,7 @@ class HostTarget:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
 
     def _runner(self) -> tuple[str, ...]:
-        if self.build is None:
-            return ()
-        confirm(self.build.path)
-        return (str(self.build.path),)
+        return (str(self.build.path),) if self.build else ()
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

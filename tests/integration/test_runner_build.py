@@ -77,7 +77,7 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(
     assert Path(path).parent == home
     said = [end.stdout.splitlines()[2:] for end in ends]
     (remade,) = max(said)
-    says(remade, "sme2prof-runner", "100 of 4,000 bytes")
+    says(remade, "sme2prof-runner")
     told = process.run([path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == Path(path).parent.name
     # Nothing is left of the one that lost, nor of either's objects.
