@@ -1,171 +1,159 @@
-"""What a subprocess has started, found wherever it went, and ended.
+"""What a subprocess started, found wherever it went, and ended; also when this process is killed.
 
 A process group does not hold what calls `setsid`, so every launch carries a mark in its environment, which
 all it starts inherits. What dropped its environment, its session, its group and its parents all at once is
 not found. On macOS the environment of programs that the system protects is not shown; there, groups and
 parents have to do.
 
-Run as a script this is the keeper of `core/tether.py`; so it needs the least of the standard library alone.
+A keeper, this file run as a script beside this process, hears what is launched and what has ended. It sleeps
+otherwise, until the pipe between them closes, as it does with whatever end of this process; then it ends what
+is left.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
-LAST = "end"
-"""What closes the table of what runs."""
-
-_PROC = "/proc"
-_OPEN_FILES = "/dev/fd"
+MARK = "SME2PROF_LAUNCH"
+"""The variable that holds the mark of a launch, behind those of the launches it is part of."""
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
 # Between `fork` and `exec` a process shows its parent's environment.
 _UNTIL_EXEC_S = 0.1
-_ZOMBIE = "Z"
 
 
-def end_all(pid: int, mark: str, began: int = 0, *, ended: bool = False) -> None:
-    """Kill process `pid` if it still runs, and everything it has started under `mark`; 0 is no process.
+def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
+    """`environment` for a launch under `mark`."""
+    around = os.environ.get(MARK)
+    return {**environment, MARK: f"{around}.{mark}" if around else mark}
 
-    `began` is when it was started, by `start_time`: nothing older is looked at closely. Of one that has
-    `ended` by itself, without which nobody would wait, and not so long ago that numbers may have begun anew
-    more than once, only those are looked at that were numbered after it.
-    """
+
+def new_mark() -> str:
+    return os.urandom(8).hex()
+
+
+def end_all(pid: int, mark: str) -> None:
+    """Kill process `pid` if it still runs, and everything it has started under `mark`; 0 is no process."""
     until = time.monotonic() + _PATIENCE_S
-    foreign: set[int] = set()
-    while found := [each for each in _started(pid, mark, began, ended) if each not in foreign]:
-        for each in found:
-            try:
-                os.kill(each, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            except PermissionError:  # it has become somebody else's, as with sudo
-                foreign.add(each)
-        if time.monotonic() > until:
-            return
+    while time.monotonic() < until and _kill_started(pid, mark):
         time.sleep(_PAUSE_S)
 
 
-def start_time(pid: int) -> int:
-    """When a process was started, in the kernel's ticks; 0 where the system does not tell."""
-    row = _row(pid)
-    return row[4] if row else 0
+def _kill_started(pid: int, mark: str) -> bool:
+    """Whether there was anything to kill."""
+    import psutil  # type: ignore[import-untyped]
+
+    def belongs(each: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            if each.pid == os.getpid() or each.status() == psutil.STATUS_ZOMBIE:
+                return False
+            related = (each.pid, os.getpgid(each.pid), os.getsid(each.pid)) if pid else ()
+            return pid in related or mark in each.environ().get(MARK, "")
+        return False
+
+    killed = False
+    with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
+        for found in filter(belongs, psutil.process_iter()):
+            with contextlib.suppress(psutil.Error):  # it has gone, or become somebody else's, as with sudo
+                for child in found.children(recursive=True):
+                    child.kill()
+            with contextlib.suppress(psutil.Error):
+                found.kill()
+                killed = True
+    return killed
 
 
-def _started(pid: int, mark: str, began: int, ended: bool) -> list[int]:
-    """The living among those that `pid` has started, and itself."""
-    own = os.getpid()
-    if _row(own) is None:
-        return _by_ps(pid, mark)
-    if began and start_time(pid) not in (0, began):  # another has its number by now
-        pid = 0
-    needle = mark.encode()
-    parents, found = dict[int, int](), set[int]()
-    for each in _numbers(pid if ended else 0):
-        row = _row(each)
-        if row is None or row[0] == _ZOMBIE or each == own:
-            continue
-        _, parent, group, session, started = row
-        parents[each] = parent
-        related = pid and pid in (each, group, session)
-        if related or (started >= began and needle in _read(f"{_PROC}/{each}/environ")):
-            found.add(each)
-    return _with_children(found, parents)
+class Keeper:
+    """This side of the keeper, which is started when it first has something to keep."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self._let_go)
 
-def _numbers(after: int) -> list[int]:
-    """The processes that are there; with `after` those that got their numbers later than that one."""
-    there = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdigit()]
-    told = _read(f"{_PROC}/loadavg").split() if after else []
-    if not told or not (last := int(told[-1])):
-        return there
-    # Numbers begin anew when the largest was given.
-    anew = last < after
-    return [each for each in there if (each > after or each <= last if anew else after < each <= last)]
+    def runs(self, mark: str, pid: int = 0) -> None:
+        """Something was started under `mark`, or without a `pid` is about to be."""
+        with self._lock:
+            self._running[mark] = pid
+            self._tell(f"{mark} {pid}\n")
 
+    def ended(self, mark: str) -> None:
+        with self._lock:
+            if self._running.pop(mark, None) is not None:
+                self._tell(f"{mark}\n")
 
-def _with_children(found: set[int], parents: dict[int, int]) -> list[int]:
-    while more := {each for each, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found)
+    def running(self) -> dict[str, int]:
+        """The number of each process that runs now, by its mark."""
+        with self._lock:
+            return dict(self._running)
 
+    def _tell(self, line: str) -> None:
+        """Where no keeper can be started, there is none."""
+        with contextlib.suppress(OSError):
+            if self._process is None or self._process.poll() is not None:
+                self._forget_process()
+                script = str(Path(__file__).resolve())
+                words = [sys.executable, "-I", "-S", script, *filter(None, sys.path)]
+                self._process = subprocess.Popen(
+                    words,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",  # the folder it is started in may go
+                    start_new_session=True,  # out of reach of the terminal's keys
+                )
+                line = "".join(f"{mark} {pid}\n" for mark, pid in self._running.items())
+            if self._process.stdin is not None:
+                self._process.stdin.write(line.encode())
 
-def _row(pid: int) -> tuple[str, int, int, int, int] | None:
-    """State, parent, group, session and start of a process that is there."""
-    words = _read(f"{_PROC}/{pid}/stat").rpartition(b")")[2].split()
-    if len(words) < 20:
-        return None
-    return words[0].decode(), int(words[1]), int(words[2]), int(words[3]), int(words[19])
+    def _let_go(self) -> None:
+        """At the end of this process: a keeper that has nothing to keep goes first, so that it is not left to
+        somebody who does not wait for it, as in many containers."""
+        with self._lock:
+            if self._process is not None and not self._running:
+                self._process.kill()
+                self._process.wait()
 
+    def _forget_process(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
 
-def _read(path: str) -> bytes:
-    """A file of the kernel's, or nothing where it has gone or is another user's."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        content = b""
-        while block := os.read(file, 1 << 16):
-            content += block
-        return content
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
-
-
-def _by_ps(pid: int, mark: str) -> list[int]:
-    """As `_started`, where there is no /proc: `ps -E` shows environments behind commands."""
-    import subprocess
-
-    words = ["ps", "-A", "-E", "-ww", "-o", "pid=,ppid=,pgid=,stat=,command="]
-    try:
-        told = subprocess.run(words, capture_output=True, timeout=10, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    parents, found = dict[int, int](), set[int]()
-    for line in told.decode("utf-8", "replace").splitlines():
-        row = line.split(None, 4)
-        if len(row) < 4 or row[3].startswith(_ZOMBIE) or int(row[0]) == os.getpid():
-            continue
-        each, parent, group = map(int, row[:3])
-        parents[each] = parent
-        if (pid and pid in (each, group)) or mark in line:
-            found.add(each)
-    return _with_children(found, parents)
+    def _forget(self) -> None:
+        """A fork of this process has started nothing, and must not hold the pipe open."""
+        self._lock = threading.Lock()
+        self._running.clear()
+        self._forget_process()
 
 
 def _keep() -> None:
-    """Be the keeper: sleep until standard input ends, then end what the table on standard output names."""
+    """Be the keeper: hear of launches until standard input ends, then end those that did not."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    os.chdir("/")  # the folder it was started in may go
-    _close_inherited()
-    os.read(0, 1)
-    rows = [line.split() for line in os.pread(1, 1 << 20, 0).decode().partition(LAST)[0].splitlines()]
-    running = [(int(pid), mark, int(began)) for mark, pid, began in rows]
-    if any(pid == 0 for pid, _, _ in running):
+    running: dict[str, int] = {}
+    for line in sys.stdin:
+        mark, *pid = line.split()
+        if pid:
+            running[mark] = int(pid[0])
+        else:
+            running.pop(mark, None)
+    if 0 in running.values():
         time.sleep(_UNTIL_EXEC_S)
-    for pid, mark, began in running:
-        end_all(pid, mark, began)
-
-
-def _close_inherited() -> None:
-    """Locks and pipes of whoever started the command would be held as long as the keeper lives."""
-    try:
-        with os.scandir(_OPEN_FILES) as listed:
-            there = [int(entry.name) for entry in listed]
-    except OSError:
-        return
-    for file in there:
-        if file > 2:
-            try:
-                os.close(file)
-            except OSError:  # the listing's own
-                continue
+    sys.path[:] = sys.argv[1:]
+    for mark, process_id in running.items():
+        end_all(process_id, mark)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from model_profiling.core.errors import SetupError, system_reason
-from model_profiling.core.left_running import end_all, start_time
+from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
 from model_profiling.core.signals import put_off
-from model_profiling.core.tether import Keeper, marked, new_mark
 
 MOST_OUTPUT = 16 << 20
 """Bytes that are kept of each stream; what a runner says of its own times lies in its last lines."""
@@ -32,8 +31,6 @@ _LOOK_EVERY_S = 0.2
 _LONGEST_SLEEP_S = 3600.0
 # As long as the kernel takes at most to end what was killed, with all its memory.
 _TO_END_S = 30.0
-# In which not all 32,768 numbers of processes are given, however much is started.
-_NUMBERS_LAST_S = 10.0
 
 _keeper = Keeper()
 
@@ -101,8 +98,6 @@ class Child(subprocess.Popen[bytes]):
     """A subprocess and the mark that all it starts carries; it ends with `end`."""
 
     mark: str
-    began: int
-    since: float
 
 
 def run(
@@ -159,7 +154,7 @@ def start(
     this process be killed before, it ends all the same.
     """
     mark = new_mark()
-    _keeper.begins(mark)
+    _keeper.runs(mark)
     try:
         child = Child(
             argv,
@@ -174,8 +169,8 @@ def start(
         _keeper.ended(mark)
         reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
-    child.mark, child.began, child.since = mark, start_time(child.pid), time.monotonic()
-    _keeper.runs(mark, child.pid, child.began)
+    child.mark = mark
+    _keeper.runs(mark, child.pid)
     return child
 
 
@@ -185,37 +180,25 @@ def end(child: Child, *, with_all: bool = True) -> None:
     Where that is possible, before it is waited for: until then nobody else gets its number.
     """
     with put_off():
-        if not has_ended(child):
+        if with_all or not has_ended(child):
             kill(child)
-        elif with_all:
-            quick = time.monotonic() - child.since < _NUMBERS_LAST_S
-            end_all(child.pid, child.mark, child.began, ended=quick)
-            if (
-                child.returncode is None
-            ):  # its number is its group's still; where nobody can look, that is all
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
         try:
             child.wait(timeout=_TO_END_S)
         except subprocess.TimeoutExpired as problem:
+            name = str(child.args[0] if isinstance(child.args, Sequence) else child.args)
             raise SetupError(
-                f"cannot end {_named(child)} (process {child.pid})",
+                f"cannot end {name} (process {child.pid})",
                 "end it by hand: it runs as another user, or waits for a disk or a device",
             ) from problem
         finally:
             _keeper.ended(child.mark)
 
 
-def _named(child: Child) -> str:
-    return str(child.args[0] if isinstance(child.args, Sequence) else child.args)
-
-
 def kill(child: Child) -> None:
     """Kill the child and everything it started; it is still to be handed to `end`."""
-    waited_for = child.returncode is not None
     # First: who has left the session and the environment is known by its parent, while that lives.
-    end_all(0 if waited_for else child.pid, child.mark, child.began)
-    if not waited_for:
+    end_all(child.pid if child.returncode is None else 0, child.mark)
+    if child.returncode is None:  # until it is waited for, nobody else gets its number
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         with contextlib.suppress(PermissionError):  # as with sudo
@@ -224,8 +207,8 @@ def kill(child: Child) -> None:
 
 def kill_running() -> None:
     """Kill everything that threads of this process have started and wait for; each is told how it ended."""
-    for mark, (pid, began) in _keeper.running().items():
-        end_all(pid, mark, began)
+    for mark, pid in _keeper.running().items():
+        end_all(pid, mark)
 
 
 def has_ended(child: Child) -> bool:

@@ -15,8 +15,9 @@ def end_like_ctrl_c() -> None:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt, so that half-made files go and what runs is ended.
 
     What nohup has set to be ignored stays ignored: the work is to outlive its terminal. SIGQUIT stays the way
-    out at once, of which the keeper of `tether.py` ends what runs. Whoever started the command may have let
-    it ignore that a child ends; then the system forgets how each ended, and a crash would pass for a success.
+    out at once, after which the keeper of `left_running.py` ends what runs. Whoever started the command may
+    have let it ignore SIGCHLD; then the system forgets how each child ended, and a crash would pass for a
+    success.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -24,8 +24,7 @@ import anyio.abc
 import anyio.to_thread
 
 from model_profiling.core.errors import InputError, RunError, SetupError, system_reason
-from model_profiling.core.left_running import end_all
-from model_profiling.core.tether import marked, new_mark
+from model_profiling.core.left_running import end_all, marked, new_mark
 from model_profiling.mcp_server import answers, questions
 from model_profiling.mcp_server.confinement import Cuts, Root
 

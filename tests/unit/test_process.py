@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from model_profiling.core import left_running, process
+from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +119,7 @@ def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.
 
 @LINUX
 def test_a_keeper_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    with _parent(tmp_path, signal.SIGKILL, "os.kill(process._keeper._pid, 9); time.sleep(0.1)") as (
+    with _parent(tmp_path, signal.SIGKILL, "os.kill(process._keeper._process.pid, 9); time.sleep(0.1)") as (
         parent,
         pid,
     ):
@@ -129,14 +130,6 @@ def test_a_keeper_that_was_killed_is_replaced(tmp_path: Path) -> None:
 @LINUX
 def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -> None:
     with _parent(tmp_path, signal.SIGKILL, closing="os.close(0); os.close(1)") as (parent, pid):
-        parent.kill()
-        assert _ends(pid)
-
-
-@LINUX
-def test_a_sandbox_without_unnamed_files_has_a_keeper_too(tmp_path: Path) -> None:
-    refusing = "def refuse(*_): raise OSError(38, 'Function not implemented')\nos.memfd_create = refuse"
-    with _parent(tmp_path, signal.SIGKILL, closing=refusing) as (parent, pid):
         parent.kill()
         assert _ends(pid)
 
@@ -185,7 +178,7 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
     code = (
-        "import os\nfrom model_profiling.core import process\n"
+        "import os\nimport psutil\nfrom model_profiling.core import process\n"
         "from model_profiling.core.errors import SetupError\n"
         "process._TO_END_S = 0.3\n"
         "child = process.start(['sleep', '60'])\n"
@@ -204,7 +197,7 @@ def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
     """A lock or a pipe that the command inherited is free when it has ended; nobody is left to wait for."""
     code = (
         "import os, time\nfrom model_profiling.core import process\nprocess.run(['true'], timeout=9)\n"
-        "keeper = process._keeper._pid\n"
+        "keeper = process._keeper._process.pid\n"
         "until = time.monotonic() + 5\n"
         "while len(os.listdir(f'/proc/{keeper}/fd')) > 3 and time.monotonic() < until: time.sleep(0.01)\n"
         "print(keeper, sorted(map(int, os.listdir(f'/proc/{keeper}/fd'))))\n"
@@ -236,7 +229,7 @@ def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
         "try:\n    process.run(['true'], timeout=9)\n"
         "except SetupError as problem:\n    print(problem)\n"
         "[os.close(file) for file in taken]\n"
-        "print(process.run(['true'], timeout=9).ok, process._keeper._pid > 0)"
+        "print(process.run(['true'], timeout=9).ok, process._keeper._process.pid > 0)"
     )
     done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
     assert done.stdout.splitlines() == [
@@ -246,31 +239,11 @@ def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
 
 
 @LINUX
-def test_a_number_that_another_process_has_by_now_is_not_killed() -> None:
-    """The keeper wakes after the child has been waited for."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid) - 1)
-        assert other.poll() is None
-        left_running.end_all(other.pid, "no such mark", left_running.start_time(other.pid))
-        assert other.wait(timeout=5) == -signal.SIGKILL
-
-
-def test_what_runs_long_is_looked_for_under_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers may have begun anew, and passed its own again."""
-    asked: list[bool] = []
-    monkeypatch.setattr(process, "end_all", lambda *_, ended: asked.append(ended))
-    process.run(["true"], timeout=9, leaves_nothing=True)
-    monkeypatch.setattr(process, "_NUMBERS_LAST_S", 0.0)
-    process.run(["true"], timeout=9, leaves_nothing=True)
-    assert asked == [True, False]
-
-
-@LINUX
 def test_where_no_process_can_be_seen_the_group_ends_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container without /proc."""
-    monkeypatch.setattr(left_running, "_PROC", str(tmp_path))
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     script = "sleep 60 >&- 2>&- & echo $!"
     alone = process.run(["sh", "-c", script], timeout=20, leaves_nothing=True)
     late = process.run(["sh", "-c", f"{script}; sleep 60"], timeout=0.5)
