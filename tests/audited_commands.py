@@ -116,22 +116,21 @@ def _bundle(run_dir: str, out: str) -> int:
 
 def _ask(root: str) -> int:
     from model_profiling.core.errors import ProfilingError
-    from model_profiling.mcp_server import questions, reading
     from model_profiling.mcp_server.confinement import Root
+    from model_profiling.mcp_server.tools import RunTools
 
-    asked = (
-        (reading.runs, questions.AskRuns),
-        (reading.summary, questions.AskSummary),
-        (reading.top_operators, questions.AskOperators),
-        (reading.kernel_evidence, questions.AskEvidence),
-        (reading.advice, questions.AskAdvice),
-        (reading.headroom, questions.AskHeadroom),
-    )
+    tools = RunTools(Root.at(Path(root)))
     code = 0
-    for tool, question in asked:
-        fields = question.model_fields
+    for tool in (
+        tools.runs,
+        tools.summary,
+        tools.top_operators,
+        tools.kernel_evidence,
+        tools.advice,
+        tools.headroom,
+    ):
         try:
-            tool(Root.at(Path(root)), question(**{name: "." for name in ("run", "folder") if name in fields}))
+            tool(".")
         except ProfilingError as problem:
             print(f"error: {problem}")
             code = 2

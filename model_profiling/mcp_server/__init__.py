@@ -1,5 +1,5 @@
 """The kit for coding assistants: its verbs as tools of the Model Context Protocol, over stdin and stdout.
 
 Facts are those of the command line: what reads calls the same library functions here, what exports or
-measures is `sme2prof ... --json` in a process of its own. Only `server.py` loads the protocol's SDK.
+measures is `sme2prof ... --json` in a process of its own.
 """

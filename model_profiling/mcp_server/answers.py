@@ -1,87 +1,146 @@
-"""What the tools answer: the facts of the command line's JSON, chosen and bounded for a model to read.
+"""What the tools answer: facts of the command line, chosen and bounded for a model to read.
 
-They become the tools' output schemas. Times are milliseconds of one inference, shares are 0 to 1.
+A type names the facts that it takes from a record or from a command's JSON, and where they lie in there; the
+tools' output schemas are made from it. Times are milliseconds of one inference, shares are 0 to 1.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
+from model_profiling.analysis.coverage import NotTested
+from model_profiling.core.check import Check
+from model_profiling.doctor.examination import TargetState
 from model_profiling.facts.fact import JSON_TYPES
 from model_profiling.facts.operators import facts_for
+from model_profiling.run.series import Series
+from model_profiling.run.times import Times
+from model_profiling.statistics.speedup import Speedup
 
+Item = TypeVar("Item")
 Number = float | None
-TimesAre = Annotated[
-    Literal["hardware", "traced", "emulated", "unknown"],
-    Field(description="What the times are; only those of hardware are latencies."),
+
+
+@dataclass
+class Cuts:
+    """Cuts lists to what may be shown, and remembers what that left out."""
+
+    limit: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def cut(self, items: Iterable[Item], most: int, what: str, more: str = "") -> list[Item]:
+        """The first `most`; `more` is how to see the others."""
+        every = list(items)
+        if len(every) > most:
+            self.said.append(f"{most} of {len(every)} {what} are listed{f'; {more}' if more else ''}")
+        return every[:most]
+
+
+def first(what: str, more: str = "", most: int | None = None) -> BeforeValidator:
+    """For a list: only its first items are shown, `most` of them or as many as the question's `limit`."""
+
+    def cut(items: Iterable[object], info: ValidationInfo) -> list[object]:
+        cuts = cast(Cuts, info.context)
+        return cuts.cut(items, cuts.limit if most is None else most, what, more)
+
+    return BeforeValidator(cut)
+
+
+def fact(about: str = "", path: str = "", default: Any = ...) -> Any:
+    """A fact with its meaning; `path` is where it lies, where that is not its name."""
+    steps = [int(step) if step.lstrip("-").isdigit() else step for step in path.split(".")]
+    alias = AliasPath(str(steps[0]), *steps[1:]) if path else None
+    return Field(default, description=about or None, validation_alias=alias)
+
+
+class Chosen(BaseModel):
+    """Facts of a record or of a JSON object."""
+
+    model_config = ConfigDict(
+        frozen=True, from_attributes=True, validate_by_name=True, validate_by_alias=True
+    )
+
+
+class Answer(Chosen):
+    next: str
+    left_out: str | None = fact(
+        "What is not listed and how to get it; null where everything is.", default=None
+    )
+
+
+Given = TypeVar("Given", bound=Answer)
+
+
+def answer(kind: type[Given], limit: int = 0, /, **facts: object) -> Given:
+    """An answer whose lists are cut, and which says what that left out."""
+    cuts = Cuts(limit)
+    found = kind.model_validate(facts, context=cuts)
+    said = ([found.left_out] if found.left_out else []) + cuts.said
+    return found.model_copy(update={"left_out": ". ".join(dict.fromkeys(said)) or None})
+
+
+Lines = Annotated[list[str], first("lines", most=20)]
+SeriesName = Annotated[
+    str, BeforeValidator(lambda found: str(Series(**found) if isinstance(found, Mapping) else found))
 ]
 
 
-class Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Bounded(Answer):
-    left_out: Annotated[
-        str | None, Field(description="What is not listed and how to get it; null where everything is.")
-    ] = None
-
-
-class Check(Answer):
-    name: str
-    status: Literal["pass", "fail", "optional", "skipped"]
-    found: str
-    fix: str
-
-
-class TargetState(Answer):
-    name: str
-    available: bool
-    detail: str
-
-
 class DoctorAnswer(Answer):
-    ready: Annotated[bool, Field(description="Whether models can be measured on this machine.")]
-    failed: Annotated[str, Field(description="Names of what failed; empty where nothing did.")]
+    ready: bool = fact("Whether models can be measured on this machine.")
+    failed: str = fact("Names of what failed; empty where nothing did.")
     checks: list[Check]
     targets: list[TargetState]
-    cpu_features: Annotated[dict[str, bool], Field(description="Arm's; all false on other CPUs.")]
-    root: Annotated[str, Field(description="The folder that all paths are relative to.")]
-    next: str
+    cpu_features: dict[str, bool] = fact("Arm's; all false on other CPUs.")
+    root: str = fact("The folder that all paths are relative to.")
 
 
-class KnownModel(Answer):
+class ModelOption(Chosen):
+    shown: str
+    meaning: str
+
+
+class KnownModel(Chosen):
     name: str
-    source: Annotated[str, Field(description="kit, or executorch for its example models.")]
+    source: str = fact("kit, or executorch for its example models.")
     description: str
     inputs: list[str] | None
     dtypes: list[str]
-    options: Annotated[list[str], Field(description="What may follow its name: name@size=512.")]
-    missing_packages: list[str]
+    options: list[ModelOption] = fact("What may follow its name: name@size=512.")
+    missing_packages: list[str] = fact(path="missing")
 
 
-class ModelsAnswer(Bounded):
-    models: list[KnownModel]
-    own_models: str
+class ModelsAnswer(Answer):
+    models: Annotated[list[KnownModel], first("models", "give `contains` or a larger `limit`")]
 
 
-class Outside(Answer):
-    what: Annotated[str, Field(description="Operators the backend did not take, and its reason.")]
+class Outside(Chosen):
+    what: str = fact("Operators the backend did not take, and its reason.")
     where: list[str]
-    instead: Annotated[str, Field(description="What to write instead; empty where nothing is known.")]
+    instead: str = fact("What to write instead; empty where nothing is known.", "remedy")
 
 
-class Deviation(Answer):
-    agrees: bool
-    max_rel: Annotated[float, Field(description="Largest difference, as a share of the outputs' range.")]
-    accepted_max_rel: float
+class Deviation(Chosen):
+    agrees: bool = fact(path="ok")
+    max_rel: float = fact("Largest difference, as a share of the outputs' range.")
+    accepted_max_rel: float = fact(path="tolerance")
     cosine: float
 
 
-class ExportAnswer(Bounded):
-    program: Annotated[str, Field(description="The .pte, relative to the root: pass it to `profile`.")]
+class ExportAnswer(Answer):
+    program: str = fact("The .pte, relative to the root: pass it to `profile`.")
     etrecord: str
     dtype: str
     backend: str
@@ -89,19 +148,18 @@ class ExportAnswer(Bounded):
     seconds: float
     inputs: list[str]
     outputs: list[str]
-    operators: int
-    operators_delegated: int
-    delegate_partitions: int
-    inserted_transposes: int
-    outside: list[Outside]
-    outputs_agree: Annotated[bool, Field(description="Whether the program computes what PyTorch computes.")]
-    against_same_dtype: Deviation | None
-    against_fp32: Deviation | None
-    warnings: list[str]
-    next: str
+    operators: int = fact(path="coverage.operators")
+    operators_delegated: int = fact(path="coverage.delegated")
+    delegate_partitions: int = fact(path="coverage.partitions")
+    inserted_transposes: int = fact(path="coverage.inserted_transposes")
+    outside: Annotated[list[Outside], first("groups of operators", most=20)]
+    outputs_agree: bool = fact("Whether the program computes what PyTorch computes.", "accuracy.ok")
+    against_same_dtype: Deviation | None = fact(path="accuracy.lowering")
+    against_fp32: Deviation | None = fact(path="accuracy.precision")
+    warnings: Lines
 
 
-class Answers(Answer):
+class Answers(Chosen):
     """The three answers that every report of the kit begins with."""
 
     where_time_goes: str
@@ -109,198 +167,183 @@ class Answers(Answer):
     what_next: str
 
 
-class MadeRun(Answer):
-    run: Annotated[str, Field(description="The run directory, relative to the root: pass it to `summary`.")]
-    state: Annotated[str, Field(description="finished, or why not.")]
-    target: str
+class MadeRun(Chosen):
+    run: str = fact("The run directory, relative to the root: pass it to `summary`.")
+    state: str = fact("finished, or why not.")
+    target: str = fact(path="target.name")
     cpu: str
     answers: Answers
-    report: Annotated[str, Field(description="The report for people, relative to the root.")]
+    report: str = fact("The report for people, relative to the root.")
 
 
 class ProfileAnswer(Answer):
     programs: list[str]
-    why_here: Annotated[list[str], Field(description="Why it was measured where it was.")]
-    runs: Annotated[list[MadeRun], Field(description="The run that answers first, then the one that proves.")]
-    dtypes_verdict: Annotated[str | None, Field(description="Which number format to ship, of several.")] = (
-        None
-    )
-    failed: list[str]
-    warnings: list[str]
-    next: str
+    why_here: list[str] = fact("Why it was measured where it was.")
+    runs: list[MadeRun] = fact("The run that answers first, then the one that proves.")
+    dtypes_verdict: str | None = fact("Which number format to ship, of several.")
+    failed: Lines
+    warnings: Lines
 
 
-class ListedRun(Answer):
-    run: str
+class ListedRun(Chosen):
+    run: str = fact(path="place")
     model: str
     format: str
     device: str
     date: str
-    median_ms: Annotated[Number, Field(description="Of one inference; null where times are no latencies.")]
-    measured: Annotated[str, Field(description="Which experiment that is of.")]
-    speedup: Annotated[str, Field(description="As the reports say it; empty where nothing is compared.")]
+    median_ms: Number = fact("Of one inference; null where times are no latencies.", "latency_value")
+    measured: str = fact("Which experiment that is of.")
+    speedup: str = fact("As the reports say it; empty where nothing is compared.")
     verdict: str
-    problem: Annotated[str, Field(description="Why the run cannot be read; empty where it can.")]
+    problem: str = fact("Why the run cannot be read; empty where it can.")
 
 
-class RunsAnswer(Bounded):
+class RunsAnswer(Answer):
     runs: list[ListedRun]
     found: int
 
 
-class Speedup(Answer):
-    verdict: Annotated[str, Field(description="faster, slower, no significant change, or not comparable.")]
-    reason: str
-    ratio: Annotated[Number, Field(description="Above 1 the candidate is faster.")]
-    low: Number
-    high: Number
-    confidence: float
-    baseline_median_ms: Number
-    candidate_median_ms: Number
-
-
-class Compared(Answer):
+class ComparedPair(Chosen):
     label: str
-    baseline: str
-    candidate: str
+    baseline: SeriesName = fact(path="pair.baseline")
+    candidate: SeriesName = fact(path="pair.candidate")
     speedup: Speedup
 
 
-class Part(Answer):
-    name: Annotated[str, Field(description="A category, or an overhead.")]
-    ms: Annotated[Number, Field(description="Null where times mean nothing.")]
+class Part(Chosen):
+    name: str = fact("A category, or an overhead.", "category")
+    ms: Number = fact("Null where times mean nothing.", default=None)
     share: Number
 
 
-class Experiment(Answer):
+class Experiment(Chosen):
     experiment: str
     threads: int | None
-    times_are: TimesAre
-    median_ms: Annotated[Number, Field(description="Without the event tracer; null where not measured.")]
-    traced_ms: Annotated[Number, Field(description="With the tracer on; the parts add up to it.")]
+    times_are: Times
+    median_ms: Number = fact("Without the event tracer; null where not measured.")
+    traced_ms: Number = fact("With the tracer on; the parts add up to it.")
     parts: list[Part]
     operators: int
 
 
-class Unanswered(Answer):
-    what: str
-    because: str
-    next: str
-
-
-class SummaryAnswer(Bounded):
+class SummaryAnswer(Answer):
     run: str
     model: str
     cpu: str
     state: str
-    times_are: TimesAre
+    times_are: Times = fact("What the times are; only those of hardware are latencies.")
     times_mean: str
     answers: Answers
-    notes: Annotated[list[str], Field(description="What to know before trusting the answers.")]
-    experiments: list[Experiment]
-    compared: list[Compared]
-    not_tested: list[Unanswered]
-    warnings: list[str]
+    notes: Lines = fact("What to know before trusting the answers.")
+    experiments: Annotated[
+        list[Experiment],
+        first("experiments", "`top_operators` with `experiment` and `threads` shows any", 16),
+    ]
+    compared: Annotated[list[ComparedPair], first("comparisons", "the report has all", 16)]
+    not_tested: list[NotTested]
+    warnings: Lines
     report: str | None
-    next: str
 
 
-class SideBySide(Answer):
-    name: str
-    before_ms: Number
-    after_ms: Number
+class ComparedCategory(Chosen):
+    name: str = fact(path="category")
+    before_ms: Number = fact(path="baseline_ms")
+    after_ms: Number = fact(path="candidate_ms")
     ratio: Number
-    verdict: str | None
+    verdict: str | None = fact(path="speedup.verdict", default=None)
 
 
-class ChangedOperator(SideBySide):
+class ComparedOperator(ComparedCategory):
+    name: str = fact(path="operator")
     category: str
-    change: Annotated[str, Field(description="same, or how it was matched.")]
+    change: str = fact("same, or how it was matched.")
     place: str
     kernel_before: str
     kernel_after: str
 
 
-class ComparedSeries(Answer):
-    before: str
-    after: str
-    with_tracer: Annotated[bool, Field(description="Compared with the event tracer on, for want of better.")]
-    slowdown: Annotated[Number, Field(description="Share of time added; negative where faster.")]
+class ComparedSeries(Chosen):
+    before: SeriesName
+    after: SeriesName
+    with_tracer: bool = fact("Compared with the event tracer on, for want of better.")
+    slowdown: Number = fact("Share of time added; negative where faster.")
     end_to_end: Speedup
-    categories: list[SideBySide]
-    operators: Annotated[list[ChangedOperator], Field(description="The largest changes in time first.")]
+    categories: list[ComparedCategory]
+    operators: Annotated[
+        list[ComparedOperator], first("operators of an experiment", "give a larger `limit`")
+    ] = fact("The largest changes in time first.")
 
 
-class Difference(Answer):
+class Difference(Chosen):
     what: str
-    before: str
-    after: str
+    before: str = fact(path="a")
+    after: str = fact(path="b")
 
 
-class CompareAnswer(Bounded):
+class CompareAnswer(Answer):
     headline: str
     regressions: list[str]
-    series: list[ComparedSeries]
-    differing: Annotated[list[Difference], Field(description="What else differs between the two.")]
-    warnings: list[str]
-    next: str
+    series: Annotated[list[ComparedSeries], first("experiments", "`sme2prof compare` shows all", 16)]
+    differing: list[Difference] = fact("What else differs between the two.")
+    warnings: Lines
 
 
 _OPERATOR: dict[str, Any] = {
-    fact.name: (Annotated[JSON_TYPES[fact.kind], Field(description=fact.meaning)], ...)
+    fact.name: (Annotated[JSON_TYPES[fact.kind], Field(description=fact.meaning)], None)
     for fact in facts_for("assistant")
 }
 if TYPE_CHECKING:
     OperatorFacts: TypeAlias = Any
 else:
-    OperatorFacts = create_model("OperatorFacts", __base__=Answer, **_OPERATOR)
+    OperatorFacts = create_model("OperatorFacts", __base__=Chosen, **_OPERATOR)
 
 
-class OperatorsAnswer(Bounded):
+class OperatorsAnswer(Answer):
     run: str
     experiment: str
     threads: int | None
-    times_are: TimesAre
+    times_are: Times
     ordered_by: Literal["ms", "flops"]
-    operators: list[OperatorFacts]
+    operators: Annotated[list[OperatorFacts], first("operators", "give a larger `limit` or a `category`")]
     operators_total: int
-    next: str
 
 
-class KernelFacts(Answer):
-    name: str
-    instruction_set: str
-    evidence: Annotated[
-        str, Field(description="executed proves; configured and operator do not count calls.")
-    ]
+class KernelFacts(Chosen):
+    name: str = fact(path="kernel.name")
+    instruction_set: str = fact(path="kernel.isa")
+    evidence: str = fact("executed proves; configured and operator do not count calls.")
     calls: int | None
 
 
-class SeriesKernels(Answer):
-    experiment: str
-    threads: int | None
-    sme2_left_on: bool | None
-    answer: Annotated[str, Field(description="sme2, sme, sme-or-sme2, none, unknown or untested.")]
-    text: str
-    counted: Annotated[bool, Field(description="Every KleidiAI call was listed: only then absence proves.")]
+class SeriesKernels(Chosen):
+    experiment: str = fact(path="series.experiment")
+    threads: int | None = fact(path="series.threads")
+    sme2_left_on: bool | None = fact(path="sme2")
+    answer: str = fact("sme2, sme, sme-or-sme2, none, unknown or untested.", "sme.answer")
+    text: str = fact(path="sme.text")
+    counted: bool = fact("Every KleidiAI call was listed: only then absence proves.")
     note: str
-    kernels: list[KernelFacts]
+    kernels: Annotated[list[KernelFacts], first("kernels of an experiment", "give a larger `limit`")] = fact(
+        path="uses"
+    )
 
 
-class Parity(Answer):
+class Parity(Chosen):
     label: str
     verdict: str
     text: str
 
 
-class EvidencePlace(Answer):
+class EvidencePlace(Chosen):
     source: str
     emulated: bool
-    series: list[SeriesKernels]
-    outputs: Annotated[list[Parity], Field(description="Whether on and off compute the same.")]
+    series: Annotated[list[SeriesKernels], first("experiments", most=16)] = fact(path="kernels")
+    outputs: Annotated[list[Parity], first("comparisons of outputs", most=16)] = fact(
+        "Whether on and off compute the same.", "parity"
+    )
 
 
-class MissingOperator(Answer):
+class MissingOperator(Chosen):
     name: str
     cause: str
     reason: str
@@ -309,24 +352,23 @@ class MissingOperator(Answer):
     source: str
 
 
-class Coverage(Answer):
-    evidence: Annotated[str, Field(description="executed, or not tested.")]
+class Coverage(Chosen):
+    evidence: str = fact("executed, or not tested.")
     reason: str
-    operators: Annotated[int | None, Field(description="Matrix operators proven to run on SME2 kernels.")]
+    operators: int | None = fact("Matrix operators proven to run on SME2 kernels.")
     operators_total: int | None
-    arithmetic_share: Annotated[Number, Field(description="Of the matrix arithmetic, on SME2 kernels.")]
-    missing: list[MissingOperator]
+    arithmetic_share: Number = fact("Of the matrix arithmetic, on SME2 kernels.")
+    missing: Annotated[list[MissingOperator], first("operators without SME2", "`kernel_evidence` lists more")]
 
 
-class EvidenceAnswer(Bounded):
+class EvidenceAnswer(Answer):
     run: str
     places: list[EvidencePlace]
     coverage: Coverage
-    not_tested: list[Unanswered]
-    next: str
+    not_tested: list[NotTested]
 
 
-class Factor(Answer):
+class Factor(Chosen):
     operators: str
     count: int
     time_share: Number
@@ -334,126 +376,65 @@ class Factor(Answer):
     high: float
 
 
-class Projection(Answer):
+class Projection(Chosen):
     experiment: str
     threads: int | None
-    speedup_low: float
-    speedup_high: float
-    speedup_ceiling: Annotated[Number, Field(description="With SME2 operators for free; null: no bound.")]
-    time_share: Annotated[Number, Field(description="Of the time, in operators proven to run on SME2.")]
+    speedup_low: float = fact(path="low")
+    speedup_high: float = fact(path="high")
+    speedup_ceiling: Number = fact("With SME2 operators for free; null: no bound.", "ceiling")
+    time_share: Number = fact("Of the time, in operators proven to run on SME2.")
     latency_ms: Number
-    projected_ms_low_speedup: Number
-    projected_ms_high_speedup: Number
+    projected_ms_low_speedup: Number = fact(path="projected_ms.low")
+    projected_ms_high_speedup: Number = fact(path="projected_ms.high")
     factors: list[Factor]
     bottleneck_before: Part
-    bottleneck_after_low: Part
-    bottleneck_after_high: Part
+    bottleneck_after_low: Part = fact(path="bottleneck_after.low")
+    bottleneck_after_high: Part = fact(path="bottleneck_after.high")
 
 
-class HeadroomAnswer(Bounded):
+class HeadroomAnswer(Answer):
     run: str
-    kind: Annotated[
-        Literal["projection", "none"], Field(description="A projection is never a measurement; say so.")
-    ]
-    reason: Annotated[str | None, Field(description="Why there is none.")]
-    projections: list[Projection]
+    kind: Literal["projection", "none"] = fact("A projection is never a measurement; say so.")
+    reason: str | None = fact("Why there is none.")
+    projections: Annotated[list[Projection], first("projections", most=16)]
     factors_from: str | None
     coverage: Coverage
-    next: str
 
 
-class AdvisedOperator(Answer):
-    operator: Annotated[
-        str, Field(description="Its name; of several, the call of the model that makes them.")
-    ]
-    operator_count: Annotated[int, Field(description="How many operators `ms` and `share_pct` are of.")]
+class AdvisedOperator(Chosen):
+    operator: str = fact("Its name; of several, the call of the model that makes them.")
+    operator_count: int = fact("How many operators `ms` and `share_pct` are of.", default=1)
     module: str
     source_line: str
     ms: Number
     share_pct: Number
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_several_by_their_call(cls, facts: dict[str, Any]) -> dict[str, Any]:
+        several = facts.get("operator_count", 1) > 1
+        return {**facts, "operator": facts["call"]} if several and facts.get("call") else facts
 
-class Advice(Answer):
+
+class Advice(Chosen):
     id: str
     title: str
     severity: Literal["high", "medium", "low", "info"]
     subject: str
-    max_gain_pct: Annotated[Number, Field(description="At the very most; null where times do not tell.")]
+    max_gain_pct: Number = fact("At the very most; null where times do not tell.")
     max_gain_of: str | None
     action: str
     first_step: str
-    operators: list[AdvisedOperator]
-    operators_total: int
+    operators: Annotated[
+        list[AdvisedOperator], first("operators of a piece of advice", "`top_operators` lists all", 5)
+    ] = fact(path="evidence.operators", default=[])
+    operators_total: int = fact(path="evidence.count", default=0)
 
 
-class AdviceAnswer(Bounded):
+class AdviceAnswer(Answer):
     run: str
     what_next: str
-    advice: Annotated[list[Advice], Field(description="No operator is in two: the bounds do not overlap.")]
-    not_tested: list[Unanswered]
-    next: str
-
-
-class StoreColumn(Answer):
-    name: str
-    type: Annotated[str, Field(description="As DuckDB calls it.")]
-    meaning: Annotated[str, Field(description="Of a column of the store; empty in an answer.")] = ""
-
-
-class StoreTable(Answer):
-    name: str
-    kind: Literal["table", "view"]
-    meaning: str
-    columns: list[StoreColumn]
-
-
-class StoreAnswer(Bounded):
-    store: str
-    columns: list[StoreColumn]
-    rows: Annotated[
-        list[list[Any]], Field(description="A value for each column; null where nothing is known.")
-    ]
-    tables: Annotated[
-        list[StoreTable], Field(description="What can be asked; only where no `sql` was given.")
-    ]
-    next: str
-
-
-class HistoryChange(Answer):
-    """A change of level; `first` is the first run at the new one."""
-
-    at: Annotated[str, Field(description="When that run was measured, in UTC.")]
-    run_id: str
-    commit: str
-    commit_before: str
-    change: Annotated[float, Field(description="Of the typical latency: 0.03 is 3% slower.")]
-    low: float
-    high: float
-    drift: Annotated[bool, Field(description="Whether it came little by little, from that run on.")]
-    also_changed: Annotated[list[str], Field(description="What else was not as before: kit, ExecuTorch, ...")]
-
-
-class HistoryOfSeries(Answer):
-    name: str
-    device: str
-    runs: int
-    first_at: str
-    last_at: str
-    last_ms: float
-    last_low_ms: Number
-    last_high_ms: Number
-    too_few_to_tell: Annotated[bool, Field(description="Whether there are too few runs to see any change.")]
-    false_alarm_rate: Annotated[
-        float, Field(description="Of how many such histories without a change one is shown, at the most.")
-    ]
-    changes: list[HistoryChange]
-    said: Annotated[list[str], Field(description="The same in sentences.")]
-
-
-class HistoryAnswer(Bounded):
-    store: str
-    model: str
-    method: Annotated[str, Field(description="How changes are found.")]
-    series: list[HistoryOfSeries]
-    without_latency: Annotated[list[str], Field(description="Runs that are in no series, and why.")]
-    next: str
+    advice: Annotated[list[Advice], first("pieces of advice", "give a larger `limit`")] = fact(
+        "No operator is in two: the bounds do not overlap."
+    )
+    not_tested: list[NotTested]

@@ -6,10 +6,8 @@ Every path is resolved first, so that neither `..` nor a link leads out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
@@ -171,35 +169,3 @@ def _changed(run_dir: Path) -> float:
         raise InputError(
             f"cannot read {run_dir}: {system_reason(problem)}", "ask for the list again"
         ) from problem
-
-
-# Keeps answers small: a model reads all of what it is given, and pays for it.
-
-Item = TypeVar("Item")
-
-
-class Cuts:
-    """Cuts lists to what may be shown, and remembers what that left out."""
-
-    def __init__(self) -> None:
-        self._said: list[str] = []
-
-    def cut(self, items: Iterable[Item], most: int, what: str, more: str = "") -> list[Item]:
-        """The first `most`; `more` is how to see the others."""
-        every: Sequence[Item] = list(items)
-        if len(every) > most:
-            self._said.append(f"{most} of {len(every)} {what} are listed{f'; {more}' if more else ''}")
-        return list(every[:most])
-
-    @property
-    def left_out(self) -> str | None:
-        return ". ".join(dict.fromkeys(self._said)) or None
-
-
-def rounded(value: object) -> object:
-    """Six figures of every number with a fraction, however deep it lies."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: rounded(inside) for key, inside in value.items()}
-    return [rounded(inside) for inside in value] if isinstance(value, list) else value

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,14 @@ import anyio.abc
 import anyio.to_thread
 
 from model_profiling.core.errors import InputError, RunError, SetupError, system_reason
+from model_profiling.core.formatting import printable
 from model_profiling.core.left_running import end_all, marked, new_mark
-from model_profiling.mcp_server import answers, questions
-from model_profiling.mcp_server.confinement import Cuts, Root
+from model_profiling.core.stdio import say_aside
 
 Told = Callable[[float, str], Awaitable[None]]
 """Hears of progress: seconds since the job began, and what it is doing."""
+Outcome = tuple[dict[str, Any], list[str]]
+"""The facts of a command, and the errors it named besides."""
 
 _KIT = Path(__file__).resolve().parents[2]
 # Not `python -m`: that would import whatever lies in the root under the name of a library.
@@ -47,31 +49,16 @@ _LAST_WORDS_S = 2.0
 _LOOK_EVERY_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended: its facts, where it gave any, and the lines for people."""
-
-    code: int
-    facts: dict[str, Any] | None
-    said: tuple[str, ...]
-
-    def lines(self, kind: str) -> list[str]:
-        """Those that begin with `error: ` or `warning: `."""
-        return [line.removeprefix(f"{kind}: ") for line in self.said if line.startswith(f"{kind}: ")]
-
-
 @dataclass
 class Jobs:
     """The one job that may run; it counts as running until all of it has ended, cancelled or not."""
 
     folder: Path
-    log: Callable[[str], None]
-    """Gets every line a job says that is not progress."""
     running: str = ""
     _since: float = 0.0
 
-    async def run(self, words: Sequence[str], *, time_limit_s: float, told: Told) -> Ended:
-        """Run `sme2prof` with `words` in the folder; cancelling ends it in order."""
+    async def run(self, words: Sequence[str], *, time_limit_s: float, told: Told) -> Outcome:
+        """Run `sme2prof` with `words` in the folder; cancelling ends the command in order."""
         if self.running:
             spent = time.monotonic() - self._since
             raise InputError(
@@ -80,7 +67,7 @@ class Jobs:
             )
         self.running, self._since = f"sme2prof {' '.join(words)}", time.monotonic()
         try:
-            return await _Job(words, self.folder, told, self._since, self.log).run(time_limit_s)
+            return await _Job(words, self.folder, told, self._since).run(time_limit_s)
         finally:
             self.running = ""
 
@@ -91,13 +78,12 @@ class _Job:
     folder: Path
     told: Told
     began: float
-    log: Callable[[str], None]
     stage: str = "starting"
     heard: float = field(default_factory=time.monotonic)
     output: bytearray = field(default_factory=bytearray)
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
-    async def run(self, time_limit_s: float) -> Ended:
+    async def run(self, time_limit_s: float) -> Outcome:
         mark = new_mark()
         child = await self._start(mark)
         try:
@@ -114,7 +100,17 @@ class _Job:
                 f"the job was ended at its limit of {time_limit_s:g} s, while it was {self.stage}",
                 "call it again with a larger time_limit_s; `profile` with resume=true goes on from there",
             )
-        return Ended(child.returncode or 0, _facts(self.output), tuple(self.said))
+        return self._outcome(child.returncode or 0)
+
+    def _outcome(self, code: int) -> Outcome:
+        errors = [line.removeprefix("error: ") for line in self.said if line.startswith("error: ")]
+        with suppress(ValueError):
+            return json.loads(self.output), errors
+        said = " ".join(errors or list(self.said)[-3:])
+        if "--" in said:
+            as_here = "options it names are arguments here where this tool has them"
+            raise InputError(said, f"{as_here}, others are the user's to give")
+        raise RunError(said or f"the command ended with {code} and no word")
 
     async def _start(self, mark: str) -> anyio.abc.Process:
         try:
@@ -161,7 +157,7 @@ class _Job:
         if step is None:
             if line.strip():
                 self.said.append(line)
-                self.log(line)
+                log(line)
             return
         before, self.stage = self.stage, step
         if before != step:
@@ -201,6 +197,11 @@ async def _ended(child: anyio.abc.Process) -> None:
         await anyio.sleep(_LOOK_EVERY_S)
 
 
+def log(text: str) -> None:
+    """To stderr, where clients keep it."""
+    say_aside(printable(text.rstrip()))
+
+
 def _step(line: str) -> str | None:
     """`measuring 3/12: text` of a line of progress; None of any other."""
     try:
@@ -211,163 +212,3 @@ def _step(line: str) -> str | None:
     amount = f" {step['done']}/{step['total']}" if "done" in step else ""
     text = step.get("text")
     return f"{stage}{amount}: {text}" if text else f"{stage}{amount}"
-
-
-def _facts(output: bytearray) -> dict[str, Any] | None:
-    try:
-        facts = json.loads(output)
-    except ValueError:
-        return None
-    return facts if isinstance(facts, dict) else None
-
-
-# The tools that export and measure: arguments to the words of a `sme2prof` command, facts to an answer.
-
-Json = Mapping[str, Any]
-
-_LINES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """Where jobs are done, one at a time, and the machines behind ssh that the user allowed."""
-
-    root: Root
-    jobs: Jobs
-    ssh_hosts: tuple[str, ...] = field(default=())
-
-    async def export(self, asked: questions.AskExport, told: Told) -> answers.ExportAnswer:
-        model = self.root.model(asked.model)
-        if model.endswith(".pte"):
-            raise InputError(f"{asked.model} is exported already", "call `profile` with it")
-        calibration = None if asked.calibration is None else self.root.factory(asked.calibration)
-        words = [
-            *("export", model, "--dtype", asked.dtype, "--backend", asked.backend),
-            *_option("--name", asked.name),
-            *_option("--calibration", calibration),
-            *_option("--seed", asked.seed or None),
-            *_option("--outdir", self.root.outputs(asked.name or model, asked.out_dir)),
-        ]
-        ended = await self.jobs.run(words, time_limit_s=asked.time_limit_s, told=told)
-        return _exported(self.root, _facts_of(ended))
-
-    async def profile(self, asked: questions.AskProfile, told: Told) -> answers.ProfileAnswer:
-        model = self.root.model(asked.model)
-        words = [
-            *("profile", model, "--target", self._target(asked)),
-            *_option("--dtype", asked.dtype),
-            *_option("--backend", asked.backend),
-            *("--threads", ",".join(map(str, asked.threads))),
-            *_option("--budget", asked.budget_s),
-            *_option("--precision", asked.precision),
-            *(f"--{name}" for name in ("ladder", "sample", "resume") if getattr(asked, name)),
-            *_option("--outdir", self.root.outputs(model, asked.out_dir)),
-        ]
-        ended = await self.jobs.run(words, time_limit_s=asked.time_limit_s, told=told)
-        return _profiled(self.root, _facts_of(ended), ended)
-
-    def _target(self, asked: questions.AskProfile) -> str:
-        if asked.target not in ("android", "ssh"):
-            if asked.device is not None:
-                raise InputError(f"target {asked.target} has no device", "leave `device` out")
-            return asked.target
-        if asked.target == "ssh" and asked.device not in self.ssh_hosts:
-            allowed = ", ".join(self.ssh_hosts) or "none"
-            raise InputError(
-                f"ssh is allowed to these hosts: {allowed}",
-                "name one of them as `device`, or ask the user to start the server with --ssh HOST",
-            )
-        return f"{asked.target}:{asked.device}" if asked.device else asked.target
-
-
-def _option(name: str, value: object) -> Iterator[str]:
-    """A word and its value; nothing where none was given."""
-    if value is not None:
-        yield name
-        yield str(value)
-
-
-def _facts_of(ended: Ended) -> Json:
-    """The facts, or the command's own words for why there are none."""
-    if ended.facts is not None:
-        return ended.facts
-    said = " ".join(ended.lines("error") or ended.said[-3:])
-    if "--" in said:
-        as_here = (
-            "options it names are arguments here where this tool has them, others are the user's to give"
-        )
-        raise InputError(said, as_here)
-    raise RunError(said or f"the command ended with {ended.code} and no word")
-
-
-def _exported(root: Root, facts: Json) -> answers.ExportAnswer:
-    cuts = Cuts()
-    folder, coverage, accuracy = Path(facts["folder"]), facts["coverage"], facts["accuracy"]
-    kept = ("dtype", "backend", "size_bytes", "seconds", "inputs", "outputs")
-    return answers.ExportAnswer(
-        program=root.shown(folder / facts["pte"]),
-        etrecord=root.shown(folder / facts["etrecord"]),
-        **{name: facts[name] for name in kept},
-        operators=coverage["operators"],
-        operators_delegated=coverage["delegated"],
-        delegate_partitions=coverage["partitions"],
-        inserted_transposes=coverage["inserted_transposes"],
-        outside=[_outside(group) for group in cuts.cut(coverage["outside"], _LINES, "groups of operators")],
-        outputs_agree=accuracy["ok"],
-        against_same_dtype=_deviation(accuracy["lowering"]),
-        against_fp32=_deviation(accuracy["precision"]),
-        warnings=cuts.cut(facts["warnings"], _LINES, "warnings"),
-        left_out=cuts.left_out,
-        next="`profile` with `program` as its model"
-        if accuracy["ok"]
-        else "the outputs differ from PyTorch's by more than rounding: find out why before measuring",
-    )
-
-
-def _outside(group: Json) -> answers.Outside:
-    named = ", ".join(f"{count} x {operator}" for operator, count in group["operators"])
-    return answers.Outside(
-        what=f"{named}: {group['reason']}",
-        where=[*group["sources"][:5], *group["modules"][:5]],
-        instead=group["remedy"],
-    )
-
-
-def _deviation(found: Json | None) -> answers.Deviation | None:
-    if found is None:
-        return None
-    return answers.Deviation(
-        agrees=found["ok"],
-        max_rel=found["max_rel"],
-        accepted_max_rel=found["tolerance"],
-        cosine=found["cosine"],
-    )
-
-
-def _profiled(root: Root, facts: Json, ended: Ended) -> answers.ProfileAnswer:
-    several: Json | None = facts.get("side_by_side")
-    profiles: Sequence[Json] = list(facts["profiles"].values()) if several else [facts]
-    made = [_made(root, run) for found in profiles for run in found["runs"]]
-    warnings = dict.fromkeys(line for found in profiles for line in found["warnings"])
-    return answers.ProfileAnswer(
-        programs=[root.shown(found["program"]) for found in profiles],
-        why_here=list(dict.fromkeys(found["targets"] for found in profiles)),
-        runs=made,
-        dtypes_verdict=several["verdict"] if several else None,
-        failed=ended.lines("error")[:_LINES],
-        warnings=list(warnings)[:_LINES],
-        next=f"`summary` of {made[0].run}, then `top_operators` and `advice`"
-        if made
-        else "nothing was measured: see `failed`",
-    )
-
-
-def _made(root: Root, run: Json) -> answers.MadeRun:
-    return answers.MadeRun(
-        run=root.shown(run["run_dir"]),
-        state=run["state"],
-        target=run["target"]["name"],
-        cpu=run["cpu"],
-        answers=answers.Answers.model_validate(run["answers"]),
-        report=root.shown(run["report"]),
-    )

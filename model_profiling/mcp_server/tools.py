@@ -1,341 +1,341 @@
-"""The table of tools: what each is for, what it takes and gives, and whether it changes anything.
+"""The tools that only read: what this machine can do, which models and runs there are, what a run says.
 
-A new tool is one row here, its arguments in `questions.py` and its answer in `answers.py`.
+A tool is a method: its signature gives the input schema, its type of answer the output schema, its docstring
+the description, all written for a model that has nothing else. Each calls what the command of the same
+question calls.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, time
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import Field
 
-from model_profiling.core.formatting import plural
-from model_profiling.mcp_server import answers, questions, reading
-from model_profiling.mcp_server.confinement import Cuts, Root
-from model_profiling.mcp_server.jobs import Told, Workshop
-from model_profiling.report.history import METHOD, HistorySeries, by_name, series_sentences
-from model_profiling.statistics.change_points import ChangePoint
-from model_profiling.store.plain_values import Plain, json_value
-from model_profiling.store.query import Limits
-from model_profiling.store.store import Store
-from model_profiling.store.tables import Table
-from model_profiling.store.views import TABLES_AND_VIEWS, View
-from model_profiling.workflow.history import HistoryQuestion, load_history
+from model_profiling.analysis.categories import Category
+from model_profiling.core.errors import InputError
+from model_profiling.doctor import examine
+from model_profiling.mcp_server import answers
+from model_profiling.mcp_server.answers import answer
+from model_profiling.mcp_server.confinement import Root
+from model_profiling.models import list_models
+from model_profiling.report.analysis_json import operator_facts
+from model_profiling.report.comparison_document import comparison_facts
+from model_profiling.report.data import ExperimentReport, ReportData
+from model_profiling.report.headroom import outlook_facts
+from model_profiling.report.pair_text import what_times_are
+from model_profiling.report.verdict import answers as answers_of
+from model_profiling.run import names
+from model_profiling.run.series import Series
+from model_profiling.workflow.compare import compare as compare_runs
+from model_profiling.workflow.report import gather_report
+from model_profiling.workflow.view import run_row
 
-# The tools that read a store of many runs, which lies in the root as everything else.
+Json = Mapping[str, Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
-_SECONDS, _MEMORY = 20.0, 512 << 20
-_CHANGES = 10
-_LONGEST_CELL, _MOST_TEXT = 500, 40_000
-"""Characters that a model reads of one value, and of all rows."""
-
-
-def query_store(root: Root, asked: questions.AskStore) -> answers.StoreAnswer:
-    store = Store.open(root.place(asked.store))
-    if asked.sql is None:
-        return answers.StoreAnswer(
-            store=root.shown(store.root),
-            columns=[],
-            rows=[],
-            tables=[_table(found) for found in TABLES_AND_VIEWS.values()],
-            next="ask with `sql`; views join what is usually asked for, so begin with latest_latencies, "
-            "sme2_gains, operator_times or kernels_seen",
-        )
-    found = store.query(asked.sql, limits=Limits(rows=asked.limit, seconds=_SECONDS, memory=_MEMORY))
-    rows = [[_short(json_value(value)) for value in row] for row in found.rows]
-    cuts = Cuts()
-    shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: ask for fewer columns")
-    left_out = [f"there are more than {asked.limit} rows; give a larger `limit`"] if found.more else []
-    return answers.StoreAnswer(
-        store=root.shown(store.root),
-        columns=[
-            answers.StoreColumn(name=name, type=kind)
-            for name, kind in zip(found.columns, found.types, strict=True)
-        ],
-        rows=shown,
-        tables=[],
-        left_out=". ".join([*left_out, *([cuts.left_out] if cuts.left_out else [])]) or None,
-        next="a median is known no better than low_ms to high_ms; null times were emulated and mean nothing",
-    )
-
-
-def history(root: Root, asked: questions.AskHistory) -> answers.HistoryAnswer:
-    store, cuts = Store.open(root.place(asked.store)), Cuts()
-    question = HistoryQuestion(
-        model=asked.model,
-        dtype=asked.dtype,
-        backend=asked.backend,
-        device=asked.device,
-        experiment=asked.experiment,
-        threads=asked.threads,
-        since=datetime.combine(asked.since, time()) if asked.since else None,
-    )
-    found = load_history(store, question)
-    return answers.HistoryAnswer(
-        store=root.shown(store.root),
-        model=found.model,
-        method=METHOD,
-        series=[
-            _series(series, cuts)
-            for series in cuts.cut(
-                found.series, asked.limit, "series", "give `device`, `experiment` or a larger `limit`"
-            )
-        ],
-        without_latency=[f"{plural(each.runs, 'run')}: {each.reason}" for each in found.left_out],
-        left_out=cuts.left_out,
-        next="`also_changed` may be the cause rather than the model; `compare` two of the runs to see which "
-        "operators moved",
-    )
-
-
-def _series(found: HistorySeries, cuts: Cuts) -> answers.HistoryOfSeries:
-    first, last = found.points[0], found.points[-1]
-    newest = cuts.cut(reversed(found.changes), _CHANGES, "changes of a series, the newest")
-    return answers.HistoryOfSeries(
-        name=by_name(found.key),
-        device=found.key.device,
-        runs=len(found.points),
-        first_at=first.at.isoformat(),
-        last_at=last.at.isoformat(),
-        last_ms=last.median_ms,
-        last_low_ms=last.low_ms,
-        last_high_ms=last.high_ms,
-        too_few_to_tell=found.found.too_few,
-        false_alarm_rate=found.found.false_alarms,
-        changes=[_change(found, change) for change in newest],
-        said=cuts.cut(series_sentences(found), _CHANGES + 3, "sentences of a series"),
-    )
-
-
-def _change(found: HistorySeries, change: ChangePoint) -> answers.HistoryChange:
-    run, before = found.points[change.first], found.points[change.first - 1]
-    return answers.HistoryChange(
-        at=run.at.isoformat(),
-        run_id=run.run_id,
-        commit=run.commit,
-        commit_before=before.commit,
-        change=change.change,
-        low=change.low,
-        high=change.high,
-        drift=change.drift,
-        also_changed=[mark.text for mark in found.marks_at(change)],
-    )
-
-
-def _table(found: Table | View) -> answers.StoreTable:
-    return answers.StoreTable(
-        name=found.name,
-        kind="view" if isinstance(found, View) else "table",
-        meaning=found.meaning,
-        columns=[
-            answers.StoreColumn(name=column.name, type=column.sql_type, meaning=column.meaning)
-            for column in found.columns
-        ],
-    )
-
-
-def _short(value: Plain) -> Plain:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return value if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
-
-
-def _fitting(rows: list[list[Plain]]) -> int:
-    """How many of them have no more characters than a model is given."""
-    left = _MOST_TEXT
-    for number, row in enumerate(rows):
-        left -= len(json.dumps(row))
-        if left < 0:
-            return number
-    return len(rows)
+SEE_DOCTOR = "`doctor` says whether this machine lacks something"
+_SEE_RUNS = "`runs` lists the run directories there are"
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool; it has either `read` or `do`."""
+class About:
+    """What is known of a tool besides its signature."""
 
-    name: str
     title: str
-    description: str
-    question: type[questions.Question]
-    answer: type[answers.Answer]
-    read: Callable[[Root, Any], BaseModel] | None = None
-    """Reads files and changes nothing."""
-    do: Callable[[Workshop, Any, Told], Awaitable[BaseModel]] | None = None
-    """A job: writes into the root, takes seconds to minutes, reports progress, can be cancelled."""
     on_error: str = ""
     """Which tool to call when this one fails and the error names none."""
-
-    @property
-    def read_only(self) -> bool:
-        return self.read is not None
-
-    @property
-    def input_schema(self) -> dict[str, Any]:
-        return _lean(self.question.model_json_schema())
-
-    @property
-    def output_schema(self) -> dict[str, Any]:
-        return _lean(self.answer.model_json_schema(mode="serialization"))
+    read_only: bool = True
 
 
-def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the titles that only repeat names: a model reads all of it."""
-    lean: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in ("properties", "$defs"):
-            lean[key] = {name: _lean(inside) for name, inside in value.items()}
-        elif isinstance(value, dict):
-            lean[key] = _lean(value)
-        elif isinstance(value, list):
-            lean[key] = [_lean(inside) if isinstance(inside, dict) else inside for inside in value]
-        elif key != "title":
-            lean[key] = value
-    return lean
+def tool(title: str, *, on_error: str = "", read_only: bool = True) -> Callable[[Method], Method]:
+    def note(method: Method) -> Method:
+        method.about = About(title, on_error, read_only)  # type: ignore[attr-defined]
+        return method
+
+    return note
 
 
-_SEE_DOCTOR = "`doctor` says whether this machine lacks something"
-_SEE_RUNS = "`runs` lists the run directories there are"
+def arg(about: str, **rules: Any) -> Any:
+    """An argument's meaning, and what it may be."""
+    return Field(description=about, **rules)
 
-TOOLS: tuple[Tool, ...] = (
-    Tool(
-        "doctor",
-        "Check this machine",
-        "What this machine can measure and what is missing, each with its fix. Call it first in a session, "
-        "and when `export` or `profile` fails for want of something. Takes seconds, changes nothing.",
-        questions.AskDoctor,
-        answers.DoctorAnswer,
-        read=reading.doctor,
+
+def limit(most: int, about: str) -> Any:
+    return arg(about, ge=1, le=most)
+
+
+RunPath = Annotated[
+    str,
+    arg(
+        "Run directory relative to the root, as `runs` and `profile` name it; a folder that holds "
+        "exactly one run is that run.",
+        examples=["out_toy_cnn/runs/xnnpack_fp16/linux"],
     ),
-    Tool(
-        "models",
-        "List known models",
-        "The models that `export` and `profile` know by name, with their inputs and number formats. Not "
-        "needed for a model of the user's own, which is named path/file.py:factory.",
-        questions.AskModels,
-        answers.ModelsAnswer,
-        read=reading.models,
-    ),
-    Tool(
-        "export",
-        "Export a model to ExecuTorch",
-        "Lower a PyTorch model to a .pte program, run it once and compare it with PyTorch: what was "
-        "delegated, what stayed outside and why, whether outputs agree. Use it to see how a model lowers; "
-        "`profile` exports by itself. Takes 10 s to minutes. Runs the factory's code. Writes into the root "
-        "and replaces an earlier export of the same name.",
-        questions.AskExport,
-        answers.ExportAnswer,
-        do=Workshop.export,
-        on_error=_SEE_DOCTOR,
-    ),
-    Tool(
-        "profile",
-        "Measure a model",
-        "Measure a model: latency, where the time goes, and SME2 on against off where the CPU has it; "
-        "elsewhere a baseline, with SME2 kernels proven under emulation. Exports first where needed. Takes "
-        "about a minute (budget_s), longer under emulation; one job at a time. Do not use the machine for "
-        "anything else meanwhile. An earlier finished run is kept under its date. Then call `summary`.",
-        questions.AskProfile,
-        answers.ProfileAnswer,
-        do=Workshop.profile,
-        on_error=_SEE_DOCTOR,
-    ),
-    Tool(
-        "runs",
-        "List runs",
-        "The run directories in the root, the latest first, each with model, device, latency and verdict. "
-        "Call it to find the `run` that the other tools ask for.",
-        questions.AskRuns,
-        answers.RunsAnswer,
-        read=reading.runs,
-    ),
-    Tool(
-        "summary",
-        "What a run says",
-        "The three answers of a run (where the time goes, what SME2 changes, what next), its experiments "
-        "with the time in each category, its comparisons, and what was not tested. Start here for any "
-        "question about a run.",
-        questions.AskSummary,
-        answers.SummaryAnswer,
-        read=reading.summary,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "compare",
-        "Compare two runs",
-        "What changed from one run to another, with confidence intervals and verdicts, down to operators. "
-        "Use it after a change of the model, or to look for a regression. Measures nothing. For SME2 on "
-        "against off within one run use `summary`.",
-        questions.AskCompare,
-        answers.CompareAnswer,
-        read=reading.compare,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "top_operators",
-        "The longest operators",
-        "The operators that take longest in one experiment of a run, with share, shapes, arithmetic, module "
-        "and source line. Use it to say where in the model the time goes. Where times mean nothing "
-        "(emulated), they are ordered by arithmetic and have no times.",
-        questions.AskOperators,
-        answers.OperatorsAnswer,
-        read=reading.top_operators,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "kernel_evidence",
-        "Which kernels ran",
-        "Which kernels ran in a run, whether that proves SME2, which matrix operators ran without it and "
-        "why, and whether outputs with SME2 on and off agree. Call it before claiming that SME2 was or was "
-        "not used.",
-        questions.AskEvidence,
-        answers.EvidenceAnswer,
-        read=reading.kernel_evidence,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "headroom",
-        "What SME2 could bring",
-        "What SME2 could bring to a model measured on an Arm CPU without it: a projection with its range "
-        "and the next bottleneck, or why there is none. Never present it as a measurement.",
-        questions.AskHeadroom,
-        answers.HeadroomAnswer,
-        read=reading.headroom,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "advice",
-        "What to change",
-        "What to change in the model or its export, the largest possible gain first, with operators, source "
-        "lines and the most it could save. Call it when the user asks how to make the model faster.",
-        questions.AskAdvice,
-        answers.AdviceAnswer,
-        read=reading.advice,
-        on_error=_SEE_RUNS,
-    ),
-    Tool(
-        "query_store",
-        "Ask a store of runs",
-        "Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or "
-        "kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call "
-        "it so first. It only reads; what takes longer than 20 s is ended. For one run use `summary`.",
-        questions.AskStore,
-        answers.StoreAnswer,
-        read=query_store,
-        on_error="`query_store` without `sql` lists tables and columns",
-    ),
-    Tool(
-        "history",
-        "A model's latency over time",
-        "A model's latency over all runs of a store, each device, format, experiment and thread count by "
-        "itself, with the runs and commits where its level changed, found by a method with a stated rate of "
-        "false alarms. Call it when the user asks whether or since when something became slower.",
-        questions.AskHistory,
-        answers.HistoryAnswer,
-        read=history,
-        on_error="`query_store` with `FROM programs` lists the models of a store",
-    ),
-)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTools:
+    """What is here, before anything is measured."""
+
+    root: Root
+
+    @tool("Check this machine")
+    def doctor(self) -> answers.DoctorAnswer:
+        """What this machine can measure and what is missing, each with its fix. Call it first in a session,
+        and when `export` or `profile` fails for want of something. Takes seconds, changes nothing."""
+        found = examine()
+        return answer(
+            answers.DoctorAnswer,
+            ready=found.ok,
+            failed=found.failed,
+            checks=found.checks,
+            targets=found.targets,
+            cpu_features=found.cpu_features,
+            root=str(self.root.folder),
+            next="`models` lists what can be profiled, `runs` what was profiled already"
+            if found.ok
+            else "tell the user the fixes of what failed; runs that are there can still be read",
+        )
+
+    @tool("List known models")
+    def models(
+        self,
+        contains: Annotated[str, arg("Only names that contain this text.")] = "",
+        limit: Annotated[int, limit(200, "List at most so many.")] = 40,
+    ) -> answers.ModelsAnswer:
+        """The models that `export` and `profile` know by name, with their inputs and number formats. Not
+        needed for a model of the user's own, which is named path/file.py:factory."""
+        return answer(
+            answers.ModelsAnswer,
+            limit,
+            models=[entry for entry in list_models() if contains.lower() in entry.name.lower()],
+            next="any other PyTorch model is named by path/file.py:factory, where factory() returns "
+            "(module, example_inputs)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """What was measured."""
+
+    root: Root
+
+    @tool("List runs")
+    def runs(
+        self,
+        folder: Annotated[str, arg("Folder to look in, relative to the root.")] = ".",
+        contains: Annotated[str, arg("Only runs whose path contains this text.")] = "",
+        limit: Annotated[int, limit(200, "List at most so many, the latest first.")] = 20,
+    ) -> answers.RunsAnswer:
+        """The run directories in the root, the latest first, each with model, device, latency and verdict.
+        Call it to find the `run` that the other tools ask for."""
+        found = [run for run in self.root.listing(folder) if contains in self.root.shown(run)]
+        cuts = answers.Cuts()
+        shown = cuts.cut(found, limit, "runs", "give `folder`, `contains` or a larger `limit`")
+        return answer(
+            answers.RunsAnswer,
+            runs=[run_row(run, self.root.folder) for run in shown],
+            found=len(found),
+            left_out="".join(cuts.said) or None,
+            next="`summary` of one of them",
+        )
+
+    @tool("What a run says", on_error=_SEE_RUNS)
+    def summary(self, run: RunPath) -> answers.SummaryAnswer:
+        """The three answers of a run (where the time goes, what SME2 changes, what next), its experiments
+        with the time in each category, its comparisons, and what was not tested. Start here for any question
+        about a run."""
+        data = gather_report(self.root.run_dir(run))
+        found = answers_of(data)
+        manifest, report = data.run.manifest, data.run.path / names.REPORT
+        return answer(
+            answers.SummaryAnswer,
+            run=self._name(data),
+            model=data.model,
+            cpu=data.cpu,
+            state=(manifest.unfinished or "finished") if manifest else "unknown: there is no manifest",
+            times_are=data.times,
+            times_mean=what_times_are(data),
+            answers=found,
+            notes=found.notes,
+            experiments=map(_experiment, data.experiments),
+            compared=data.pairs,
+            not_tested=data.not_tested,
+            warnings=(line.text for line in data.warnings),
+            report=self.root.shown(report) if report.is_file() else None,
+            next="`top_operators` for where the time goes, `kernel_evidence` for what proves SME2, "
+            "`headroom` "
+            "for what SME2 could bring, `advice` for what to change",
+        )
+
+    @tool("Compare two runs", on_error=_SEE_RUNS)
+    def compare(
+        self,
+        before: RunPath,
+        after: RunPath,
+        regression_limit_pct: Annotated[
+            float | None,
+            arg("Name experiments that are slower beyond chance and by more than this.", ge=0, le=1000),
+        ] = None,
+        across_machines: Annotated[
+            bool, arg("Compare although the CPUs differ: then the machines are the question.")
+        ] = False,
+        limit: Annotated[int, limit(50, "Operators to list for each experiment.")] = 10,
+    ) -> answers.CompareAnswer:
+        """What changed from one run to another, with confidence intervals and verdicts, down to operators.
+        Use it after a change of the model, or to look for a regression. Measures nothing. For SME2 on against
+        off within one run use `summary`."""
+        found = compare_runs(
+            self.root.run_dir(before),
+            self.root.run_dir(after),
+            limit=None if regression_limit_pct is None else regression_limit_pct / 100,
+            across_machines=across_machines,
+        )
+        facts: dict[str, Any] = comparison_facts(found)
+        for series in facts["series"]:
+            series["operators"].sort(key=_moved, reverse=True)
+        facts["next"] = (
+            "`advice` of the run that is slower says what to change; not comparable means: measure "
+            "both again "
+            "on one machine"
+        )
+        return answer(answers.CompareAnswer, limit, **facts)
+
+    @tool("The longest operators", on_error=_SEE_RUNS)
+    def top_operators(
+        self,
+        run: RunPath,
+        experiment: Annotated[
+            str | None, arg("Experiment of the run, as `summary` names it; left out, its main one.")
+        ] = None,
+        threads: Annotated[int | None, arg("Thread count of the experiment.", ge=1)] = None,
+        category: Annotated[Category | None, arg("Only operators of this category.")] = None,
+        limit: Annotated[int, limit(100, "List at most so many, the longest first.")] = 10,
+    ) -> answers.OperatorsAnswer:
+        """The operators that take longest in one experiment of a run, with share, shapes, arithmetic, module
+        and source line. Use it to say where in the model the time goes. Where times mean nothing (emulated),
+        they are ordered by arithmetic and have no times."""
+        data = gather_report(self.root.run_dir(run))
+        series = _chosen(data, experiment, threads)
+        (analysed,) = (one.dumps for one in data.experiments if one.series == series and one.dumps)
+        found: list[Json] = [
+            one for one in operator_facts(analysed) if category in (None, Category(one["category"]))
+        ]
+        key = "ms" if analysed.times.are_shown else "flops"
+        return answer(
+            answers.OperatorsAnswer,
+            limit,
+            run=self._name(data),
+            experiment=series.experiment,
+            threads=series.threads,
+            times_are=analysed.times,
+            ordered_by=key,
+            operators=sorted(found, key=lambda one: -(one[key] or 0)),
+            operators_total=len(found),
+            next="`advice` says which of them can be made shorter, and how",
+        )
+
+    @tool("Which kernels ran", on_error=_SEE_RUNS)
+    def kernel_evidence(
+        self,
+        run: RunPath,
+        limit: Annotated[int, limit(100, "Kernels and missing operators to list.")] = 20,
+    ) -> answers.EvidenceAnswer:
+        """Which kernels ran in a run, whether that proves SME2, which matrix operators ran without it and
+        why, and whether outputs with SME2 on and off agree. Call it before claiming that SME2 was or was not
+        used."""
+        data = gather_report(self.root.run_dir(run))
+        return answer(
+            answers.EvidenceAnswer,
+            limit,
+            run=self._name(data),
+            places=data.evidence,
+            coverage=outlook_facts(data.outlook)["sme2_coverage"],
+            not_tested=data.not_tested,
+            next="claim SME2 only where `answer` proves it; `headroom` says what it could bring "
+            "where it was not "
+            "measured",
+        )
+
+    @tool("What SME2 could bring", on_error=_SEE_RUNS)
+    def headroom(self, run: RunPath) -> answers.HeadroomAnswer:
+        """What SME2 could bring to a model measured on an Arm CPU without it: a projection with its range and
+        the next bottleneck, or why there is none. Never present it as a measurement."""
+        data = gather_report(self.root.run_dir(run))
+        outlook: Json = outlook_facts(data.outlook)
+        found: Json | None = outlook["sme2_headroom"]
+        return answer(
+            answers.HeadroomAnswer,
+            5,
+            run=self._name(data),
+            kind="projection" if found else "none",
+            reason=outlook["headroom_reason"],
+            projections=found["per_series"] if found else [],
+            factors_from=found["inputs"]["factors"] if found else None,
+            coverage=outlook["sme2_coverage"],
+            next="call it a projection with its range, never a measurement; `advice` says what "
+            "limits it after "
+            "SME2"
+            if found
+            else "`summary` says what was measured instead, or what is missing",
+        )
+
+    @tool("What to change", on_error=_SEE_RUNS)
+    def advice(
+        self,
+        run: RunPath,
+        limit: Annotated[int, limit(30, "Pieces of advice, the largest gain first.")] = 5,
+    ) -> answers.AdviceAnswer:
+        """What to change in the model or its export, the largest possible gain first, with operators, source
+        lines and the most it could save. Call it when the user asks how to make the model faster."""
+        data = gather_report(self.root.run_dir(run))
+        return answer(
+            answers.AdviceAnswer,
+            limit,
+            run=self._name(data),
+            what_next=answers_of(data).what_next,
+            advice=[{**finding.as_dict(), "first_step": finding.first_step} for finding in data.findings],
+            not_tested=data.not_tested,
+            next="change the model at the named lines, `profile` it again, then `compare` the two runs",
+        )
+
+    def _name(self, data: ReportData) -> str:
+        return self.root.shown(data.run.path)
+
+
+def _experiment(found: ExperimentReport) -> Json:
+    dumps = found.dumps
+    untraced = found.latency.end_to_end_ms if found.latency else None
+    timed = dumps if dumps and dumps.times.are_shown else None
+    parts = {name: timed.spent(part) for name, part in timed.parts.items()} if timed else {}
+    return {
+        "experiment": found.series.experiment,
+        "threads": found.series.threads,
+        "times_are": found.times,
+        "median_ms": untraced.median if untraced else None,
+        "traced_ms": timed.e2e_ms if timed else None,
+        "parts": [{"name": name, "ms": part.ms, "share": part.share} for name, part in parts.items()],
+        "operators": len(dumps.operators) if dumps else 0,
+    }
+
+
+def _moved(operator: Json) -> float:
+    before, after = (float(operator[key] or 0.0) for key in ("baseline_ms", "candidate_ms"))
+    return abs(after - before)
+
+
+def _chosen(data: ReportData, experiment: str | None, threads: int | None) -> Series:
+    """The series asked for, else the one the report speaks of."""
+    known = [one.series for one in data.experiments if one.dumps]
+    if not known:
+        raise InputError("this run has no dumps, so its operators are not known", "profile the model again")
+    if experiment is None and threads is None:
+        headline = data.headline
+        return headline.series if headline and headline.series in known else known[0]
+    for series in known:
+        if experiment in (None, series.experiment) and threads in (None, series.threads):
+            return series
+    raise InputError("the run has no such experiment with dumps", f"it has {'; '.join(map(str, known[:16]))}")

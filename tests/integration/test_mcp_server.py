@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,11 +29,12 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
 from model_profiling.export.lowering import BACKENDS
-from model_profiling.mcp_server import jobs, questions
+from model_profiling.mcp_server import jobs
+from model_profiling.mcp_server.answers import AdvisedOperator
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.jobs import Jobs, Workshop
-from model_profiling.mcp_server.reading import advised_operator
-from model_profiling.mcp_server.server import make_server
+from model_profiling.mcp_server.job_tools import JobTools
+from model_profiling.mcp_server.jobs import Jobs
+from model_profiling.mcp_server.server import KitServer
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.runner.machine import TargetKind
@@ -272,7 +272,7 @@ def test_files_of_runs_are_resources_and_questions_are_prompts(client: Assistant
             client.portal.call(client.client.read_resource, uri)
     filled = client.portal.call(client.client.get_prompt, "where_does_the_time_go", {"run": RUN})
     assert RUN in filled.messages[0].content.text
-    with pytest.raises(MCPError, match="lacks run"):
+    with pytest.raises(MCPError, match="run"):
         client.portal.call(client.client.get_prompt, "where_does_the_time_go", {})
 
 
@@ -368,7 +368,7 @@ def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
     """To clients that begin with a handshake, as before 2026-07-28, and to those that do not."""
 
     async def offered() -> list[str]:
-        async with Client(make_server(Root.at(root), read_only=True), mode=mode) as client:
+        async with Client(KitServer(Root.at(root), read_only=True), mode=mode) as client:
             refused = await client.call_tool("profile", {"model": "toy_cnn"})
             assert refused.is_error
             return [tool.name for tool in (await client.list_tools()).tools]
@@ -377,27 +377,12 @@ def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
 
 
 def test_ssh_goes_to_hosts_the_user_named(tmp_path: Path) -> None:
-    class Begun(Exception):
-        """The job's words, instead of the job."""
-
-    class NoJobs(Jobs):
-        async def run(self, words: Sequence[str], **_: object) -> Any:
-            raise Begun(*words)
-
-    workshop = Workshop(Root.at(tmp_path), NoJobs(tmp_path, print), ("board",))
-
-    def target(**asked: Any) -> str:
-        question = questions.AskProfile(model="toy_cnn", **asked)
-        with pytest.raises(Begun) as begun:
-            in_own_loop(partial(workshop.profile, question, print))
-        words = begun.value.args
-        return str(words[words.index("--target") + 1])
-
-    assert target(target="ssh", device="board") == "ssh:board"
-    assert target(target="android") == "android"
-    assert target(target="android", device="R5CT") == "android:R5CT"
+    target = JobTools(Root.at(tmp_path), Jobs(tmp_path), ("board",)).target
+    assert target("ssh", "board") == "ssh:board"
+    assert target("android", None) == "android"
+    assert target("android", "R5CT") == "android:R5CT"
     with pytest.raises(InputError, match="these hosts: board"):
-        target(target="ssh", device="other")
+        target("ssh", "other")
 
 
 def test_outputs_stay_inside_the_root(tmp_path: Path) -> None:
@@ -468,7 +453,7 @@ def test_a_job_that_ignores_its_end_takes_what_it_measures_along(
         with anyio.move_on_after(20) as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_told_soon, told, scope)
-                await Jobs(tmp_path, print).run(["profile"], time_limit_s=30, told=_nobody)
+                await Jobs(tmp_path).run(["profile"], time_limit_s=30, told=_nobody)
 
     in_own_loop(cancelled)
     measured = int(told.read_text())
@@ -494,8 +479,8 @@ def test_several_operators_of_one_call_are_told_under_its_name() -> None:
     """Their time is that of all of them: under the first one's name it would be longer than the operator."""
     place = {"module": "layer.0", "source_line": "bert.py:192", "ms": 0.24, "share_pct": 10.7}
     one = {"operator": "native_call_where.self_out", "call": "scaled_dot_product_attention", **place}
-    several = advised_operator({**one, "operator_count": 12})
+    several = AdvisedOperator.model_validate({**one, "operator_count": 12})
     assert (several.operator, several.operator_count) == ("scaled_dot_product_attention", 12)
-    alone = advised_operator({**one, "operator_count": 1})
+    alone = AdvisedOperator.model_validate({**one, "operator_count": 1})
     assert (alone.operator, alone.operator_count) == ("native_call_where.self_out", 1)
-    assert advised_operator({"operator": "Transpose", **place}).operator_count == 1
+    assert AdvisedOperator.model_validate({"operator": "Transpose", **place}).operator_count == 1

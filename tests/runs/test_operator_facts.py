@@ -23,8 +23,8 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 from model_profiling.store.store import Store
 from model_profiling.report.tools.perfetto import arguments
-from model_profiling.mcp_server import questions, reading
 from model_profiling.mcp_server.confinement import Root
+from model_profiling.mcp_server.tools import RunTools
 
 run = Path(sys.argv[1])
 found = analyse(run)
@@ -32,7 +32,7 @@ write_analysis(found)
 write_report(run)
 store = Store.open(run.parent / "store", make=True)
 store.add([run])
-answer = reading.top_operators(Root.at(run.parent), questions.AskOperators(run=run.name))
+answer = RunTools(Root.at(run.parent)).top_operators(run.name)
 print(json.dumps({
     "python": list(found.operators.columns),
     "trace": list(arguments(found.series[0].operators[0])),

@@ -1,0 +1,214 @@
+"""The tools that read a store of many runs, which lies in the root as everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Annotated, Any, Literal
+
+from model_profiling.core.formatting import plural
+from model_profiling.mcp_server.answers import Answer, Chosen, Cuts, Number, answer, fact, first
+from model_profiling.mcp_server.confinement import Root
+from model_profiling.mcp_server.tools import arg, limit, tool
+from model_profiling.report.history import HistorySeries, by_name, history_facts, series_sentences
+from model_profiling.store.plain_values import Plain, json_value
+from model_profiling.store.query import Limits
+from model_profiling.store.store import Store
+from model_profiling.store.views import TABLES_AND_VIEWS, View
+from model_profiling.workflow.history import HistoryQuestion, load_history
+
+_SECONDS, _MEMORY = 20.0, 512 << 20
+_LONGEST_CELL, _MOST_TEXT = 500, 40_000
+"""Characters that a model reads of one value, and of all rows."""
+
+
+class StoreColumn(Chosen):
+    name: str
+    type: str = fact("As DuckDB calls it.", "sql_type")
+    meaning: str = fact("Of a column of the store; empty in an answer.", default="")
+
+
+class StoreTable(Chosen):
+    name: str
+    kind: Literal["table", "view"]
+    meaning: str
+    columns: list[StoreColumn]
+
+
+class StoreAnswer(Answer):
+    store: str
+    columns: list[StoreColumn]
+    rows: list[list[Any]] = fact("A value for each column; null where nothing is known.")
+    tables: list[StoreTable] = fact("What can be asked; only where no `sql` was given.")
+
+
+class HistoryChange(Chosen):
+    """A change of level, named by the first run at the new one."""
+
+    at: str = fact("When that run was measured, in UTC.")
+    run_id: str = fact(path="run.run_id")
+    commit: str = fact(path="run.commit")
+    commit_before: str = fact(path="run_before.commit")
+    change: float = fact("Of the typical latency: 0.03 is 3% slower.")
+    low: float
+    high: float
+    drift: bool = fact("Whether it came little by little, from that run on.")
+    also_changed: list[str] = fact("What else was not as before: kit, ExecuTorch, ...")
+
+
+class HistoryOfSeries(Chosen):
+    name: str
+    device: str
+    runs: int
+    first_at: str = fact(path="points.0.at")
+    last_at: str = fact(path="points.-1.at")
+    last_ms: float = fact(path="points.-1.median_ms")
+    last_low_ms: Number = fact(path="points.-1.low_ms")
+    last_high_ms: Number = fact(path="points.-1.high_ms")
+    too_few_to_tell: bool = fact("Whether there are too few runs to see any change.")
+    false_alarm_rate: float = fact(
+        "Of how many such histories without a change one is shown, at the most.", "false_alarms"
+    )
+    changes: Annotated[list[HistoryChange], first("changes of a series, the newest", most=10)]
+    said: Annotated[list[str], first("sentences of a series", most=13)] = fact("The same in sentences.")
+
+
+class HistoryAnswer(Answer):
+    store: str
+    model: str
+    method: str = fact("How changes are found.")
+    series: Annotated[
+        list[HistoryOfSeries], first("series", "give `device`, `experiment` or a larger `limit`")
+    ]
+    without_latency: list[str] = fact("Runs that are in no series, and why.")
+
+
+StorePath = Annotated[str, arg("The store's folder, relative to the root, as `sme2prof store add` made it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTools:
+    root: Root
+
+    @tool("Ask a store of runs", on_error="`query_store` without `sql` lists tables and columns")
+    def query_store(
+        self,
+        store: StorePath = "sme2prof_store",
+        sql: Annotated[
+            str | None,
+            arg(
+                "One SELECT in DuckDB's SQL; it can only read the store. Left out, the answer lists "
+                "the tables and views with the meaning of their columns.",
+                max_length=20_000,
+                examples=[
+                    "SELECT model, dtype, device, experiment, median_ms, low_ms, high_ms FROM "
+                    "latest_latencies",
+                    "SELECT name, ms, pct_of_e2e, source_line FROM operator_times "
+                    "WHERE model = 'toy_cnn' AND place <= 5",
+                ],
+            ),
+        ] = None,
+        limit: Annotated[int, limit(500, "Give at most so many rows.")] = 50,
+    ) -> StoreAnswer:
+        """Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or
+        kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call it
+        so first. It only reads; what takes longer than 20 s is ended. For one run use `summary`."""
+        opened = Store.open(self.root.place(store))
+        name = self.root.shown(opened.root)
+        if sql is None:
+            tables = [
+                {
+                    "name": found.name,
+                    "kind": "view" if isinstance(found, View) else "table",
+                    "meaning": found.meaning,
+                    "columns": found.columns,
+                }
+                for found in TABLES_AND_VIEWS.values()
+            ]
+            begin = (
+                "ask with `sql`; views join what is usually asked for, so begin with latest_latencies, "
+                "sme2_gains, operator_times or kernels_seen"
+            )
+            return answer(StoreAnswer, store=name, columns=[], rows=[], tables=tables, next=begin)
+        found = opened.query(sql, limits=Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
+        rows = [[_short(json_value(value)) for value in row] for row in found.rows]
+        cuts = Cuts(said=[f"there are more than {limit} rows; give a larger `limit`"] if found.more else [])
+        shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: ask for fewer columns")
+        return answer(
+            StoreAnswer,
+            store=name,
+            columns=[
+                {"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)
+            ],
+            rows=shown,
+            tables=[],
+            left_out=". ".join(cuts.said) or None,
+            next="a median is known no better than low_ms to high_ms; null times were emulated and "
+            "mean nothing",
+        )
+
+    @tool(
+        "A model's latency over time",
+        on_error="`query_store` with `FROM programs` lists the models of a store",
+    )
+    def history(
+        self,
+        *,
+        model: Annotated[str, arg("The model's name in the store.", examples=["toy_cnn"])],
+        store: StorePath = "sme2prof_store",
+        dtype: Annotated[str | None, arg("Only this number format.")] = None,
+        backend: Annotated[str | None, arg("Only this backend.")] = None,
+        device: Annotated[
+            str | None, arg("Only this device, by its name in the store or a part of its name.")
+        ] = None,
+        experiment: Annotated[str | None, arg("Only this experiment.")] = None,
+        threads: Annotated[int | None, arg("Only this number of threads.", ge=1)] = None,
+        since: Annotated[date | None, arg("Only runs since this day, in UTC.")] = None,
+        limit: Annotated[int, limit(50, "List at most so many series.")] = 10,
+    ) -> HistoryAnswer:
+        """A model's latency over all runs of a store, each device, format, experiment and thread count by
+        itself, with the runs and commits where its level changed, found by a method with a stated rate of
+        false alarms. Call it when the user asks whether or since when something became slower."""
+        opened = Store.open(self.root.place(store))
+        question = HistoryQuestion(
+            model=model,
+            dtype=dtype,
+            backend=backend,
+            device=device,
+            experiment=experiment,
+            threads=threads,
+            since=datetime.combine(since, time()) if since else None,
+        )
+        found = load_history(opened, question)
+        facts: dict[str, Any] = history_facts(found)
+        facts["series"] = list(map(_series, found.series, facts["series"]))
+        facts["store"] = self.root.shown(opened.root)
+        facts["without_latency"] = [f"{plural(each.runs, 'run')}: {each.reason}" for each in found.left_out]
+        facts["next"] = (
+            "`also_changed` may be the cause rather than the model; `compare` two of the runs to see which "
+            "operators moved"
+        )
+        del facts["left_out"]
+        return answer(HistoryAnswer, limit, **facts)
+
+
+def _series(found: HistorySeries, facts: Mapping[str, Any]) -> dict[str, Any]:
+    newest = [{**each, "at": facts["points"][each["first"]]["at"]} for each in reversed(facts["changes"])]
+    return {**facts, "name": by_name(found.key), "changes": newest, "said": series_sentences(found)}
+
+
+def _short(value: Plain) -> Plain:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return value if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
+
+
+def _fitting(rows: list[list[Plain]]) -> int:
+    """How many of them have no more characters than a model is given."""
+    left = _MOST_TEXT
+    for number, row in enumerate(rows):
+        left -= len(json.dumps(row))
+        if left < 0:
+            return number
+    return len(rows)
